@@ -1,0 +1,2 @@
+//! The `lockwarden` binary.
+fn main() {}
