@@ -258,7 +258,10 @@ impl Obligations {
     pub fn merge(self, other: Obligations) -> Obligations {
         let ttl_cap_ms = smaller(self.ttl_cap_ms, other.ttl_cap_ms);
         Obligations {
-            ttl_default_ms: clip(smaller(self.ttl_default_ms, other.ttl_default_ms), ttl_cap_ms),
+            ttl_default_ms: clip(
+                smaller(self.ttl_default_ms, other.ttl_default_ms),
+                ttl_cap_ms,
+            ),
             ttl_cap_ms,
             keep_alive_ms: smaller(self.keep_alive_ms, other.keep_alive_ms),
             max_hold_ms: smaller(self.max_hold_ms, other.max_hold_ms),

@@ -1,7 +1,37 @@
 //! The domain of lockwarden, pure: what a command means for a lock, what may be done about it, the
 //! atomic step that does it, and what its answer means. Nothing here does I/O or reads a clock;
 //! time and random bytes come in as arguments.
+//!
+//! In reading order: the words ([`reason`], [`token`], [`decision`]), which keys are locks
+//! ([`glob`], [`namespace`], [`companion`]), which commands there are ([`table`], [`recipe`]), what
+//! one means ([`classify`], [`op`]), what it may do ([`evidence`], [`settle`]), how it is done
+//! ([`scripts`], [`plan`]), what came of it ([`outcome`]) and the view of it all ([`lease`]).
+
+pub mod reason;
+pub mod token;
 
 pub mod decision;
+
+pub mod glob;
 pub mod namespace;
-pub mod reason;
+
+pub mod companion;
+
+pub mod recipe;
+pub mod table;
+
+pub mod op;
+
+pub mod classify;
+
+pub mod evidence;
+
+pub mod settle;
+
+pub mod scripts;
+
+pub mod plan;
+
+pub mod outcome;
+
+pub mod lease;

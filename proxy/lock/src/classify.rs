@@ -1,0 +1,358 @@
+//! What a request means, before anybody is asked: nothing to us, a change of connection state, a
+//! look at a lock, or an operation on one. Owns the decision which requests are judged at all; the
+//! arguments of the lock verbs are read in `verbs`, those of scripts in `scripts`. It never asks
+//! Redis and never guesses: what it cannot read to the end is answered with Redis's own error.
+
+mod scripts;
+mod verbs;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockwarden_resp::Request;
+use smallvec::SmallVec;
+
+use crate::companion::names_companion;
+use crate::namespace::Namespaces;
+use crate::op::{Arguments, LockCommand, LockOp, OpaqueKind, Target};
+use crate::recipe::{ScriptFacts, ScriptSha};
+use crate::table::{
+    Access, Effect, ForeignTable, Lookup, ScriptVerb, SessionVerb, Verb, arity_ok,
+    for_each_foreign_key, for_each_key, lookup,
+};
+
+/// Longest lock key that is judged, in bytes.
+pub const LONGEST_KEY: usize = 1024;
+/// Longest value of a lock that is judged, in bytes.
+pub const LONGEST_VALUE: usize = 16 * 1024;
+
+/// Leave to send a client's own bytes to Redis. Made here, for requests that touch no lock or only
+/// look at one, and by `settle` where a namespace is only watched; so an unjudged lock command
+/// does not compile.
+#[derive(Clone, Copy, Debug)]
+pub struct PassThrough<'a> {
+    frame: &'a [u8],
+    blocking: bool,
+}
+
+impl<'a> PassThrough<'a> {
+    pub(crate) fn of(frame: &'a [u8], blocking: bool) -> PassThrough<'a> {
+        PassThrough { frame, blocking }
+    }
+
+    /// The client's bytes.
+    pub fn frame(&self) -> &'a [u8] {
+        self.frame
+    }
+
+    /// Whether Redis may keep the client waiting with this command.
+    pub fn is_blocking(&self) -> bool {
+        self.blocking
+    }
+}
+
+/// What a request means.
+#[derive(Debug)]
+pub enum Class<'a> {
+    /// No lock is changed, and nothing is learned.
+    PassThrough(PassThrough<'a>),
+    /// The value of these locks is read: it may prove something later.
+    Read(PassThrough<'a>, SmallVec<[Target; 1]>),
+    /// A change of connection state.
+    Session(SessionVerb, PassThrough<'a>),
+    /// `SCRIPT LOAD`: the text is worth remembering.
+    ScriptLoad(PassThrough<'a>),
+    /// An operation on locks.
+    Judge(LockCommand),
+    /// `EVALSHA` of a text that this proxy has not seen, on a lock key.
+    UnknownScript(LockCommand),
+    /// A lock key or a value above what is judged.
+    TooLong(LockCommand, TooLong),
+    /// An error that Redis would give, given here: nothing is forwarded on a guess.
+    Error(String),
+}
+
+/// What is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TooLong {
+    /// The key, above [`LONGEST_KEY`].
+    Key,
+    /// The value, above [`LONGEST_VALUE`].
+    Value,
+}
+
+/// Everything that a classification depends on. Cheap to make for every request.
+pub struct Classifier<'a> {
+    /// Which keys are locks.
+    pub namespaces: &'a Namespaces,
+    /// The beginning of the proxy's own keys.
+    pub companion_prefix: &'a [u8],
+    /// The server's own `COMMAND`, once it is known.
+    pub foreign: Option<&'a ForeignTable>,
+    /// Script texts that were seen.
+    pub script: &'a dyn Fn(&ScriptSha) -> Option<Arc<ScriptFacts>>,
+}
+
+impl Classifier<'_> {
+    /// Says what a request means.
+    pub fn classify<'r>(&self, request: Request<'r>) -> Class<'r> {
+        let spec = match lookup(&request) {
+            Lookup::Known(spec) => spec,
+            Lookup::UnknownSubcommand | Lookup::Unknown => return self.foreign_command(request),
+        };
+        let pass = PassThrough::of(request.frame(), spec.blocking);
+        // Redis answers a wrong number of arguments itself and touches nothing.
+        if !arity_ok(spec, request.len()) {
+            return Class::PassThrough(pass);
+        }
+        match spec.effect {
+            Effect::Neutral => Class::PassThrough(pass),
+            Effect::Session(verb) => Class::Session(verb, pass),
+            Effect::Read | Effect::Write | Effect::Admin => {
+                match self.first_written_lock(spec, &request) {
+                    Ok(None) => Class::PassThrough(pass),
+                    Ok(Some((target, kind))) => self.opaque(spec.name, request, target, kind),
+                    Err(error) => Class::Error(error),
+                }
+            }
+            Effect::Verb(verb) => self.verb(verb, spec, request, pass),
+            Effect::Script(verb) => self.script_command(verb, spec, request, pass),
+        }
+    }
+
+    fn verb<'r>(
+        &self,
+        verb: Verb,
+        spec: &'static crate::table::CommandSpec,
+        request: Request<'r>,
+        pass: PassThrough<'r>,
+    ) -> Class<'r> {
+        let mut locks: SmallVec<[(usize, Target); 2]> = SmallVec::new();
+        let mut companion = None;
+        let scan = for_each_key(spec, &request, &mut |position, key, access| {
+            if let Some(namespace) = self.namespaces.find(key) {
+                locks.push((
+                    position,
+                    Target {
+                        namespace,
+                        key: Bytes::copy_from_slice(key),
+                    },
+                ));
+            } else if access == Access::Write {
+                companion = companion.take().or_else(|| self.companion(key));
+            }
+        });
+        if let Err(error) = scan {
+            return Class::Error(error.to_string());
+        }
+        if let Some(target) = companion {
+            return self.opaque(spec.name, request, target, OpaqueKind::Companion);
+        }
+        let Some((_, first)) = locks.first().cloned() else {
+            return Class::PassThrough(pass);
+        };
+        let too_long = locks
+            .iter()
+            .find(|(_, target)| target.key.len() > LONGEST_KEY);
+        if let Some((_, target)) = too_long {
+            let target = target.clone();
+            return self.too_long(spec.name, request, target, TooLong::Key);
+        }
+        if matches!(verb, Verb::Get | Verb::MGet) || (verb == Verb::GetEx && request.len() == 2) {
+            return Class::Read(pass, locks.into_iter().map(|(_, target)| target).collect());
+        }
+        let argv = arguments(&request);
+        let frame = Bytes::copy_from_slice(request.frame());
+        match verbs::read(verb, &argv, first, locks) {
+            Ok(op) => {
+                let value_too_long = match &op {
+                    LockOp::Acquire { value, .. } | LockOp::Store { value, .. } => {
+                        value.len() > LONGEST_VALUE
+                    }
+                    LockOp::AcquireAll { locks } => {
+                        locks.iter().any(|(_, value)| value.len() > LONGEST_VALUE)
+                    }
+                    LockOp::Extend { .. }
+                    | LockOp::Release { .. }
+                    | LockOp::ReleaseMany { .. }
+                    | LockOp::Opaque { .. } => false,
+                };
+                let command = LockCommand {
+                    name: spec.name,
+                    op,
+                    argv,
+                    frame,
+                };
+                if value_too_long {
+                    Class::TooLong(command, TooLong::Value)
+                } else {
+                    Class::Judge(command)
+                }
+            }
+            Err(error) => Class::Error(error.to_string()),
+        }
+    }
+
+    fn script_command<'r>(
+        &self,
+        verb: ScriptVerb,
+        spec: &'static crate::table::CommandSpec,
+        request: Request<'r>,
+        pass: PassThrough<'r>,
+    ) -> Class<'r> {
+        match verb {
+            ScriptVerb::ScriptLoad => return Class::ScriptLoad(pass),
+            ScriptVerb::ScriptExists
+            | ScriptVerb::ScriptFlush
+            | ScriptVerb::EvalRo
+            | ScriptVerb::EvalShaRo
+            | ScriptVerb::FcallRo => return Class::PassThrough(pass),
+            ScriptVerb::Eval | ScriptVerb::EvalSha | ScriptVerb::Fcall => {}
+        }
+        let (target, kind) = match self.first_written_lock(spec, &request) {
+            Ok(None) => return Class::PassThrough(pass),
+            Ok(Some(found)) => found,
+            Err(error) => return Class::Error(error),
+        };
+        if kind == OpaqueKind::Companion || verb == ScriptVerb::Fcall {
+            let kind = if kind == OpaqueKind::Companion {
+                kind
+            } else {
+                OpaqueKind::Script
+            };
+            return self.opaque(spec.name, request, target, kind);
+        }
+        if target.key.len() > LONGEST_KEY {
+            return self.too_long(spec.name, request, target, TooLong::Key);
+        }
+        let facts = match verb {
+            ScriptVerb::Eval => Some(Arc::new(ScriptFacts::of(request.arg(1)))),
+            _ => ScriptSha::from_hex(request.arg(1)).and_then(|sha| (self.script)(&sha)),
+        };
+        let argv = arguments(&request);
+        let frame = Bytes::copy_from_slice(request.frame());
+        let command = |op| LockCommand {
+            name: spec.name,
+            op,
+            argv: argv.clone(),
+            frame,
+        };
+        let opaque = LockOp::Opaque {
+            target: target.clone(),
+            kind: OpaqueKind::Script,
+        };
+        let Some(facts) = facts else {
+            return Class::UnknownScript(command(opaque));
+        };
+        let is_lock = |key: &[u8]| self.namespaces.find(key).is_some();
+        match scripts::read(&facts, &argv, &target, &is_lock) {
+            Some(op) => Class::Judge(command(op)),
+            None if facts.no_writes => Class::PassThrough(pass),
+            None => Class::Judge(command(opaque)),
+        }
+    }
+
+    /// A command that the table does not have: its keys are where the server says.
+    fn foreign_command<'r>(&self, request: Request<'r>) -> Class<'r> {
+        let pass = PassThrough::of(request.frame(), true);
+        let spec = self.foreign.and_then(|table| table.find(&request));
+        let mut found = None;
+        for_each_foreign_key(spec, &request, &mut |_, key, access| {
+            if access == Access::Write && found.is_none() {
+                found = self.lock_or_companion(key);
+            }
+        });
+        match found {
+            None => Class::PassThrough(pass),
+            Some((target, kind)) => self.opaque("unknown", request, target, kind),
+        }
+    }
+
+    fn first_written_lock(
+        &self,
+        spec: &'static crate::table::CommandSpec,
+        request: &Request<'_>,
+    ) -> Result<Option<(Target, OpaqueKind)>, String> {
+        let mut found = None;
+        for_each_key(spec, request, &mut |_, key, access| {
+            if access == Access::Write && found.is_none() {
+                found = self.lock_or_companion(key);
+            }
+        })
+        .map_err(|error| error.to_string())?;
+        Ok(found)
+    }
+
+    #[inline]
+    fn lock_or_companion(&self, key: &[u8]) -> Option<(Target, OpaqueKind)> {
+        if let Some(namespace) = self.namespaces.find(key) {
+            let target = Target {
+                namespace,
+                key: Bytes::copy_from_slice(key),
+            };
+            return Some((target, OpaqueKind::Command));
+        }
+        self.companion(key)
+            .map(|target| (target, OpaqueKind::Companion))
+    }
+
+    /// The lock behind one of the proxy's own keys, as a target that carries the name as sent.
+    #[inline]
+    fn companion(&self, key: &[u8]) -> Option<Target> {
+        if !key.starts_with(self.companion_prefix)
+            || !names_companion(self.companion_prefix, key, self.namespaces)
+        {
+            return None;
+        }
+        let at = key.windows(2).position(|pair| pair == b"}:")?;
+        let namespace = self.namespaces.find(&key[at + 2..])?;
+        Some(Target {
+            namespace,
+            key: Bytes::copy_from_slice(key),
+        })
+    }
+
+    fn opaque<'r>(
+        &self,
+        name: &'static str,
+        request: Request<'r>,
+        target: Target,
+        kind: OpaqueKind,
+    ) -> Class<'r> {
+        Class::Judge(LockCommand {
+            name,
+            op: LockOp::Opaque { target, kind },
+            argv: arguments(&request),
+            frame: Bytes::copy_from_slice(request.frame()),
+        })
+    }
+
+    fn too_long<'r>(
+        &self,
+        name: &'static str,
+        request: Request<'r>,
+        target: Target,
+        what: TooLong,
+    ) -> Class<'r> {
+        match self.opaque(name, request, target, OpaqueKind::Command) {
+            Class::Judge(command) => Class::TooLong(command, what),
+            other => other,
+        }
+    }
+}
+
+/// The request's arguments as slices of one copy.
+fn arguments(request: &Request<'_>) -> Arguments {
+    let frame = Bytes::copy_from_slice(request.frame());
+    let start = request.frame().as_ptr() as usize;
+    request
+        .args()
+        .map(|arg| {
+            let at = arg.as_ptr() as usize - start;
+            frame.slice(at..at + arg.len())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

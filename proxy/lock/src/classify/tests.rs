@@ -1,0 +1,304 @@
+use lockwarden_resp::OwnedRequest;
+
+use super::*;
+use crate::glob::Glob;
+use crate::op::{AcquireReply, AskedTtl, ExpireCondition, ExtendSpelling, ReleaseSpelling};
+
+fn classified(line: &str, then: impl FnOnce(Class<'_>)) {
+    let namespaces = Namespaces::new(vec![
+        vec![Glob::new(Bytes::from_static(b"lock:*"))],
+        vec![Glob::new(Bytes::from_static(b"mutex"))],
+    ]);
+    let classifier = Classifier {
+        namespaces: &namespaces,
+        companion_prefix: b"lw:",
+        foreign: None,
+        script: &|_| None,
+    };
+    let words: Vec<&str> = line.split(' ').collect();
+    let request = OwnedRequest::new(words);
+    then(classifier.classify(request.request()));
+}
+
+fn op(line: &str) -> LockOp {
+    let mut found = None;
+    classified(line, |class| match class {
+        Class::Judge(command) => found = Some(command.op),
+        other => panic!("{line}: {other:?}"),
+    });
+    found.expect("set above")
+}
+
+fn error(line: &str) -> String {
+    let mut found = None;
+    classified(line, |class| match class {
+        Class::Error(text) => found = Some(text),
+        other => panic!("{line}: {other:?}"),
+    });
+    found.expect("set above")
+}
+
+#[test]
+fn what_touches_no_lock_passes_through() {
+    for line in [
+        "PING",
+        "SET a b",
+        "GET a",
+        "DEL a b c",
+        "SETNX other 1",
+        "NOSUCH a b",
+        "SETNX lock:a",
+    ] {
+        classified(line, |class| {
+            assert!(matches!(class, Class::PassThrough(_)), "{line}: {class:?}");
+        });
+    }
+}
+
+#[test]
+fn reading_a_lock_leaves_evidence_only_where_the_value_is_the_answer() {
+    for (line, evidence) in [
+        ("GET lock:a", 1),
+        ("MGET x lock:a mutex", 2),
+        ("GETEX lock:a", 1),
+        ("STRLEN lock:a", 0),
+        ("TTL lock:a", 0),
+        ("COPY lock:a x", 0),
+    ] {
+        classified(line, |class| match class {
+            Class::Read(_, targets) => assert_eq!(targets.len(), evidence, "{line}"),
+            Class::PassThrough(_) => assert_eq!(evidence, 0, "{line}"),
+            other => panic!("{line}: {other:?}"),
+        });
+    }
+}
+
+#[test]
+fn set_is_read_in_every_spelling() {
+    let acquire = |line| match op(line) {
+        LockOp::Acquire { ttl, reply, .. } => (ttl, reply),
+        other => panic!("{line}: {other:?}"),
+    };
+    assert_eq!(
+        acquire("SETNX lock:a 1"),
+        (AskedTtl::None, AcquireReply::Integer)
+    );
+    assert_eq!(
+        acquire("set lock:a 1 nx ex 5"),
+        (AskedTtl::For(5000), AcquireReply::OkOrNil)
+    );
+    assert_eq!(
+        acquire("SET lock:a 1 PX 5 NX"),
+        (AskedTtl::For(5), AcquireReply::OkOrNil)
+    );
+    assert_eq!(
+        acquire("SET lock:a 1 GET NX"),
+        (AskedTtl::None, AcquireReply::OldValue)
+    );
+    assert_eq!(
+        acquire("SET lock:a 1 NX EX 5 EX 6"),
+        (AskedTtl::For(6000), AcquireReply::OkOrNil)
+    );
+    assert_eq!(acquire("SET lock:a 1 NX PXAT 9").0, AskedTtl::Until(9));
+    let store = |line| match op(line) {
+        LockOp::Store {
+            ttl,
+            only_if_exists,
+            wants_old,
+            ..
+        } => (ttl, only_if_exists, wants_old),
+        other => panic!("{line}: {other:?}"),
+    };
+    assert_eq!(store("SET lock:a 1"), (AskedTtl::None, false, false));
+    assert_eq!(
+        store("SET lock:a 1 XX KEEPTTL"),
+        (AskedTtl::Keep, true, false)
+    );
+    assert_eq!(
+        store("SETEX lock:a 3 v"),
+        (AskedTtl::For(3000), false, false)
+    );
+    assert_eq!(store("GETSET lock:a v"), (AskedTtl::None, false, true));
+}
+
+#[test]
+fn bad_options_get_the_errors_of_redis() {
+    for (line, text) in [
+        ("SET lock:a 1 NX XX", "ERR syntax error"),
+        ("SET lock:a 1 EX", "ERR syntax error"),
+        ("SET lock:a 1 EX 5 PX 5", "ERR syntax error"),
+        ("SET lock:a 1 EX 5 KEEPTTL", "ERR syntax error"),
+        ("SET lock:a 1 BOGUS", "ERR syntax error"),
+        (
+            "SET lock:a 1 EX +5",
+            "ERR value is not an integer or out of range",
+        ),
+        (
+            "SET lock:a 1 EX 0",
+            "ERR invalid expire time in 'set' command",
+        ),
+        (
+            "SET lock:a 1 EX 9223372036854775807",
+            "ERR invalid expire time in 'set' command",
+        ),
+        (
+            "SETEX lock:a -1 v",
+            "ERR invalid expire time in 'setex' command",
+        ),
+        ("GETEX lock:a EX 5 PERSIST", "ERR syntax error"),
+        (
+            "EXPIRE lock:a x",
+            "ERR value is not an integer or out of range",
+        ),
+        ("EXPIRE lock:a 5 NOW", "ERR Unsupported option NOW"),
+        (
+            "EXPIRE lock:a 5 NX GT",
+            "ERR NX and XX, GT or LT options at the same time are not compatible",
+        ),
+        (
+            "EXPIRE lock:a 5 GT LT",
+            "ERR GT and LT options at the same time are not compatible",
+        ),
+        (
+            "EXPIRE lock:a 9223372036854775807",
+            "ERR invalid expire time in 'expire' command",
+        ),
+    ] {
+        assert_eq!(error(line), text, "{line}");
+    }
+}
+
+#[test]
+fn the_expire_family_is_an_extension() {
+    for (line, asked, when) in [
+        (
+            "EXPIRE lock:a 5",
+            AskedTtl::For(5000),
+            ExpireCondition::Always,
+        ),
+        (
+            "PEXPIRE lock:a -5",
+            AskedTtl::For(-5),
+            ExpireCondition::Always,
+        ),
+        (
+            "EXPIREAT lock:a 5 XX",
+            AskedTtl::Until(5000),
+            ExpireCondition::Xx,
+        ),
+        (
+            "PEXPIREAT lock:a 5 xx lt",
+            AskedTtl::Until(5),
+            ExpireCondition::XxLt,
+        ),
+        (
+            "EXPIRE lock:a 5 XX GT",
+            AskedTtl::For(5000),
+            ExpireCondition::Gt,
+        ),
+    ] {
+        match op(line) {
+            LockOp::Extend {
+                ttl,
+                condition,
+                spelling,
+                ..
+            } => {
+                assert_eq!(
+                    (ttl, condition, spelling),
+                    (asked, when, ExtendSpelling::Expire),
+                    "{line}"
+                );
+            }
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_delete_of_several_keys_names_each_lock_once() {
+    match op("DEL lock:a x lock:a mutex y") {
+        LockOp::ReleaseMany {
+            locks,
+            others,
+            unlink,
+        } => {
+            let names: Vec<_> = locks.iter().map(|lock| lock.key.clone()).collect();
+            assert_eq!(names, ["lock:a", "mutex"]);
+            assert_eq!(others, ["x", "y"]);
+            assert!(!unlink);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(
+        op("UNLINK mutex"),
+        LockOp::Release {
+            spelling: ReleaseSpelling::Unlink,
+            ..
+        }
+    ));
+}
+
+#[test]
+fn msetnx_of_locks_only_is_an_acquire() {
+    match op("MSETNX lock:a 1 mutex 2 lock:a 3") {
+        LockOp::AcquireAll { locks } => {
+            let pairs: Vec<_> = locks
+                .iter()
+                .map(|(lock, value)| (&lock.key[..], &value[..]))
+                .collect();
+            assert_eq!(pairs, [(&b"mutex"[..], &b"2"[..]), (b"lock:a", b"3")]);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(op("MSETNX lock:a 1 x 2"), LockOp::Opaque { .. }));
+}
+
+#[test]
+fn other_writes_are_opaque() {
+    for line in [
+        "MSET x 1 lock:a 2",
+        "APPEND lock:a x",
+        "INCR lock:a",
+        "RENAME x lock:a",
+        "RENAME lock:a x",
+        "COPY x lock:a",
+        "SORT x STORE lock:a",
+        "HSET mutex f v",
+        "ZUNIONSTORE lock:a 1 x",
+        "PFCOUNT lock:a",
+        "BITOP NOT lock:a x",
+        "XADD lock:a * f v",
+        "RESTORE lock:a 0 x",
+        "SET lw:{0}:lock:a x",
+        "DEL lw:{abc}:lock:b",
+        "EVAL x 1 lock:a",
+        "FCALL f 1 lock:a",
+    ] {
+        assert!(matches!(op(line), LockOp::Opaque { .. }), "{line}");
+    }
+    classified(
+        "EVALSHA 0000000000000000000000000000000000000000 1 lock:a",
+        |class| {
+            assert!(matches!(class, Class::UnknownScript(_)), "{class:?}");
+        },
+    );
+}
+
+#[test]
+fn long_names_and_values_are_not_judged() {
+    let key = format!("lock:{}", "k".repeat(LONGEST_KEY));
+    classified(&format!("SETNX {key} 1"), |class| {
+        assert!(
+            matches!(class, Class::TooLong(_, TooLong::Key)),
+            "{class:?}"
+        );
+    });
+    let value = "v".repeat(LONGEST_VALUE + 1);
+    classified(&format!("SET lock:a {value}"), |class| {
+        assert!(
+            matches!(class, Class::TooLong(_, TooLong::Value)),
+            "{class:?}"
+        );
+    });
+}

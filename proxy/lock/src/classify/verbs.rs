@@ -1,0 +1,348 @@
+//! The lock verbs' arguments, read strictly and to the end, with the errors that Redis 7 gives.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::op::{
+    AcquireReply, Arguments, AskedTtl, ExpireCondition, ExtendSpelling, LockOp, OpaqueKind,
+    ReleaseSpelling, Target,
+};
+use crate::table::{NotAnInteger, Verb, parse_integer};
+
+/// Arguments that Redis would refuse; prints as Redis answers.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum ArgumentError {
+    #[error("ERR syntax error")]
+    Syntax,
+    #[error(transparent)]
+    NotAnInteger(#[from] NotAnInteger),
+    #[error("ERR invalid expire time in '{0}' command")]
+    InvalidExpire(&'static str),
+    #[error("ERR Unsupported option {0}")]
+    UnsupportedOption(String),
+    #[error("ERR NX and XX, GT or LT options at the same time are not compatible")]
+    NxWithOthers,
+    #[error("ERR GT and LT options at the same time are not compatible")]
+    GtWithLt,
+    #[error("ERR wrong number of arguments for '{0}' command")]
+    Arity(&'static str),
+}
+
+/// The last option word of an EXPIRE that is put back into an error, in bytes.
+const OPTION_IN_ERROR: usize = 64;
+
+/// Reads a verb whose first key is a lock. `locks` are all lock keys with their positions.
+pub(super) fn read(
+    verb: Verb,
+    argv: &Arguments,
+    target: Target,
+    locks: SmallVec<[(usize, Target); 2]>,
+) -> Result<LockOp, ArgumentError> {
+    let value = |at: usize| argv[at].clone();
+    Ok(match verb {
+        Verb::SetNx => LockOp::Acquire {
+            target,
+            value: value(2),
+            ttl: AskedTtl::None,
+            reply: AcquireReply::Integer,
+        },
+        Verb::Set => return set(argv, target),
+        Verb::SetEx | Verb::PSetEx => {
+            let (name, unit) = match verb {
+                Verb::SetEx => ("setex", 1000),
+                _ => ("psetex", 1),
+            };
+            LockOp::Store {
+                target,
+                value: value(3),
+                ttl: AskedTtl::For(positive(&argv[2], unit, name)?),
+                only_if_exists: false,
+                wants_old: false,
+            }
+        }
+        Verb::GetSet => LockOp::Store {
+            target,
+            value: value(2),
+            ttl: AskedTtl::None,
+            only_if_exists: false,
+            wants_old: true,
+        },
+        Verb::GetDel => LockOp::Release {
+            target,
+            spelling: ReleaseSpelling::GetDel,
+            comparison: None,
+        },
+        Verb::GetEx => return get_ex(argv, target),
+        Verb::Del | Verb::Unlink => return Ok(delete(argv, verb == Verb::Unlink, target, locks)),
+        Verb::Expire => return expire(argv, target, "expire", 1000, false),
+        Verb::PExpire => return expire(argv, target, "pexpire", 1, false),
+        Verb::ExpireAt => return expire(argv, target, "expireat", 1000, true),
+        Verb::PExpireAt => return expire(argv, target, "pexpireat", 1, true),
+        Verb::Persist => LockOp::Extend {
+            target,
+            ttl: AskedTtl::None,
+            condition: ExpireCondition::Always,
+            spelling: ExtendSpelling::Persist,
+            comparison: None,
+        },
+        Verb::MSetNx => return set_all(argv, target, locks),
+        Verb::Get | Verb::MGet => return Err(ArgumentError::Syntax),
+    })
+}
+
+/// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, in any order; of
+/// the same option given twice the last counts.
+fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
+    let (mut nx, mut xx, mut get) = (false, false, false);
+    let mut ttl: Option<(TtlWord, AskedTtl)> = None;
+    let mut options = argv[3..].iter();
+    while let Some(option) = options.next() {
+        let word = option.to_ascii_uppercase();
+        match word.as_slice() {
+            b"NX" if !xx => nx = true,
+            b"XX" if !nx => xx = true,
+            b"GET" => get = true,
+            _ => {
+                let kind = TtlWord::of(&word).ok_or(ArgumentError::Syntax)?;
+                if ttl.as_ref().is_some_and(|(other, _)| *other != kind) {
+                    return Err(ArgumentError::Syntax);
+                }
+                ttl = Some((kind, kind.read(&mut options, "set")?));
+            }
+        }
+    }
+    let ttl = ttl.map_or(AskedTtl::None, |(_, ttl)| ttl);
+    let value = argv[2].clone();
+    Ok(if nx {
+        let reply = if get {
+            AcquireReply::OldValue
+        } else {
+            AcquireReply::OkOrNil
+        };
+        // A key that does not exist has no TTL to keep.
+        let ttl = if ttl == AskedTtl::Keep {
+            AskedTtl::None
+        } else {
+            ttl
+        };
+        LockOp::Acquire {
+            target,
+            value,
+            ttl,
+            reply,
+        }
+    } else {
+        LockOp::Store {
+            target,
+            value,
+            ttl,
+            only_if_exists: xx,
+            wants_old: get,
+        }
+    })
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TtlWord {
+    Ex,
+    Px,
+    ExAt,
+    PxAt,
+    Keep,
+}
+
+impl TtlWord {
+    fn of(word: &[u8]) -> Option<TtlWord> {
+        Some(match word {
+            b"EX" => TtlWord::Ex,
+            b"PX" => TtlWord::Px,
+            b"EXAT" => TtlWord::ExAt,
+            b"PXAT" => TtlWord::PxAt,
+            b"KEEPTTL" => TtlWord::Keep,
+            _ => return None,
+        })
+    }
+
+    fn read<'a>(
+        self,
+        rest: &mut impl Iterator<Item = &'a Bytes>,
+        command: &'static str,
+    ) -> Result<AskedTtl, ArgumentError> {
+        if self == TtlWord::Keep {
+            return Ok(AskedTtl::Keep);
+        }
+        let number = rest.next().ok_or(ArgumentError::Syntax)?;
+        Ok(match self {
+            TtlWord::Ex => AskedTtl::For(positive(number, 1000, command)?),
+            TtlWord::Px => AskedTtl::For(positive(number, 1, command)?),
+            TtlWord::ExAt => AskedTtl::Until(positive(number, 1000, command)?),
+            TtlWord::PxAt => AskedTtl::Until(positive(number, 1, command)?),
+            TtlWord::Keep => AskedTtl::Keep,
+        })
+    }
+}
+
+/// `GETEX key [EX s | PX ms | EXAT s | PXAT ms | PERSIST]`.
+fn get_ex(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
+    let mut options = argv[2..].iter();
+    let mut asked: Option<(Option<TtlWord>, AskedTtl)> = None;
+    while let Some(option) = options.next() {
+        let word = option.to_ascii_uppercase();
+        let (kind, ttl) = if word == b"PERSIST" {
+            (None, AskedTtl::None)
+        } else {
+            let kind = TtlWord::of(&word)
+                .filter(|kind| *kind != TtlWord::Keep)
+                .ok_or(ArgumentError::Syntax)?;
+            (Some(kind), kind.read(&mut options, "getex")?)
+        };
+        if asked.as_ref().is_some_and(|(other, _)| *other != kind) {
+            return Err(ArgumentError::Syntax);
+        }
+        asked = Some((kind, ttl));
+    }
+    let (kind, ttl) = asked.ok_or(ArgumentError::Syntax)?;
+    Ok(LockOp::Extend {
+        target,
+        ttl,
+        condition: ExpireCondition::Always,
+        spelling: match kind {
+            Some(_) => ExtendSpelling::GetEx,
+            None => ExtendSpelling::GetExPersist,
+        },
+        comparison: None,
+    })
+}
+
+/// `EXPIRE key time [NX | XX | GT | LT …]` and its family.
+fn expire(
+    argv: &Arguments,
+    target: Target,
+    command: &'static str,
+    unit: i64,
+    absolute: bool,
+) -> Result<LockOp, ArgumentError> {
+    let (mut nx, mut xx, mut gt, mut lt) = (false, false, false, false);
+    for option in &argv[3..] {
+        match option.to_ascii_uppercase().as_slice() {
+            b"NX" => nx = true,
+            b"XX" => xx = true,
+            b"GT" => gt = true,
+            b"LT" => lt = true,
+            _ => {
+                let shown = &option[..option.len().min(OPTION_IN_ERROR)];
+                let shown = String::from_utf8_lossy(shown).into_owned();
+                return Err(ArgumentError::UnsupportedOption(shown));
+            }
+        }
+    }
+    if nx && (xx || gt || lt) {
+        return Err(ArgumentError::NxWithOthers);
+    }
+    if gt && lt {
+        return Err(ArgumentError::GtWithLt);
+    }
+    let invalid = ArgumentError::InvalidExpire(command);
+    let time = parse_integer(&argv[2])?.checked_mul(unit).ok_or(invalid)?;
+    // Redis adds its clock to a relative time and refuses what overflows then.
+    if !absolute && time.checked_add(LATEST_CLOCK).is_none() {
+        return Err(ArgumentError::InvalidExpire(command));
+    }
+    Ok(LockOp::Extend {
+        target,
+        ttl: if absolute {
+            AskedTtl::Until(time)
+        } else {
+            AskedTtl::For(time)
+        },
+        condition: match (nx, xx, gt, lt) {
+            (true, ..) => ExpireCondition::Nx,
+            (_, _, true, _) => ExpireCondition::Gt,
+            (_, true, _, true) => ExpireCondition::XxLt,
+            (_, _, _, true) => ExpireCondition::Lt,
+            (_, true, ..) => ExpireCondition::Xx,
+            (false, false, false, false) => ExpireCondition::Always,
+        },
+        spelling: ExtendSpelling::Expire,
+        comparison: None,
+    })
+}
+
+/// Year 2286 in Unix milliseconds: a clock that no server has passed, so that whatever overflows
+/// with a real clock overflows with this one.
+const LATEST_CLOCK: i64 = 10_000_000_000_000;
+
+/// A TTL above zero in milliseconds.
+fn positive(text: &[u8], unit: i64, command: &'static str) -> Result<i64, ArgumentError> {
+    let invalid = || ArgumentError::InvalidExpire(command);
+    let value = parse_integer(text)?;
+    let ms = value.checked_mul(unit).ok_or_else(invalid)?;
+    if ms <= 0 || ms.checked_add(LATEST_CLOCK).is_none() {
+        return Err(invalid());
+    }
+    Ok(ms)
+}
+
+fn delete(
+    argv: &Arguments,
+    unlink: bool,
+    target: Target,
+    locks: SmallVec<[(usize, Target); 2]>,
+) -> LockOp {
+    if argv.len() == 2 {
+        let spelling = if unlink {
+            ReleaseSpelling::Unlink
+        } else {
+            ReleaseSpelling::Del
+        };
+        return LockOp::Release {
+            target,
+            spelling,
+            comparison: None,
+        };
+    }
+    let is_lock = |position: usize| locks.iter().any(|(at, _)| *at == position);
+    let others = (1..argv.len())
+        .filter(|position| !is_lock(*position))
+        .map(|position| argv[position].clone())
+        .collect();
+    let mut once: Vec<Target> = Vec::with_capacity(locks.len());
+    let mut names = std::collections::HashSet::with_capacity(locks.len());
+    for (_, lock) in &locks {
+        if names.insert(lock.key.clone()) {
+            once.push(lock.clone());
+        }
+    }
+    LockOp::ReleaseMany {
+        locks: once,
+        others,
+        unlink,
+    }
+}
+
+/// `MSETNX key value …`: an acquire if every key is a lock. Of a key given twice the last counts.
+fn set_all(
+    argv: &Arguments,
+    target: Target,
+    locks: SmallVec<[(usize, Target); 2]>,
+) -> Result<LockOp, ArgumentError> {
+    if argv.len() % 2 == 0 {
+        return Err(ArgumentError::Arity("msetnx"));
+    }
+    if locks.len() != argv.len() / 2 {
+        return Ok(LockOp::Opaque {
+            target,
+            kind: OpaqueKind::Command,
+        });
+    }
+    let mut last = std::collections::HashMap::with_capacity(locks.len());
+    for (position, lock) in &locks {
+        last.insert(lock.key.clone(), *position);
+    }
+    let pairs = locks
+        .iter()
+        .filter(|(position, lock)| last.get(&lock.key) == Some(position))
+        .map(|(position, lock)| (lock.clone(), argv[position + 1].clone()))
+        .collect();
+    Ok(LockOp::AcquireAll { locks: pairs })
+}

@@ -1,0 +1,128 @@
+//! The companion key: where the proxy keeps its own record about a lock, in the same slot as the
+//! lock itself. This module owns the name and the slots; it knows nothing of the record's content.
+//! Which keys are locks is said by [`crate::namespace`].
+
+use std::sync::LazyLock;
+
+use crate::namespace::Namespaces;
+
+/// The number of slots into which Redis divides the key space.
+pub const SLOTS: u16 = 16_384;
+
+/// The digits of a tag, in their order.
+const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+
+/// No tag is longer: all strings of three digits reach 16,299 slots, four digits reach the rest.
+const LONGEST_TAG: usize = 4;
+
+/// The slot of a key, as Redis computes it: of the part between the first `{` and the next `}`
+/// where that is not empty, else of the whole key.
+pub fn slot(key: &[u8]) -> u16 {
+    crc16(0, hash_tag(key).unwrap_or(key)) % SLOTS
+}
+
+/// A short string that hashes to the slot (taken modulo [`SLOTS`]): the shortest string of base-36
+/// digits (`0`–`9`, `a`–`z`) that does, the lexicographically first among those of its length.
+/// Companion keys in Redis are named by it, so it never changes.
+pub fn tag(slot: u16) -> &'static str {
+    static TAGS: LazyLock<Vec<String>> = LazyLock::new(all_tags);
+    &TAGS[usize::from(slot % SLOTS)]
+}
+
+/// The name of the record of a lock key: `prefix{tag}:key`. Wrapping the key itself in braces would
+/// not do: a key with braces of its own has another slot.
+pub fn companion_key(prefix: &[u8], key: &[u8]) -> Vec<u8> {
+    [prefix, b"{", tag(slot(key)).as_bytes(), b"}:", key].concat()
+}
+
+/// Whether the name is that of a companion of some lock: `prefix{…}:key` with the key in a
+/// namespace. The tag is not compared, so that a wrong one cannot hide a companion-like key.
+pub fn names_companion(prefix: &[u8], candidate: &[u8], namespaces: &Namespaces) -> bool {
+    let Some([b'{', tagged @ ..]) = candidate.strip_prefix(prefix) else {
+        return false;
+    };
+    // The first `}` ends the tag: a tag never has one, the lock key may.
+    let Some(end) = tagged.iter().position(|&byte| byte == b'}') else {
+        return false;
+    };
+    match &tagged[end + 1..] {
+        [b':', key @ ..] => namespaces.find(key).is_some(),
+        _ => false,
+    }
+}
+
+fn hash_tag(key: &[u8]) -> Option<&[u8]> {
+    let open = key.iter().position(|&byte| byte == b'{')?;
+    let inside = &key[open + 1..];
+    let close = inside.iter().position(|&byte| byte == b'}')?;
+    (close > 0).then_some(&inside[..close])
+}
+
+/// Walks the strings of digits in order of length, then lexicographically, and gives each slot the
+/// first that hashes to it.
+fn all_tags() -> Vec<String> {
+    let mut tags = vec![String::new(); usize::from(SLOTS)];
+    let mut missing = tags.len();
+    for length in 1..=LONGEST_TAG {
+        let mut digits = vec![0; length];
+        let mut more = true;
+        while more && missing > 0 {
+            let text: String = digits
+                .iter()
+                .map(|&digit| char::from(DIGITS[digit]))
+                .collect();
+            let place = &mut tags[usize::from(slot(text.as_bytes()))];
+            if place.is_empty() {
+                *place = text;
+                missing -= 1;
+            }
+            more = count_up(&mut digits);
+        }
+    }
+    debug_assert_eq!(missing, 0, "a slot without a tag");
+    tags
+}
+
+/// The next string of the same length; false after the last.
+fn count_up(digits: &mut [usize]) -> bool {
+    for digit in digits.iter_mut().rev() {
+        *digit += 1;
+        if *digit < DIGITS.len() {
+            return true;
+        }
+        *digit = 0;
+    }
+    false
+}
+
+/// CRC-16/XMODEM: polynomial 0x1021, no reflection, start 0.
+fn crc16(start: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(start, |crc, &byte| {
+        (crc << 8) ^ CRC_TABLE[usize::from((crc >> 8) ^ u16::from(byte))]
+    })
+}
+
+static CRC_TABLE: [u16; 256] = crc_table();
+
+const fn crc_table() -> [u16; 256] {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let mut crc = (index as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 {
+                crc << 1
+            } else {
+                (crc << 1) ^ 0x1021
+            };
+            bit += 1;
+        }
+        table[index] = crc;
+        index += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests;

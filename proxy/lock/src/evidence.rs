@@ -1,0 +1,383 @@
+//! What one connection has done and seen that may prove something later: leases that it was
+//! granted, values that it read, acquires that were refused. It proves nothing by itself: all of it
+//! goes into the script, which compares it with Redis. Pure; the caller brings the time.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::token::{FencingToken, Grant, OwnerToken, looks_like_deadline};
+
+/// How long a connection's lapsed lease is remembered.
+pub const LAPSED_MEMORY: Duration = Duration::from_secs(600);
+/// Keys whose value a connection has read and that are remembered, the oldest out first.
+pub const MOST_OBSERVED: usize = 256;
+/// Locks that one connection remembers in all; above that those go first whose leases end first.
+pub const MOST_LOCKS: usize = 65_536;
+/// The window in which `attempts` are counted.
+pub const ATTEMPTS_WINDOW: Duration = Duration::from_secs(10);
+
+/// A lock key in its logical database.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct DbKey {
+    /// The logical database.
+    pub db: u32,
+    /// The key as sent.
+    pub key: Bytes,
+}
+
+/// A lease that this connection was granted.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// The name of the lease.
+    pub grant: Grant,
+    /// Its fencing token; 0 while the answer is not there yet (inside MULTI).
+    pub fence: FencingToken,
+    /// The value that was stored, as a record holds it.
+    pub stored: Bytes,
+    /// When it ends as far as this proxy knows, if it has a TTL.
+    pub ends: Option<Instant>,
+    /// When a script said that it is over, though this connection did not release it.
+    pub lapsed: Option<Instant>,
+}
+
+/// A value that this connection read.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The grant under which it was read, if there was a record.
+    pub grant: Option<Grant>,
+    /// The value, as a record holds it.
+    pub stored: Bytes,
+    /// Whether it can be told from other clients' values.
+    pub distinctive: bool,
+    /// Whether it has the shape of a deadline.
+    pub deadline: bool,
+    /// Whether it was read under a WATCH; void when the WATCH ends.
+    pub watched: bool,
+}
+
+#[derive(Debug, Default)]
+struct Memory {
+    own: Option<Own>,
+    seen: Option<Seen>,
+    refused: bool,
+    attempts: u32,
+    window: Option<Instant>,
+}
+
+impl Memory {
+    fn is_empty(&self) -> bool {
+        self.own.is_none() && self.seen.is_none() && !self.refused && self.attempts == 0
+    }
+}
+
+/// What a connection knows of one lock, at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// The lease that it was granted last and has not given back.
+    pub own: Option<Own>,
+    /// Grants drawn by commands queued earlier in the same MULTI block.
+    pub queued: Vec<Grant>,
+    /// The value that it read last.
+    pub seen: Option<Seen>,
+    /// Its last acquire of this lock was refused.
+    pub refused_since: bool,
+    /// Acquires in the last ten seconds.
+    pub attempts: u32,
+}
+
+/// Everything one connection remembers.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    memory: HashMap<DbKey, Memory>,
+    observed: VecDeque<DbKey>,
+}
+
+impl Evidence {
+    /// What is known of a lock at `now`.
+    pub fn facts(&mut self, key: &DbKey, now: Instant) -> Facts {
+        let Some(memory) = self.memory.get_mut(key) else {
+            return Facts::default();
+        };
+        if memory.own.as_ref().is_some_and(|own| forgotten(own, now)) {
+            memory.own = None;
+        }
+        if memory
+            .window
+            .is_some_and(|start| now.duration_since(start) > ATTEMPTS_WINDOW)
+        {
+            memory.attempts = 0;
+        }
+        Facts {
+            own: memory.own.clone(),
+            queued: Vec::new(),
+            seen: memory.seen.clone(),
+            refused_since: memory.refused,
+            attempts: memory.attempts,
+        }
+    }
+
+    /// An acquire is about to be tried.
+    pub fn attempted(&mut self, key: &DbKey, now: Instant) {
+        let memory = self.memory.entry(key.clone()).or_default();
+        match memory.window {
+            Some(start) if now.duration_since(start) <= ATTEMPTS_WINDOW => memory.attempts += 1,
+            _ => (memory.window, memory.attempts) = (Some(now), 1),
+        }
+    }
+
+    /// This connection was granted a lease.
+    pub fn granted(&mut self, key: DbKey, own: Own) {
+        let memory = self.memory.entry(key).or_default();
+        memory.refused = false;
+        memory.own = Some(own);
+        self.bound_locks();
+    }
+
+    /// Its lease goes on with another end, and perhaps another value.
+    pub fn extended(&mut self, key: &DbKey, ends: Option<Instant>, stored: Option<Bytes>) {
+        if let Some(own) = self
+            .memory
+            .get_mut(key)
+            .and_then(|memory| memory.own.as_mut())
+        {
+            own.ends = ends;
+            if let Some(stored) = stored {
+                own.stored = stored;
+            }
+        }
+    }
+
+    /// Its acquire was refused.
+    pub fn refused(&mut self, key: &DbKey) {
+        self.memory.entry(key.clone()).or_default().refused = true;
+        self.bound_locks();
+    }
+
+    /// The lock was given back by this connection.
+    pub fn released(&mut self, key: &DbKey) {
+        if let Some(memory) = self.memory.get_mut(key) {
+            memory.own = None;
+            memory.refused = false;
+            self.drop_if_empty(key);
+        }
+    }
+
+    /// A script found that this connection's lease is over.
+    pub fn lapsed(&mut self, key: &DbKey, now: Instant) {
+        if let Some(own) = self
+            .memory
+            .get_mut(key)
+            .and_then(|memory| memory.own.as_mut())
+        {
+            own.lapsed.get_or_insert(now);
+        }
+    }
+
+    /// This connection read a value (`None`: there was none).
+    pub fn observed(
+        &mut self,
+        key: DbKey,
+        grant: Option<Grant>,
+        value: Option<&Bytes>,
+        watched: bool,
+    ) {
+        let Some(value) = value else {
+            if let Some(memory) = self.memory.get_mut(&key)
+                && memory.seen.take().is_some()
+            {
+                self.observed.retain(|other| *other != key);
+                self.drop_if_empty(&key);
+            }
+            return;
+        };
+        let token = OwnerToken::copy_of(value);
+        let seen = Seen {
+            grant,
+            stored: token.stored_form(),
+            distinctive: token.is_distinctive(),
+            deadline: looks_like_deadline(value),
+            watched,
+        };
+        let memory = self.memory.entry(key.clone()).or_default();
+        if memory.seen.replace(seen).is_none() {
+            self.observed.push_back(key);
+            self.bound_observed();
+        }
+    }
+
+    /// Every WATCH of this connection is over.
+    pub fn unwatched(&mut self) {
+        for key in &self.observed {
+            if let Some(seen) = self
+                .memory
+                .get_mut(key)
+                .and_then(|memory| memory.seen.as_mut())
+            {
+                seen.watched = false;
+            }
+        }
+    }
+
+    /// The locks that this connection was granted and has not given back, as far as it knows.
+    pub fn own_locks(&self) -> impl Iterator<Item = (&DbKey, &Own)> {
+        self.memory
+            .iter()
+            .filter_map(|(key, memory)| memory.own.as_ref().map(|own| (key, own)))
+    }
+
+    fn drop_if_empty(&mut self, key: &DbKey) {
+        if self.memory.get(key).is_some_and(Memory::is_empty) {
+            self.memory.remove(key);
+        }
+    }
+
+    fn bound_observed(&mut self) {
+        while self.observed.len() > MOST_OBSERVED {
+            let oldest = self
+                .observed
+                .pop_front()
+                .expect("longer than a bound above zero");
+            if let Some(memory) = self.memory.get_mut(&oldest) {
+                memory.seen = None;
+            }
+            self.drop_if_empty(&oldest);
+        }
+    }
+
+    /// Forgets a quarter of all locks above the bound: the refused and counted ones, then those
+    /// whose leases end first.
+    fn bound_locks(&mut self) {
+        if self.memory.len() <= MOST_LOCKS {
+            return;
+        }
+        self.memory
+            .retain(|_, memory| memory.own.is_some() || memory.seen.is_some());
+        let mut ends: Vec<(Option<Instant>, DbKey)> = self
+            .memory
+            .iter()
+            .filter(|(_, memory)| memory.seen.is_none())
+            .map(|(key, memory)| (memory.own.as_ref().and_then(|own| own.ends), key.clone()))
+            .collect();
+        ends.sort_by_key(|(end, _)| (end.is_none(), *end));
+        let surplus = self.memory.len().saturating_sub(MOST_LOCKS / 4 * 3);
+        for (_, key) in ends.into_iter().take(surplus) {
+            self.memory.remove(&key);
+        }
+    }
+}
+
+fn forgotten(own: &Own, now: Instant) -> bool {
+    own.lapsed
+        .is_some_and(|at| now.duration_since(at) > LAPSED_MEMORY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &'static str) -> DbKey {
+        DbKey {
+            db: 0,
+            key: Bytes::from_static(name.as_bytes()),
+        }
+    }
+
+    fn own(byte: u8) -> Own {
+        Own {
+            grant: Grant([byte; 16]),
+            fence: FencingToken(1),
+            stored: Bytes::from_static(b"v"),
+            ends: None,
+            lapsed: None,
+        }
+    }
+
+    #[test]
+    fn a_lapsed_lease_is_remembered_for_ten_minutes() {
+        let (mut evidence, start) = (Evidence::default(), Instant::now());
+        evidence.granted(key("a"), own(1));
+        evidence.lapsed(&key("a"), start);
+        assert!(
+            evidence
+                .facts(&key("a"), start + LAPSED_MEMORY)
+                .own
+                .is_some()
+        );
+        let later = start + LAPSED_MEMORY + Duration::from_secs(1);
+        assert!(evidence.facts(&key("a"), later).own.is_none());
+    }
+
+    #[test]
+    fn a_grant_ends_the_memory_of_a_refusal() {
+        let (mut evidence, now) = (Evidence::default(), Instant::now());
+        evidence.refused(&key("a"));
+        assert!(evidence.facts(&key("a"), now).refused_since);
+        evidence.granted(key("a"), own(1));
+        assert!(!evidence.facts(&key("a"), now).refused_since);
+    }
+
+    #[test]
+    fn the_oldest_reading_is_forgotten_first() {
+        let (mut evidence, now) = (Evidence::default(), Instant::now());
+        for i in 0..=MOST_OBSERVED {
+            let name = DbKey {
+                db: 0,
+                key: Bytes::from(format!("k{i}")),
+            };
+            evidence.observed(name, None, Some(&Bytes::from_static(b"value")), false);
+        }
+        assert!(evidence.facts(&key("k0"), now).seen.is_none());
+        assert!(evidence.facts(&key("k1"), now).seen.is_some());
+        assert_eq!(evidence.memory.len(), MOST_OBSERVED);
+    }
+
+    #[test]
+    fn a_reading_under_watch_outlives_the_watch_as_a_plain_one() {
+        let (mut evidence, now) = (Evidence::default(), Instant::now());
+        evidence.observed(key("a"), None, Some(&Bytes::from_static(b"1")), true);
+        evidence.unwatched();
+        assert!(
+            !evidence
+                .facts(&key("a"), now)
+                .seen
+                .expect("was read")
+                .watched
+        );
+    }
+
+    #[test]
+    fn attempts_are_counted_over_ten_seconds() {
+        let (mut evidence, start) = (Evidence::default(), Instant::now());
+        evidence.attempted(&key("a"), start);
+        evidence.attempted(&key("a"), start);
+        assert_eq!(evidence.facts(&key("a"), start).attempts, 2);
+        let later = start + ATTEMPTS_WINDOW + Duration::from_secs(1);
+        assert_eq!(evidence.facts(&key("a"), later).attempts, 0);
+    }
+
+    #[test]
+    fn the_number_of_locks_is_bounded() {
+        let mut evidence = Evidence::default();
+        for i in 0..=MOST_LOCKS {
+            evidence.granted(
+                DbKey {
+                    db: 0,
+                    key: Bytes::from(format!("k{i}")),
+                },
+                own(1),
+            );
+        }
+        assert!(evidence.memory.len() <= MOST_LOCKS);
+        assert!(evidence.memory.len() >= MOST_LOCKS / 2);
+    }
+
+    #[test]
+    fn a_release_forgets_the_lease() {
+        let mut evidence = Evidence::default();
+        evidence.granted(key("a"), own(1));
+        evidence.released(&key("a"));
+        assert!(evidence.memory.is_empty());
+    }
+}

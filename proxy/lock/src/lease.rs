@@ -1,0 +1,308 @@
+//! The lease table: a view of the leases that this proxy has seen, for metrics and people. It
+//! decides nothing; Redis is the authority and the table may be wrong about anything that happened
+//! elsewhere. Pure: the caller brings the time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use crate::evidence::DbKey;
+use crate::namespace::NamespaceId;
+use crate::token::{FencingToken, SessionId};
+
+/// Leases in one table; above that new ones are not shown.
+pub const MOST_LEASES: usize = 1_000_000;
+
+/// One lease as seen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// Whose rules it is under.
+    pub namespace: NamespaceId,
+    /// Its fencing token.
+    pub fence: FencingToken,
+    /// The connection that holds it, where it is one of this proxy's.
+    pub session: SessionId,
+    /// When it began.
+    pub since: Instant,
+    /// When it ends, if it has a TTL.
+    pub ends: Option<Instant>,
+}
+
+/// Something that happened to a lock.
+#[derive(Clone, Debug)]
+pub enum LeaseEvent {
+    /// A lease began.
+    Granted {
+        /// Whose rules it is under.
+        namespace: NamespaceId,
+        /// Its fencing token.
+        fence: FencingToken,
+        /// The connection that holds it.
+        session: SessionId,
+        /// Its TTL.
+        ttl: Option<Duration>,
+    },
+    /// The lease goes on with this TTL from now on.
+    Extended {
+        /// The TTL.
+        ttl: Option<Duration>,
+    },
+    /// The lock was given back.
+    Released,
+}
+
+/// How a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Given back by its holder.
+    Released,
+    /// Its TTL ran out, or another lease took its place.
+    Expired,
+}
+
+/// A lease that is over, and how long it was held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// Whose rules it was under.
+    pub namespace: NamespaceId,
+    /// How it ended.
+    pub end: End,
+    /// How long it was held.
+    pub held: Duration,
+}
+
+/// What a namespace holds at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// Leases with a TTL.
+    pub finite: u64,
+    /// Leases without.
+    pub endless: u64,
+    /// When the oldest began.
+    pub oldest: Option<Instant>,
+}
+
+/// The view.
+#[derive(Debug, Default)]
+pub struct LeaseTable {
+    leases: HashMap<DbKey, Lease>,
+    /// When leases end, to find those that ran out. Each lease with a TTL stands here once.
+    ends: BTreeMap<(Instant, u64), DbKey>,
+    /// The place of each lease in `ends`.
+    places: HashMap<DbKey, (Instant, u64)>,
+    next_place: u64,
+}
+
+impl LeaseTable {
+    /// Folds one event into the view; answers the lease that it ended, if any.
+    pub fn apply(&mut self, key: DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
+        let ended = match event {
+            LeaseEvent::Granted {
+                namespace,
+                fence,
+                session,
+                ttl,
+            } => {
+                let ended = self.remove(&key, End::Expired, now);
+                if self.leases.len() < MOST_LEASES {
+                    let ends = ttl.map(|ttl| now + ttl);
+                    let lease = Lease {
+                        namespace,
+                        fence,
+                        session,
+                        since: now,
+                        ends,
+                    };
+                    self.leases.insert(key.clone(), lease);
+                    self.place(key, ends);
+                }
+                ended
+            }
+            LeaseEvent::Extended { ttl } => {
+                let ends = ttl.map(|ttl| now + ttl);
+                if let Some(lease) = self.leases.get_mut(&key) {
+                    lease.ends = ends;
+                    self.place(key, ends);
+                }
+                None
+            }
+            LeaseEvent::Released => self.remove(&key, End::Released, now),
+        };
+        debug_assert_eq!(self.check_invariants(), Ok(()));
+        ended
+    }
+
+    /// Removes the leases that ran out by `now`.
+    pub fn expire(&mut self, now: Instant) -> Vec<Transition> {
+        let mut ended = Vec::new();
+        while let Some((&(end, _), key)) = self.ends.first_key_value() {
+            if end > now {
+                break;
+            }
+            let key = key.clone();
+            ended.extend(self.remove(&key, End::Expired, end));
+        }
+        ended
+    }
+
+    /// The lease of a lock, as seen.
+    pub fn get(&self, key: &DbKey) -> Option<&Lease> {
+        self.leases.get(key)
+    }
+
+    /// What each of `namespaces` holds.
+    pub fn held(&self, namespaces: usize) -> Vec<Held> {
+        let mut held = vec![Held::default(); namespaces];
+        for lease in self.leases.values() {
+            let Some(held) = held.get_mut(usize::from(lease.namespace.0)) else {
+                continue;
+            };
+            match lease.ends {
+                Some(_) => held.finite += 1,
+                None => held.endless += 1,
+            }
+            held.oldest = Some(
+                held.oldest
+                    .map_or(lease.since, |oldest| oldest.min(lease.since)),
+            );
+        }
+        held
+    }
+
+    /// What must be true of the table at any moment.
+    ///
+    /// # Errors
+    /// The rule that is broken, in words.
+    pub fn check_invariants(&self) -> Result<(), &'static str> {
+        if self.places.len() != self.ends.len() {
+            return Err("every place has an end and every end a place");
+        }
+        if self.leases.len() > MOST_LEASES {
+            return Err("the table is bounded");
+        }
+        // Looking at every lease after every event would make a test quadratic.
+        for (key, lease) in self.leases.iter().take(64) {
+            let placed = self.places.get(key).map(|(end, _)| *end);
+            if placed != lease.ends {
+                return Err("a lease with a TTL stands in the order of ends, one without does not");
+            }
+        }
+        for (place, key) in self.ends.iter().take(64) {
+            if self.places.get(key) != Some(place) || !self.leases.contains_key(key) {
+                return Err("every end belongs to a lease");
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, key: DbKey, ends: Option<Instant>) {
+        if let Some(place) = self.places.remove(&key) {
+            self.ends.remove(&place);
+        }
+        if let Some(end) = ends {
+            let place = (end, self.next_place);
+            self.next_place += 1;
+            self.ends.insert(place, key.clone());
+            self.places.insert(key, place);
+        }
+    }
+
+    fn remove(&mut self, key: &DbKey, end: End, now: Instant) -> Option<Transition> {
+        let lease = self.leases.remove(key)?;
+        if let Some(place) = self.places.remove(key) {
+            self.ends.remove(&place);
+        }
+        // A lease that had run out before was not held longer than its TTL.
+        let over = lease.ends.map_or(now, |ends| ends.min(now));
+        Some(Transition {
+            namespace: lease.namespace,
+            end: if over < now { End::Expired } else { end },
+            held: over.saturating_duration_since(lease.since),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn key(name: u8) -> DbKey {
+        DbKey {
+            db: 0,
+            key: Bytes::copy_from_slice(&[name]),
+        }
+    }
+
+    fn granted(ttl_ms: Option<u64>) -> LeaseEvent {
+        LeaseEvent::Granted {
+            namespace: NamespaceId(0),
+            fence: FencingToken(1),
+            session: SessionId([1; 16]),
+            ttl: ttl_ms.map(Duration::from_millis),
+        }
+    }
+
+    #[test]
+    fn a_lease_that_ran_out_was_held_for_its_ttl() {
+        let (mut table, start) = (LeaseTable::default(), Instant::now());
+        table.apply(key(1), granted(Some(100)), start);
+        let late = start + Duration::from_millis(500);
+        let ended = table
+            .apply(key(1), granted(None), late)
+            .expect("the first lease ended");
+        assert_eq!(
+            (ended.end, ended.held),
+            (End::Expired, Duration::from_millis(100))
+        );
+        assert_eq!(
+            table.held(1)[0],
+            Held {
+                finite: 0,
+                endless: 1,
+                oldest: Some(late)
+            }
+        );
+    }
+
+    #[test]
+    fn a_release_in_time_is_a_release() {
+        let (mut table, start) = (LeaseTable::default(), Instant::now());
+        table.apply(key(1), granted(Some(100)), start);
+        let ended = table
+            .apply(
+                key(1),
+                LeaseEvent::Released,
+                start + Duration::from_millis(40),
+            )
+            .expect("it was held");
+        assert_eq!(
+            (ended.end, ended.held),
+            (End::Released, Duration::from_millis(40))
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_table_keeps_its_rules(steps in prop::collection::vec((0_u8..6, 0_u8..5, 0_u64..300), 1..300)) {
+            let (mut table, mut now) = (LeaseTable::default(), Instant::now());
+            for (name, what, ms) in steps {
+                now += Duration::from_millis(ms / 3);
+                let ttl = Some(Duration::from_millis(ms));
+                match what {
+                    0 => drop(table.apply(key(name), granted(Some(ms)), now)),
+                    1 => drop(table.apply(key(name), granted(None), now)),
+                    2 => drop(table.apply(key(name), LeaseEvent::Extended { ttl }, now)),
+                    3 => drop(table.apply(key(name), LeaseEvent::Released, now)),
+                    _ => drop(table.expire(now)),
+                }
+                prop_assert_eq!(table.check_invariants(), Ok(()));
+                let counted: u64 = table.held(1).iter().map(|held| held.finite + held.endless).sum();
+                prop_assert_eq!(counted, table.leases.len() as u64);
+            }
+            table.expire(now + Duration::from_secs(1));
+            prop_assert!(table.ends.is_empty());
+        }
+    }
+}

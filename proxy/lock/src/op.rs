@@ -1,0 +1,273 @@
+//! One command on lock keys, understood: what it means for the lock, whatever its spelling on the
+//! wire. Made by `classify`, judged by the policies, and turned into one atomic step by `plan`.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::decision::Operation;
+use crate::namespace::NamespaceId;
+use crate::reason::Reason;
+use crate::recipe::Replies;
+use crate::token::OwnerToken;
+
+/// A command's arguments, its name first; slices of one buffer.
+pub type Arguments = SmallVec<[Bytes; 8]>;
+
+/// A lock key and the namespace that claims it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The namespace.
+    pub namespace: NamespaceId,
+    /// The key as sent.
+    pub key: Bytes,
+}
+
+/// The TTL that a command asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedTtl {
+    /// None: for ever, as far as the application is concerned.
+    None,
+    /// So many milliseconds from now; zero or less ends the lease.
+    For(i64),
+    /// Until a point in time, Unix milliseconds on Redis's clock.
+    Until(i64),
+    /// Whatever is left (`KEEPTTL`).
+    Keep,
+}
+
+/// The condition of an EXPIRE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExpireCondition {
+    /// None given.
+    Always,
+    /// Only if there is no TTL.
+    Nx,
+    /// Only if there is one.
+    Xx,
+    /// Only if the new one is longer.
+    Gt,
+    /// Only if the new one is shorter; shorter than none is every one.
+    Lt,
+    /// Only if there is one and the new one is shorter.
+    XxLt,
+}
+
+impl ExpireCondition {
+    /// The word that the script takes.
+    pub const fn word(self) -> &'static str {
+        match self {
+            ExpireCondition::Always => "",
+            ExpireCondition::Nx => "NX",
+            ExpireCondition::Xx => "XX",
+            ExpireCondition::Gt => "GT",
+            ExpireCondition::Lt => "LT",
+            ExpireCondition::XxLt => "XL",
+        }
+    }
+}
+
+/// How an acquire's reply says yes and no.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AcquireReply {
+    /// `:1` and `:0` (SETNX, MSETNX).
+    Integer,
+    /// `+OK` and nil (SET … NX).
+    OkOrNil,
+    /// nil and the current value (SET … NX GET).
+    OldValue,
+}
+
+/// How a release is spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseSpelling {
+    /// DEL: a count.
+    Del,
+    /// UNLINK: a count.
+    Unlink,
+    /// GETDEL: the value.
+    GetDel,
+}
+
+/// How an extension is spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtendSpelling {
+    /// EXPIRE and its family: `:1` and `:0`.
+    Expire,
+    /// GETEX with a TTL: the value.
+    GetEx,
+    /// PERSIST: `:1` and `:0`.
+    Persist,
+    /// GETEX … PERSIST: the value.
+    GetExPersist,
+}
+
+impl ExtendSpelling {
+    /// Whether the value is the reply, so that a refusal must be an error: the value would be read
+    /// as a success.
+    pub const fn answers_value(self) -> bool {
+        matches!(self, ExtendSpelling::GetEx | ExtendSpelling::GetExPersist)
+    }
+}
+
+/// A script of the application that compares the stored value before it acts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// What it compares with.
+    pub claim: OwnerToken,
+    /// What it answers.
+    pub replies: Replies,
+    /// What it runs when the values are equal: `["DEL", key]` or `["PEXPIRE", key, ms]`.
+    pub then: Arguments,
+}
+
+/// What a command means for a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockOp {
+    /// Take the lock if it is free.
+    Acquire {
+        /// The lock.
+        target: Target,
+        /// What to store.
+        value: Bytes,
+        /// The TTL asked for.
+        ttl: AskedTtl,
+        /// How to answer.
+        reply: AcquireReply,
+    },
+    /// Take several locks, all or none.
+    AcquireAll {
+        /// The locks and what to store in each.
+        locks: Vec<(Target, Bytes)>,
+    },
+    /// Store a value: an acquire where the lock is free, an extension where it is the holder's.
+    Store {
+        /// The lock.
+        target: Target,
+        /// What to store.
+        value: Bytes,
+        /// The TTL asked for.
+        ttl: AskedTtl,
+        /// XX: only if the key exists.
+        only_if_exists: bool,
+        /// GETSET, `SET … GET`: answer the old value. This is the take-over idiom.
+        wants_old: bool,
+    },
+    /// Give the current lease a new TTL.
+    Extend {
+        /// The lock.
+        target: Target,
+        /// The TTL asked for; `None` is PERSIST.
+        ttl: AskedTtl,
+        /// When it applies.
+        condition: ExpireCondition,
+        /// How it is spelled.
+        spelling: ExtendSpelling,
+        /// Where a script compares first.
+        comparison: Option<Comparison>,
+    },
+    /// Give the lock back.
+    Release {
+        /// The lock.
+        target: Target,
+        /// How it is spelled.
+        spelling: ReleaseSpelling,
+        /// Where a script compares first.
+        comparison: Option<Comparison>,
+    },
+    /// DEL or UNLINK of several keys.
+    ReleaseMany {
+        /// The locks among them, each once.
+        locks: Vec<Target>,
+        /// The others.
+        others: Vec<Bytes>,
+        /// UNLINK in place of DEL.
+        unlink: bool,
+    },
+    /// Any other change of a lock key.
+    Opaque {
+        /// The first lock key that it would change.
+        target: Target,
+        /// Which kind of change.
+        kind: OpaqueKind,
+    },
+}
+
+/// Why a change has no lock meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpaqueKind {
+    /// A command of another kind, or of another data type.
+    Command,
+    /// A script or function whose meaning is not known.
+    Script,
+    /// A command that names one of the proxy's own keys.
+    Companion,
+}
+
+impl OpaqueKind {
+    /// The reason that a refusal gives.
+    pub const fn reason(self) -> Reason {
+        match self {
+            OpaqueKind::Command | OpaqueKind::Companion => Reason::OpaqueWrite,
+            OpaqueKind::Script => Reason::UnsafeScript,
+        }
+    }
+}
+
+impl LockOp {
+    /// The lock, or the first of several.
+    pub fn target(&self) -> &Target {
+        match self {
+            LockOp::Acquire { target, .. }
+            | LockOp::Store { target, .. }
+            | LockOp::Extend { target, .. }
+            | LockOp::Release { target, .. }
+            | LockOp::Opaque { target, .. } => target,
+            LockOp::AcquireAll { locks } => &locks[0].0,
+            LockOp::ReleaseMany { locks, .. } => &locks[0],
+        }
+    }
+
+    /// Every lock that the command names.
+    pub fn targets(&self) -> SmallVec<[&Target; 1]> {
+        match self {
+            LockOp::AcquireAll { locks } => locks.iter().map(|(target, _)| target).collect(),
+            LockOp::ReleaseMany { locks, .. } => locks.iter().collect(),
+            LockOp::Acquire { target, .. }
+            | LockOp::Store { target, .. }
+            | LockOp::Extend { target, .. }
+            | LockOp::Release { target, .. }
+            | LockOp::Opaque { target, .. } => SmallVec::from_slice(&[target]),
+        }
+    }
+
+    /// The word for records and metrics.
+    pub fn operation(&self) -> Operation {
+        match self {
+            LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => Operation::Acquire,
+            LockOp::Store {
+                wants_old: true, ..
+            } => Operation::TakeOver,
+            LockOp::Store {
+                only_if_exists: true,
+                ..
+            }
+            | LockOp::Extend { .. } => Operation::Extend,
+            LockOp::Store { .. } => Operation::Acquire,
+            LockOp::Release { .. } | LockOp::ReleaseMany { .. } => Operation::Release,
+            LockOp::Opaque { .. } => Operation::Write,
+        }
+    }
+}
+
+/// One command on lock keys, with everything that the rest of the way needs.
+#[derive(Clone, Debug)]
+pub struct LockCommand {
+    /// The command's name as the table has it (lower case).
+    pub name: &'static str,
+    /// What it means.
+    pub op: LockOp,
+    /// The client's own words.
+    pub argv: Arguments,
+    /// The client's own bytes.
+    pub frame: Bytes,
+}

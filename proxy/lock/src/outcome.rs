@@ -1,0 +1,284 @@
+//! What came of an atomic step: the script's answer read back, and the reply in the shape that the
+//! command always had. It never invents: an answer that is not one of the script's own is an error
+//! that says so, and an error of Redis goes to the client as Redis worded it.
+
+mod refusal;
+mod reply;
+
+pub use refusal::{RefusalLine, limit_line, refusal_line};
+pub use reply::{Answered, answer, native_nothing};
+
+use bytes::Bytes;
+use lockwarden_resp::Value;
+
+use crate::reason::Reason;
+use crate::token::FencingToken;
+
+/// What a step did to one lock.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// A new lease.
+    Granted(Granted),
+    /// Somebody holds it.
+    Busy {
+        /// Whether the lease has a record; otherwise it came to be without the proxy.
+        governed: bool,
+        /// Whether it had no TTL and was given one.
+        adopted: bool,
+    },
+    /// The current lease has a new TTL or value.
+    Extended {
+        /// Its TTL now, ms; 0 for none.
+        ttl_ms: u64,
+        /// Its fencing token.
+        fence: FencingToken,
+        /// Since when it is held, ms on Redis's clock.
+        since_ms: u64,
+        /// Redis's clock, ms.
+        now_ms: u64,
+        /// Whether keep-alive renews it.
+        kept: bool,
+        /// The value before, where it is the reply.
+        old: Option<Bytes>,
+    },
+    /// The lock is free now.
+    Released {
+        /// The fencing token of the lease that ended.
+        fence: FencingToken,
+        /// Since when it was held, ms on Redis's clock.
+        since_ms: u64,
+        /// The value, where it is the reply.
+        value: Option<Bytes>,
+        /// Deleted because its deadline had passed, by somebody who had read it.
+        taken_over: bool,
+    },
+    /// There was no lease.
+    Absent {
+        /// This session's own lease had run out, and nobody had noticed yet.
+        ran_out: bool,
+    },
+    /// Nothing was done.
+    Refused(Refused),
+    /// The lease has no record; Redis did what the application asked.
+    Ungoverned,
+    /// The application's own comparison failed.
+    Different {
+        /// This session's own lease of the lock is over.
+        late: bool,
+    },
+    /// The application's own condition did not hold.
+    ConditionUnmet,
+    /// Redis answered the application's own command with an error, or would not run the step.
+    Failed,
+}
+
+/// A new lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Its fencing token.
+    pub fence: FencingToken,
+    /// Redis's clock, ms.
+    pub now_ms: u64,
+    /// Its TTL, ms; 0 for none.
+    pub ttl_ms: u64,
+    /// What it ended.
+    pub ended: Ended,
+    /// Whether keep-alive renews it.
+    pub kept: bool,
+    /// The value before, where it is the reply.
+    pub old: Option<Bytes>,
+}
+
+/// What a new lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Nothing.
+    Nothing,
+    /// A lease had run out unreleased. Since when it was held, ms on Redis's clock.
+    RanOut(u64),
+    /// A lease whose deadline had passed was taken over.
+    TakenOver(u64),
+    /// A lease was overwritten; only where nothing is enforced.
+    Overwritten(u64),
+}
+
+/// A refusal, found by the script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Why.
+    pub reason: Reason,
+    /// Since when the lock is held, ms on Redis's clock.
+    pub since_ms: u64,
+    /// Redis's clock, ms.
+    pub now_ms: u64,
+    /// The newest fencing token of the lock.
+    pub fence: FencingToken,
+    /// This session's own lease of the lock is over.
+    pub late: bool,
+    /// The lease is no longer kept alive.
+    pub keep_alive_ended: bool,
+    /// The current value, where showing it tells the loser of a race that it lost.
+    pub current: Option<Bytes>,
+}
+
+/// A script's answer about one lock.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// What was done.
+    pub outcome: Outcome,
+    /// What Redis answered to the application's own command, where that was run.
+    pub native: Option<Value>,
+    /// In monitor mode, what would have been refused.
+    pub would: Option<Reason>,
+}
+
+/// A whole answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answers {
+    /// About one lock.
+    One(Answer),
+    /// About several, in the order of the command; how many keys were deleted in all.
+    Many(i64, Vec<Answer>),
+    /// An error of Redis about the step itself, from its code on.
+    Error(Bytes),
+}
+
+/// The script's answer has a shape that our scripts do not give.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the script's answer is not one of its own")]
+pub struct NotAnAnswer;
+
+/// Reads what a script answered.
+pub fn read(value: &Value) -> Result<Answers, NotAnAnswer> {
+    if let Some(error) = value.as_error() {
+        return Ok(Answers::Error(error.clone()));
+    }
+    let items = value.as_items().ok_or(NotAnAnswer)?;
+    match code(items)? {
+        b'M' => {
+            let total = items
+                .get(1)
+                .and_then(Value::as_integer)
+                .ok_or(NotAnAnswer)?;
+            Ok(Answers::Many(total, each(items)?))
+        }
+        b'S' => Ok(Answers::Many(1, each(items)?)),
+        _ => read_one(items).map(Answers::One),
+    }
+}
+
+fn each(items: &[Value]) -> Result<Vec<Answer>, NotAnAnswer> {
+    items
+        .get(3..)
+        .ok_or(NotAnAnswer)?
+        .iter()
+        .map(|item| read_one(item.as_items().ok_or(NotAnAnswer)?))
+        .collect()
+}
+
+fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
+    let fields = Fields(items);
+    let reason = fields.reason(2);
+    let mut would = reason;
+    let outcome = match code(items)? {
+        b'G' => Outcome::Granted(Granted {
+            fence: FencingToken(fields.number(3)?),
+            now_ms: fields.number(4)?,
+            ttl_ms: fields.number(5)?,
+            ended: match (fields.letter(6), fields.number(7)?) {
+                (Some(b'L'), since) => Ended::RanOut(since),
+                (Some(b'T'), since) => Ended::TakenOver(since),
+                (Some(b'O'), since) => Ended::Overwritten(since),
+                (_, _) => Ended::Nothing,
+            },
+            kept: fields.number(8)? == 1,
+            old: fields.bytes(9),
+        }),
+        b'B' => Outcome::Busy {
+            governed: fields.number(3)? == 1,
+            adopted: fields.number(4)? == 1,
+        },
+        b'X' => Outcome::Extended {
+            ttl_ms: fields.number(3)?,
+            fence: FencingToken(fields.number(4)?),
+            since_ms: fields.number(5)?,
+            now_ms: fields.number(6)?,
+            kept: fields.number(7)? == 1,
+            old: fields.bytes(8),
+        },
+        b'R' => Outcome::Released {
+            fence: FencingToken(fields.number(3)?),
+            since_ms: fields.number(4)?,
+            value: fields.bytes(6),
+            taken_over: fields.letter(7) == Some(b'T'),
+        },
+        b'A' => Outcome::Absent {
+            ran_out: fields.letter(3) == Some(b'E'),
+        },
+        b'N' => {
+            would = None;
+            Outcome::Refused(Refused {
+                reason: reason.ok_or(NotAnAnswer)?,
+                since_ms: fields.number(3)?,
+                now_ms: fields.number(4)?,
+                fence: FencingToken(fields.number(5)?),
+                late: fields.number(6)? == 1,
+                keep_alive_ended: fields.number(7)? == 1,
+                current: fields.bytes(8),
+            })
+        }
+        b'U' => Outcome::Ungoverned,
+        b'D' => Outcome::Different {
+            late: fields.number(3)? == 1,
+        },
+        b'C' => Outcome::ConditionUnmet,
+        b'?' => Outcome::Failed,
+        _ => return Err(NotAnAnswer),
+    };
+    Ok(Answer {
+        outcome,
+        native: items.get(1).cloned(),
+        would,
+    })
+}
+
+fn code(items: &[Value]) -> Result<u8, NotAnAnswer> {
+    match items
+        .first()
+        .and_then(Value::as_bytes)
+        .map(|bytes| &bytes[..])
+    {
+        Some([code]) => Ok(*code),
+        _ => Err(NotAnAnswer),
+    }
+}
+
+/// The fields of one answer; numbers come as integers or, out of a record, as digits.
+struct Fields<'a>(&'a [Value]);
+
+impl Fields<'_> {
+    fn number(&self, at: usize) -> Result<u64, NotAnAnswer> {
+        let value = self.0.get(at).ok_or(NotAnAnswer)?;
+        if let Some(number) = value.as_integer() {
+            return Ok(u64::try_from(number).unwrap_or(0));
+        }
+        let digits = value.as_bytes().ok_or(NotAnAnswer)?;
+        let text = std::str::from_utf8(digits).map_err(|_| NotAnAnswer)?;
+        text.parse().map_err(|_| NotAnAnswer)
+    }
+
+    fn letter(&self, at: usize) -> Option<u8> {
+        self.0.get(at)?.as_bytes()?.first().copied()
+    }
+
+    fn bytes(&self, at: usize) -> Option<Bytes> {
+        self.0.get(at)?.as_bytes().cloned()
+    }
+
+    fn reason(&self, at: usize) -> Option<Reason> {
+        Reason::from_word(self.0.get(at)?.as_bytes()?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

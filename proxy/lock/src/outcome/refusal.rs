@@ -1,0 +1,183 @@
+//! The words of a refusal: one line, a code and a reason that are interface, then `key=value`. It
+//! never holds an owner token or another client's address, and never a word that makes a client
+//! library retry.
+
+use std::fmt::Write;
+
+use crate::reason::Reason;
+use crate::settle::Code;
+
+/// The longest error line, in bytes, without `-` and line end.
+const LONGEST_LINE: usize = 512;
+/// The longest part of a key that is shown, in bytes.
+const LONGEST_KEY: usize = 120;
+/// The longest hint, in bytes.
+const LONGEST_HINT: usize = 200;
+
+/// What an error line says.
+#[derive(Clone, Debug)]
+pub struct RefusalLine<'a> {
+    /// The first word.
+    pub code: Code,
+    /// The reason.
+    pub reason: Reason,
+    /// The lock key.
+    pub key: &'a [u8],
+    /// The command as the table names it.
+    pub command: &'a str,
+    /// The policy that refused.
+    pub policy: &'a str,
+    /// Finds the audit record.
+    pub id: &'a str,
+    /// The newest fencing token, where it helps.
+    pub fence: Option<u64>,
+    /// The TTL that was asked for, ms.
+    pub ttl_ms: Option<u64>,
+    /// The longest TTL, ms.
+    pub max_ms: Option<u64>,
+    /// How long the lock has been held, ms.
+    pub held_ms: Option<u64>,
+    /// The policy's own words.
+    pub detail: Option<&'a str>,
+}
+
+/// Writes the line, without `-` and line end.
+pub fn refusal_line(line: &RefusalLine<'_>) -> String {
+    let code = match line.code {
+        Code::Denied => "LOCKDENIED",
+        Code::Policy => "LOCKPOLICY",
+        Code::Limit => "LOCKLIMIT",
+    };
+    let mut text = format!("{code} {} key={}", line.reason, shown(line.key));
+    let command = line.command.replace('|', " ").to_ascii_uppercase();
+    let fields = [
+        ("fence", line.fence),
+        ("ttl_ms", line.ttl_ms),
+        ("max_ms", line.max_ms),
+        ("held_ms", line.held_ms),
+    ];
+    text.push_str(" cmd=");
+    text.push_str(&command.replace(' ', "-"));
+    let _ = write!(text, " policy={} id={}", line.policy, line.id);
+    for (name, value) in fields {
+        if let Some(value) = value {
+            let _ = write!(text, " {name}={value}");
+        }
+    }
+    let hint = line.detail.unwrap_or_else(|| hint(line.reason));
+    let _ = write!(text, " hint=\"{}\"", words(hint));
+    text.truncate(LONGEST_LINE);
+    text
+}
+
+/// The line for a limit of the proxy itself.
+pub fn limit_line(what: &str, key: &[u8], command: &str, id: &str) -> String {
+    let command = command.replace('|', "-").to_ascii_uppercase();
+    let mut text = format!(
+        "LOCKLIMIT other key={} cmd={command} policy=lockwarden id={id} hint=\"{what}\"",
+        shown(key)
+    );
+    text.truncate(LONGEST_LINE);
+    text
+}
+
+/// A key without anything that could break a line or a terminal; ASCII, so it can be cut anywhere.
+fn shown(key: &[u8]) -> String {
+    let mut text = String::new();
+    for &byte in key {
+        match byte {
+            b'"' | b'\\' => {
+                text.push('\\');
+                text.push(char::from(byte));
+            }
+            b'!'..=b'~' => text.push(char::from(byte)),
+            _ => {
+                let _ = write!(text, "\\x{byte:02x}");
+            }
+        }
+        if text.len() >= LONGEST_KEY {
+            text.truncate(LONGEST_KEY);
+            text.push_str("...");
+            break;
+        }
+    }
+    text
+}
+
+/// A hint on one line of ASCII; double quotes would end it.
+fn words(hint: &str) -> String {
+    hint.chars()
+        .map(|letter| match letter {
+            '"' => '\'',
+            ' '..='~' => letter,
+            _ => ' ',
+        })
+        .take(LONGEST_HINT)
+        .collect()
+}
+
+fn hint(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NotOwner => {
+            "this connection did not acquire the lock that is held now; release with compare-and-delete"
+        }
+        Reason::Expired => "your lock has ended; acquire again",
+        Reason::Overwrite => "plain SET replaces a held lock; add NX",
+        Reason::TakeOver => "the deadline in the lock has not passed on the server's clock",
+        Reason::OpaqueWrite => "a lock is changed by acquire, extend and release only",
+        Reason::NoTtl => "a lock needs a TTL; use SET key token NX PX ms",
+        Reason::TtlTooLong => "ask for a shorter TTL and extend",
+        Reason::SharedToken => {
+            "this value is used by other clients too; use a unique value per acquire"
+        }
+        Reason::StaleFence => "a newer holder exists; stop work",
+        Reason::UnsafeScript => {
+            "this script is not known to be safe on a lock; use a plain compare-and-delete"
+        }
+        Reason::BulkDelete => "locks are held; break them one by one",
+        Reason::Limited => "the lock has been held too long; release it and acquire again",
+        Reason::Other => "refused by a policy",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(key: &[u8], detail: Option<&str>) -> String {
+        refusal_line(&RefusalLine {
+            code: Code::Denied,
+            reason: Reason::NotOwner,
+            key,
+            command: "del",
+            policy: "owner-token",
+            id: "7F3K2A",
+            fence: None,
+            ttl_ms: None,
+            max_ms: None,
+            held_ms: Some(812),
+            detail,
+        })
+    }
+
+    #[test]
+    fn a_refusal_is_one_line_of_words() {
+        assert_eq!(
+            line(b"lock:order:42", None),
+            "LOCKDENIED not-owner key=lock:order:42 cmd=DEL policy=owner-token id=7F3K2A \
+             held_ms=812 hint=\"this connection did not acquire the lock that is held now; release \
+             with compare-and-delete\""
+        );
+    }
+
+    #[test]
+    fn nothing_in_a_key_or_a_detail_breaks_the_line() {
+        let text = line(b"lock:\r\n-OK \"\x00\xff", Some("a\r\n\"b\" é"));
+        assert!(text.is_ascii() && !text.contains(['\r', '\n']), "{text}");
+        assert!(
+            text.contains(r#"key=lock:\x0d\x0a-OK\x20\"\x00\xff cmd"#),
+            "{text}"
+        );
+        assert!(line(&[0; 1000], Some(&"x".repeat(1000))).len() <= LONGEST_LINE);
+    }
+}

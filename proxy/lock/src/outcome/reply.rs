@@ -1,0 +1,285 @@
+//! The reply that a command always had, for each outcome. One match over commands and outcomes,
+//! without a wildcard on either that could swallow a new one.
+
+use bytes::Bytes;
+use lockwarden_resp::Value;
+
+use crate::op::{AcquireReply, Comparison, ExtendSpelling, LockOp, ReleaseSpelling};
+use crate::recipe::Reply;
+use crate::settle::{Allowed, OnViolation};
+
+use super::{Answer, Answers, NotAnAnswer, Outcome, Refused};
+
+/// What the client gets.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answered {
+    /// This reply.
+    Reply(Value),
+    /// An error line about the lock with this place in the command.
+    Refusal(usize, Refused),
+}
+
+/// The reply to a command whose step was carried out.
+pub fn answer(
+    op: &LockOp,
+    answers: &Answers,
+    allowed: &[Allowed],
+    enforced: bool,
+) -> Result<Answered, NotAnAnswer> {
+    match answers {
+        Answers::Error(text) => Ok(Answered::Reply(Value::Error(text.clone()))),
+        Answers::One(one) if !enforced => native(op, one),
+        Answers::One(one) => single(op, one, allowed.first()),
+        Answers::Many(total, each) => many(op, *total, each, allowed),
+    }
+}
+
+fn many(
+    op: &LockOp,
+    total: i64,
+    each: &[Answer],
+    allowed: &[Allowed],
+) -> Result<Answered, NotAnAnswer> {
+    if let LockOp::AcquireAll { .. } = op {
+        return Ok(Answered::Reply(Value::Integer(1)));
+    }
+    let strict = allowed
+        .iter()
+        .any(|allowed| allowed.rules.on_violation == OnViolation::Error);
+    let refused = each
+        .iter()
+        .enumerate()
+        .find_map(|(at, answer)| match &answer.outcome {
+            Outcome::Refused(refused) => Some((at, refused)),
+            _ => None,
+        });
+    match refused {
+        Some((at, refused)) if strict => Ok(Answered::Refusal(at, refused.clone())),
+        Some(_) | None => Ok(Answered::Reply(Value::Integer(total))),
+    }
+}
+
+/// In monitor mode Redis ran the application's own command: what it said is the reply.
+fn native(op: &LockOp, one: &Answer) -> Result<Answered, NotAnAnswer> {
+    let comparison = comparison(op);
+    let reply = match (&one.outcome, comparison, &one.native) {
+        (Outcome::Failed, _, Some(native)) => native.clone(),
+        (Outcome::Different { .. }, Some(comparison), _) => {
+            scripted(&comparison.replies.different, None, &Value::Null)
+        }
+        (Outcome::Absent { .. }, Some(comparison), Some(native)) => {
+            if native.is_error() {
+                native.clone()
+            } else {
+                scripted(&comparison.replies.absent, None, &Value::Null)
+            }
+        }
+        (_, Some(comparison), Some(native)) => {
+            scripted(&comparison.replies.done, Some(comparison), native)
+        }
+        (_, None, Some(native)) => native.clone(),
+        (_, _, None) => return Err(NotAnAnswer),
+    };
+    Ok(Answered::Reply(reply))
+}
+
+fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answered, NotAnAnswer> {
+    let native = || one.native.clone().ok_or(NotAnAnswer);
+    let reply = match &one.outcome {
+        Outcome::Failed => native()?,
+        Outcome::Ungoverned => match comparison(op) {
+            Some(comparison) => scripted(&comparison.replies.done, Some(comparison), &native()?),
+            None => native()?,
+        },
+        Outcome::Granted(granted) => match op {
+            LockOp::Acquire {
+                reply: AcquireReply::Integer,
+                ..
+            }
+            | LockOp::AcquireAll { .. } => Value::Integer(1),
+            LockOp::Acquire {
+                reply: AcquireReply::OkOrNil,
+                ..
+            } => ok(),
+            LockOp::Acquire {
+                reply: AcquireReply::OldValue,
+                ..
+            } => Value::Null,
+            LockOp::Store {
+                wants_old: true, ..
+            } => value(granted.old.as_ref()),
+            LockOp::Store {
+                wants_old: false, ..
+            } => ok(),
+            LockOp::Extend { .. }
+            | LockOp::Release { .. }
+            | LockOp::ReleaseMany { .. }
+            | LockOp::Opaque { .. } => return Err(NotAnAnswer),
+        },
+        Outcome::Busy { .. } => match op {
+            LockOp::Acquire {
+                reply: AcquireReply::Integer,
+                ..
+            }
+            | LockOp::AcquireAll { .. } => Value::Integer(0),
+            LockOp::Acquire {
+                reply: AcquireReply::OldValue,
+                ..
+            } => native()?,
+            LockOp::Acquire {
+                reply: AcquireReply::OkOrNil,
+                ..
+            } => Value::Null,
+            LockOp::Store { .. }
+            | LockOp::Extend { .. }
+            | LockOp::Release { .. }
+            | LockOp::ReleaseMany { .. }
+            | LockOp::Opaque { .. } => return Err(NotAnAnswer),
+        },
+        Outcome::Extended { old, .. } => match op {
+            LockOp::Store {
+                wants_old: true, ..
+            } => value(old.as_ref()),
+            LockOp::Store {
+                wants_old: false, ..
+            } => ok(),
+            LockOp::Extend { spelling, .. } if spelling.answers_value() => value(old.as_ref()),
+            LockOp::Extend {
+                comparison: Some(comparison),
+                ..
+            } => scripted(
+                &comparison.replies.done,
+                Some(comparison),
+                &Value::Integer(1),
+            ),
+            LockOp::Extend { .. } => Value::Integer(1),
+            LockOp::Acquire { .. }
+            | LockOp::AcquireAll { .. }
+            | LockOp::Release { .. }
+            | LockOp::ReleaseMany { .. }
+            | LockOp::Opaque { .. } => return Err(NotAnAnswer),
+        },
+        Outcome::Released { value: gone, .. } => match op {
+            LockOp::Release {
+                spelling: ReleaseSpelling::GetDel,
+                ..
+            } => value(gone.as_ref()),
+            LockOp::Extend { spelling, .. } if spelling.answers_value() => value(gone.as_ref()),
+            LockOp::Release {
+                comparison: Some(comparison),
+                ..
+            }
+            | LockOp::Extend {
+                comparison: Some(comparison),
+                ..
+            } => scripted(
+                &comparison.replies.done,
+                Some(comparison),
+                &Value::Integer(1),
+            ),
+            LockOp::Release { .. } | LockOp::Extend { .. } => Value::Integer(1),
+            LockOp::Acquire { .. }
+            | LockOp::AcquireAll { .. }
+            | LockOp::Store { .. }
+            | LockOp::ReleaseMany { .. }
+            | LockOp::Opaque { .. } => return Err(NotAnAnswer),
+        },
+        Outcome::Absent { .. } => match comparison(op) {
+            Some(comparison) => match native()? {
+                error if error.is_error() => error,
+                _ => scripted(&comparison.replies.absent, None, &Value::Null),
+            },
+            None if matches!(op, LockOp::Store { .. }) => Value::Null,
+            None => native()?,
+        },
+        Outcome::Different { .. } => match comparison(op) {
+            Some(comparison) => scripted(&comparison.replies.different, None, &Value::Null),
+            None => return Err(NotAnAnswer),
+        },
+        Outcome::ConditionUnmet => Value::Integer(0),
+        Outcome::Refused(refused) => return Ok(refusal(op, refused, allowed)),
+    };
+    Ok(Answered::Reply(reply))
+}
+
+fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answered {
+    let native = allowed.is_none_or(|allowed| allowed.rules.on_violation == OnViolation::Native);
+    let quiet = match op {
+        LockOp::Release { .. } | LockOp::ReleaseMany { .. } => true,
+        LockOp::Extend { spelling, .. } => *spelling == ExtendSpelling::Expire,
+        LockOp::Store {
+            only_if_exists,
+            wants_old,
+            ..
+        } => (*only_if_exists && !wants_old) || (*wants_old && refused.current.is_some()),
+        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Opaque { .. } => false,
+    };
+    if !(native && quiet) {
+        return Answered::Refusal(0, refused.clone());
+    }
+    Answered::Reply(match &refused.current {
+        Some(current) => Value::Bulk(current.clone()),
+        None => native_nothing(op),
+    })
+}
+
+/// What Redis answers to this command when nothing happened.
+pub fn native_nothing(op: &LockOp) -> Value {
+    match op {
+        LockOp::Release {
+            comparison: Some(comparison),
+            ..
+        }
+        | LockOp::Extend {
+            comparison: Some(comparison),
+            ..
+        } => scripted(&comparison.replies.different, None, &Value::Null),
+        LockOp::Release {
+            spelling: ReleaseSpelling::GetDel,
+            ..
+        }
+        | LockOp::Store { .. } => Value::Null,
+        LockOp::Release { .. }
+        | LockOp::ReleaseMany { .. }
+        | LockOp::Extend { .. }
+        | LockOp::Acquire { .. }
+        | LockOp::AcquireAll { .. }
+        | LockOp::Opaque { .. } => Value::Integer(0),
+    }
+}
+
+fn comparison(op: &LockOp) -> Option<&Comparison> {
+    match op {
+        LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => {
+            comparison.as_ref()
+        }
+        LockOp::Acquire { .. }
+        | LockOp::AcquireAll { .. }
+        | LockOp::Store { .. }
+        | LockOp::ReleaseMany { .. }
+        | LockOp::Opaque { .. } => None,
+    }
+}
+
+/// What the application's script answers; `result` is what its command would have answered.
+fn scripted(reply: &Reply, comparison: Option<&Comparison>, result: &Value) -> Value {
+    match reply {
+        Reply::Integer(number) => Value::Integer(*number),
+        Reply::Nil => Value::Null,
+        Reply::Bulk(bytes) => Value::Bulk(bytes.clone()),
+        Reply::Status(text) => Value::Simple(text.clone()),
+        Reply::Error(text) => Value::Error(text.clone()),
+        Reply::CommandResult => result.clone(),
+        Reply::Stored => comparison.map_or(Value::Null, |comparison| {
+            Value::Bulk(comparison.claim.expose().clone())
+        }),
+    }
+}
+
+fn ok() -> Value {
+    Value::Simple(Bytes::from_static(b"OK"))
+}
+
+fn value(value: Option<&Bytes>) -> Value {
+    value.map_or(Value::Null, |value| Value::Bulk(value.clone()))
+}

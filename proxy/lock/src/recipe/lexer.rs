@@ -1,0 +1,293 @@
+//! The words of a script, cut as Lua 5.1 cuts them (the Lua inside Redis), for the part of the
+//! language that lock scripts use. Anything else ends the reading at once: a sign, number or escape
+//! outside that part makes the whole text unknown. `syntax` puts the tokens together.
+
+use bytes::Bytes;
+
+/// Most tokens of a script that is looked at. Lock scripts have 20 to 150.
+const MAX_TOKENS: usize = 2048;
+
+/// More digits than these are no TTL or answer of a lock script, and fewer are exact in a double.
+const MAX_DIGITS: usize = 15;
+
+/// One word, sign or constant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Token<'t> {
+    Name(&'t [u8]),
+    Number(i64),
+    Text(Bytes),
+    And,
+    Do,
+    Else,
+    ElseIf,
+    End,
+    False,
+    If,
+    Local,
+    Nil,
+    Not,
+    Or,
+    Return,
+    Then,
+    True,
+    Open,
+    Close,
+    OpenIndex,
+    CloseIndex,
+    OpenTable,
+    CloseTable,
+    Assign,
+    Equal,
+    Unequal,
+    Less,
+    LessEqual,
+    Greater,
+    GreaterEqual,
+    Minus,
+    Dot,
+    Comma,
+    Semicolon,
+}
+
+/// A token and whether a line began between it and the token before. Lua 5.1 refuses a call whose
+/// `(` stands on a new line.
+#[derive(Clone, Debug)]
+pub(super) struct Spanned<'t> {
+    pub(super) token: Token<'t>,
+    pub(super) on_new_line: bool,
+}
+
+/// The tokens of a text, or `None` at the first thing outside the part of Lua that is understood.
+pub(super) fn tokens(text: &[u8]) -> Option<Vec<Spanned<'_>>> {
+    // Lua's lexer treats NUL differently in its several versions, and no lock script has one.
+    if text.contains(&0) {
+        return None;
+    }
+    let mut lexer = Lexer { rest: text };
+    let mut tokens = Vec::new();
+    loop {
+        let on_new_line = lexer.skip_blanks()?;
+        if lexer.rest.is_empty() {
+            return Some(tokens);
+        }
+        if tokens.len() == MAX_TOKENS {
+            return None;
+        }
+        let token = lexer.token()?;
+        tokens.push(Spanned { token, on_new_line });
+    }
+}
+
+struct Lexer<'t> {
+    rest: &'t [u8],
+}
+
+impl<'t> Lexer<'t> {
+    /// Passes blanks and comments; says whether a line began among them.
+    fn skip_blanks(&mut self) -> Option<bool> {
+        let mut on_new_line = false;
+        loop {
+            match self.rest {
+                [b'\n' | b'\r', rest @ ..] => {
+                    on_new_line = true;
+                    self.rest = rest;
+                }
+                [b' ' | b'\t' | 0x0b | 0x0c, rest @ ..] => self.rest = rest,
+                [b'-', b'-', rest @ ..] => {
+                    self.rest = rest;
+                    on_new_line |= self.skip_comment()?;
+                }
+                _ => return Some(on_new_line),
+            }
+        }
+    }
+
+    /// Passes a comment after its `--`; says whether it spans lines.
+    fn skip_comment(&mut self) -> Option<bool> {
+        if let Some(level) = self.long_bracket() {
+            let comment = self.long_text(level)?;
+            return Some(comment.iter().any(|byte| matches!(byte, b'\n' | b'\r')));
+        }
+        // A carriage return alone ends a comment too: what follows it is code.
+        let end = self
+            .rest
+            .iter()
+            .position(|byte| matches!(byte, b'\n' | b'\r'))
+            .unwrap_or(self.rest.len());
+        self.rest = &self.rest[end..];
+        Some(false)
+    }
+
+    fn token(&mut self) -> Option<Token<'t>> {
+        let (token, length) = match *self.rest {
+            [b'=', b'=', ..] => (Token::Equal, 2),
+            [b'~', b'=', ..] => (Token::Unequal, 2),
+            [b'<', b'=', ..] => (Token::LessEqual, 2),
+            [b'>', b'=', ..] => (Token::GreaterEqual, 2),
+            [b'=', ..] => (Token::Assign, 1),
+            [b'<', ..] => (Token::Less, 1),
+            [b'>', ..] => (Token::Greater, 1),
+            [b'(', ..] => (Token::Open, 1),
+            [b')', ..] => (Token::Close, 1),
+            [b'[', b'[' | b'=', ..] => return self.long_string(),
+            [b'[', ..] => (Token::OpenIndex, 1),
+            [b']', ..] => (Token::CloseIndex, 1),
+            [b'{', ..] => (Token::OpenTable, 1),
+            [b'}', ..] => (Token::CloseTable, 1),
+            [b'-', ..] => (Token::Minus, 1),
+            // Neither concatenation, nor varargs, nor a fraction.
+            [b'.', b'.' | b'0'..=b'9', ..] => return None,
+            [b'.', ..] => (Token::Dot, 1),
+            [b',', ..] => (Token::Comma, 1),
+            [b';', ..] => (Token::Semicolon, 1),
+            [quote @ (b'"' | b'\''), ..] => return self.quoted(quote).map(Token::Text),
+            [b'0'..=b'9', ..] => return self.number(),
+            [b'a'..=b'z' | b'A'..=b'Z' | b'_', ..] => return self.word(),
+            _ => return None,
+        };
+        self.rest = &self.rest[length..];
+        Some(token)
+    }
+
+    fn word(&mut self) -> Option<Token<'t>> {
+        let word = self.take_while(is_word_byte);
+        Some(match word {
+            b"and" => Token::And,
+            b"do" => Token::Do,
+            b"else" => Token::Else,
+            b"elseif" => Token::ElseIf,
+            b"end" => Token::End,
+            b"false" => Token::False,
+            b"if" => Token::If,
+            b"local" => Token::Local,
+            b"nil" => Token::Nil,
+            b"not" => Token::Not,
+            b"or" => Token::Or,
+            b"return" => Token::Return,
+            b"then" => Token::Then,
+            b"true" => Token::True,
+            b"break" | b"for" | b"function" | b"in" | b"repeat" | b"until" | b"while" => {
+                return None;
+            }
+            name => Token::Name(name),
+        })
+    }
+
+    /// Decimal integers only. Lua reads letters and points after digits as part of the number.
+    fn number(&mut self) -> Option<Token<'t>> {
+        let number = self.take_while(|byte| is_word_byte(byte) || byte == b'.');
+        if number.len() > MAX_DIGITS || !number.iter().all(u8::is_ascii_digit) {
+            return None;
+        }
+        let value = number
+            .iter()
+            .fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
+        Some(Token::Number(value))
+    }
+
+    fn take_while(&mut self, wanted: impl Fn(u8) -> bool) -> &'t [u8] {
+        let end = self
+            .rest
+            .iter()
+            .position(|byte| !wanted(*byte))
+            .unwrap_or(self.rest.len());
+        let (taken, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        taken
+    }
+
+    /// A string in quotes, unescaped by the rules of Lua 5.1 (no `\x`, no `\z`).
+    fn quoted(&mut self, quote: u8) -> Option<Bytes> {
+        let mut string = Vec::new();
+        let mut rest = self.rest.get(1..)?;
+        loop {
+            let (byte, after) = rest.split_first()?;
+            rest = after;
+            match *byte {
+                byte if byte == quote => break,
+                b'\n' | b'\r' => return None,
+                b'\\' => rest = unescape(rest, &mut string)?,
+                byte => string.push(byte),
+            }
+        }
+        self.rest = rest;
+        Some(Bytes::from(string))
+    }
+
+    /// The level of a long bracket that opens here, which it passes; else nothing moves.
+    fn long_bracket(&mut self) -> Option<usize> {
+        let after = self.rest.strip_prefix(b"[")?;
+        let level = after.iter().take_while(|byte| **byte == b'=').count();
+        self.rest = after[level..].strip_prefix(b"[")?;
+        Some(level)
+    }
+
+    /// What stands up to the closing long bracket of this level, which it passes.
+    fn long_text(&mut self, level: usize) -> Option<&'t [u8]> {
+        let mut at = 0;
+        loop {
+            match self.rest.get(at..)? {
+                // Lua 5.1 counts, refuses or ignores `[[` inside `[[ … ]]`, as it was built.
+                [b'[', b'[', ..] if level == 0 => return None,
+                [b']', after @ ..] => {
+                    let signs = after.iter().take_while(|byte| **byte == b'=').count();
+                    if signs == level && after.get(level) == Some(&b']') {
+                        let text = &self.rest[..at];
+                        self.rest = &after[level + 1..];
+                        return Some(text);
+                    }
+                    // The signs are passed with the bracket, so a row of them is read once.
+                    at += 1 + signs;
+                }
+                [_, ..] => at += 1,
+                [] => return None,
+            }
+        }
+    }
+
+    fn long_string(&mut self) -> Option<Token<'t>> {
+        let level = self.long_bracket()?;
+        let text = self.long_text(level)?;
+        // Lua drops a first line end and rewrites the others; none is needed in a lock script.
+        if text.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+            return None;
+        }
+        Some(Token::Text(Bytes::copy_from_slice(text)))
+    }
+}
+
+/// One escape after its backslash; returns what follows it.
+fn unescape<'t>(rest: &'t [u8], string: &mut Vec<u8>) -> Option<&'t [u8]> {
+    let (first, after) = rest.split_first()?;
+    let plain = match *first {
+        b'a' => 0x07,
+        b'b' => 0x08,
+        b'f' => 0x0c,
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b't' => b'\t',
+        b'v' => 0x0b,
+        b'\n' | b'\r' => return None,
+        b'0'..=b'9' => {
+            let length = rest
+                .iter()
+                .take(3)
+                .take_while(|byte| byte.is_ascii_digit())
+                .count();
+            let (digits, after) = rest.split_at(length);
+            let code = digits
+                .iter()
+                .fold(0, |code: u16, digit| code * 10 + u16::from(digit - b'0'));
+            string.push(u8::try_from(code).ok()?);
+            return Some(after);
+        }
+        // Lua 5.1 takes any other byte for itself, so `\x41` is the text "x41".
+        other => other,
+    };
+    string.push(plain);
+    Some(after)
+}
+
+fn is_word_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}

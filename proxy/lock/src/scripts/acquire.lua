@@ -1,0 +1,35 @@
+-- Takes a lock if it is free: SETNX, SET … NX.
+-- KEYS  lock, companion
+-- ARGV  1 value  2 grant+session+identity  3 bits  4 fence  5 ask  6 default  7 cap  8 keep  9 outlive
+--       10 stored form of the value ('' the value itself)  11 TTL for a lease found without one ('0' leave it)
+--       12 flags (m monitor, g the old value is wanted)  13… the application's own command
+-- Writes the lock key before the companion. A held lock is never touched, except that one without a TTL
+-- gets argument 11.
+local lock, companion, flags = KEYS[1], KEYS[2], ARGV[12]
+local ttl, asked, bits = terms(ARGV[5], ARGV[6], ARGV[7], ARGV[8])
+local native, done
+if has(flags, 'm') then
+  native = redis.pcall(unpack(ARGV, 13))
+  if type(native) == 'table' then done = native.ok else done = native == 1 or (has(flags, 'g') and not native) end
+  if type(native) == 'table' and native.err then return { '?', native, '' } end
+  ttl, bits = asked, 0
+else
+  if ttl > 0 then done = redis.pcall('SET', lock, ARGV[1], 'NX', 'PX', ttl) else done = redis.pcall('SET', lock, ARGV[1], 'NX') end
+  if type(done) == 'table' and done.err then return { '?', done, '' } end
+end
+if done then
+  local owner = ARGV[10]
+  if owner == '' then owner = ARGV[1] end
+  local number, now, old = grant(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]))
+  local state, since = before(old)
+  return { 'G', native or false, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false }
+end
+local m = redis.pcall('MGET', lock, companion)
+if m.err then return { '?', native or m, '' } end
+if not has(flags, 'm') then
+  native = false
+  if has(flags, 'g') then native = redis.pcall('GET', lock) end
+end
+local adopted = 0
+if ARGV[11] ~= '0' and redis.call('PTTL', lock) == -1 then adopted = redis.call('PEXPIRE', lock, ARGV[11]) end
+return { 'B', native or false, '', governed(m[1], m[2]) and 1 or 0, adopted }

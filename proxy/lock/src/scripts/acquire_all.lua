@@ -1,0 +1,32 @@
+-- Takes several locks, all or none: MSETNX.
+-- KEYS  lock, companion, lock, companion …
+-- ARGV  1 flags (m monitor)  2 number of arguments that follow for locks, then ten a lock as in acquire.lua
+--       (1 to 10), then the application's own command
+local locks, flags, per = #KEYS / 2, ARGV[1], 10
+local native
+if has(flags, 'm') then
+  native = redis.pcall(unpack(ARGV, 3 + locks * per))
+  if type(native) == 'table' then return { '?', native, '' } end
+  if native ~= 1 then return { 'B', native, '', 1, 0 } end
+else
+  for i = 1, locks do
+    if redis.call('EXISTS', KEYS[i * 2 - 1]) == 1 then
+      local m = redis.call('MGET', KEYS[i * 2 - 1], KEYS[i * 2])
+      return { 'B', false, '', governed(m[1], m[2]) and 1 or 0, 0 }
+    end
+  end
+end
+local answer = { 'S', native or false, '' }
+for i = 1, locks do
+  local at = 2 + (i - 1) * per
+  local ttl, asked, bits = terms(ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8])
+  if has(flags, 'm') then ttl, bits = 0, 0
+  elseif ttl > 0 then redis.call('SET', KEYS[i * 2 - 1], ARGV[at + 1], 'PX', ttl)
+  else redis.call('SET', KEYS[i * 2 - 1], ARGV[at + 1]) end
+  local owner = ARGV[at + 10]
+  if owner == '' then owner = ARGV[at + 1] end
+  local number, now, old = grant(KEYS[i * 2], ARGV[at + 2], bits + tonumber(ARGV[at + 3]), ARGV[at + 4], asked, owner, lifetime(ttl, ARGV[at + 9]))
+  local state, since = before(old)
+  answer[#answer + 1] = { 'G', false, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false }
+end
+return answer

@@ -1,0 +1,134 @@
+-- What every script shares; put in front of each. Contract in docs/lock-record.md.
+--
+-- A record (the companion's value), offsets from 1:
+--   1 version '1'   2 state   3 flags (char 64 + bits)   4-19 grant   20-35 session   36-51 identity
+--   52-67 fencing token   68-80 since   81-93 asked   94-106 deadline (ms on this server's clock, 0: none)
+--   107- owner token (above 64 bytes its SHA-1)
+-- States: L live, R released, T taken over, B broken, E expired and noticed.
+-- Bits:   1 undelivered, 2 kept alive, 4 debts, 8 the identity is distinctive.
+--
+-- Every answer is { code, native, reason, ... }: native is what Redis answered to the application's own
+-- command where that was run, reason what was refused (with flag m: what would have been).
+
+local sub = string.sub
+
+local function has(flags, letter) return string.find(flags, letter, 1, true) end
+
+-- An owner token as a record holds it.
+local function form(value) if #value > 64 then return redis.sha1hex(value) end return value end
+
+-- Milliseconds on this server's clock.
+local function clock() local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000) end
+
+-- A lease is governed while the key holds what its live record says was granted.
+local function governed(value, record)
+  return value and record and sub(record, 1, 2) == '1L' and sub(record, 107) == form(value)
+end
+
+-- A value is a deadline when it reads as seconds (10 digits) or ms (13) within a year of this clock.
+local function passed(value)
+  local whole, rest = string.match(value, '^(%d+)(.*)$')
+  if not whole or (#whole ~= 10 and #whole ~= 13) or (rest ~= '' and not string.match(rest, '^%.%d+$')) then return false end
+  local at, now = tonumber(value), clock()
+  if #whole == 10 then at = at * 1000 end
+  return at < now and now - at < 31536000000
+end
+
+-- Whether the session's own lease of this lock is over. It may have several grants to its name: those queued
+-- in a MULTI block count too, but with flag n (only such) a grant that is not current means nothing.
+local function over(flags, record, mine)
+  return has(flags, 'l') or (mine ~= '' and not has(flags, 'n') and not string.find(mine, sub(record, 4, 19), 1, true))
+end
+
+-- Which proof holds, and whether the session's own lease of this lock is over. Flags:
+--   r proofs are required, of which count: s session, t token, o observed, i identity
+--   v the claimed value is void if the session's own lease is over   l the session's lease is known to be over
+--   x what was observed counts only if it is a deadline that has passed
+--   f only the holder of the newest fencing token may go on
+-- Answers the proof's letter (n none was required) or nil, whether the own lease is over, and the reason.
+local function proof(flags, record, mine, claim, seen_grant, seen_form, who)
+  local grant, owner = sub(record, 4, 19), sub(record, 107)
+  local current, late = string.find(mine, grant, 1, true), over(flags, record, mine)
+  if has(flags, 'f') and not current then return nil, late, 'stale-fence' end
+  if not has(flags, 'r') then return 'n', late end
+  if current and has(flags, 's') then return 's', late end
+  if has(flags, 't') and claim == owner and not (late and has(flags, 'v')) then return 't', late end
+  if has(flags, 'o') and not late and seen_grant == grant and seen_form == owner
+    and (not has(flags, 'x') or passed(owner)) then return 'o', late end
+  if has(flags, 'i') and sub(record, 36, 51) == sub(who, 17) and bit.band(string.byte(record, 3), 12) == 8 then return 'i', late end
+  return nil, late, late and 'expired' or 'not-owner'
+end
+
+-- The TTL of a lease: what was asked ('' nothing, '@' a point in time), clipped. 0 means none.
+local function terms(ask, default, cap, keep)
+  local asked, ttl
+  if ask == '' then asked, ttl = 0, tonumber(default)
+  else
+    if sub(ask, 1, 1) == '@' then asked = math.max(1, tonumber(sub(ask, 2)) - clock()) else asked = tonumber(ask) end
+    ttl = asked
+  end
+  cap = tonumber(cap)
+  if cap > 0 and (ttl == 0 or ttl > cap) then ttl = cap end
+  return ttl, asked, keep == '1' and ttl ~= asked and 2 or 0
+end
+
+-- How long a companion lives: as long as its lease and a while more; a week beside a lease without TTL.
+local function lifetime(ttl, outlive)
+  outlive = tonumber(outlive)
+  if ttl > 0 then return ttl + outlive end
+  return math.max(outlive, 604800000)
+end
+
+-- Numbers a new lease and writes its record. The lock key has been written before.
+-- fence: h hybrid, s sequential, n none. Answers the fencing token, the time and the record before.
+local function grant(companion, head, bits, fence, asked, owner, px)
+  local t = redis.call('TIME')
+  local now = t[1] * 1000 + math.floor(t[2] / 1000)
+  local number = 0
+  if fence == 'h' then number = t[1] * 1000000 + t[2] elseif fence == 's' then number = 1 end
+  local front = '1L' .. string.char(64 + bits) .. head
+  local back = string.format('%013.0f%013.0f%013.0f', now, asked, asked > 0 and now + asked or 0) .. owner
+  local record = front .. string.format('%016.0f', number) .. back
+  local old = redis.pcall('SET', companion, record, 'PX', px, 'GET')
+  if type(old) == 'table' then -- not a record: somebody used our name for something else
+    redis.call('DEL', companion)
+    redis.call('SET', companion, record, 'PX', px)
+    old = false
+  end
+  if old then
+    local last = tonumber(sub(old, 52, 67)) or 0
+    local next = number
+    if fence == 'n' then next = last elseif last >= number then next = last + 1 end
+    if next ~= number then
+      number = next
+      redis.call('SETRANGE', companion, 51, string.format('%016.0f', number))
+    end
+  end
+  return number, now, old
+end
+
+-- What a new lease ended: '' nothing, L a lease that ran out unreleased; and since when it was held.
+local function before(old)
+  if old and sub(old, 2, 2) == 'L' then return 'L', sub(old, 68, 80) end
+  return '', '0'
+end
+
+-- The record with a new TTL, and a new owner token where one is given.
+local function rewrite(record, bits, now, asked, owner)
+  local kept = bit.bor(bit.band(string.byte(record, 3), 12), 64, bits)
+  return sub(record, 1, 2) .. string.char(kept) .. sub(record, 4, 80)
+    .. string.format('%013.0f%013.0f', asked, asked > 0 and now + asked or 0) .. (owner or sub(record, 107))
+end
+
+-- A refusal. A tokenless try (flag k) by the grant's own identity ends keep-alive: somebody who is likely
+-- the holder wanted the lock gone, so it goes by its TTL.
+local function refusal(companion, flags, record, reason, late, who, current)
+  local now, ended = clock(), 0
+  if has(flags, 'k') and not has(flags, 'm') and sub(record, 36, 51) == sub(who, 17)
+    and bit.band(string.byte(record, 3), 2) == 2 then
+    redis.call('PEXPIRE', companion, redis.call('PTTL', companion)) -- a write that passes when out of memory
+    redis.call('SETRANGE', companion, 2, string.char(string.byte(record, 3) - 2))
+    ended = 1
+  end
+  return { 'N', false, reason, sub(record, 68, 80), now, sub(record, 52, 67), late and 1 or 0, ended, current or false }
+end

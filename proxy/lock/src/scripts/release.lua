@@ -1,0 +1,33 @@
+-- Gives a lock back: DEL, UNLINK, GETDEL, compare-and-delete scripts.
+-- KEYS  lock, companion
+-- ARGV  1 flags (of proof, and m monitor, c the command compares the value itself, g the value is wanted,
+--       k tokenless)  2 own grant  3 claimed value  4 observed grant  5 observed value  6 session+identity
+--       7… the application's own command, or for a comparing script the DEL that it runs
+-- The lock key goes first: a write that Redis allows when out of memory, so the record's passes too.
+local lock, companion, flags = KEYS[1], KEYS[2], ARGV[1]
+local monitor = has(flags, 'm')
+local m = redis.pcall('MGET', lock, companion)
+if m.err then return { '?', monitor and not has(flags, 'c') and redis.pcall(unpack(ARGV, 7)) or m, '' } end
+local value, record = m[1], m[2]
+if not value then
+  if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
+  local native, mark = redis.pcall(unpack(ARGV, 7)), ''
+  if record and sub(record, 1, 2) == '1L' and string.find(ARGV[2], sub(record, 4, 19), 1, true) and native ~= 1 then
+    redis.pcall('SETRANGE', companion, 1, 'E')
+    mark = 'E'
+  end
+  return { 'A', native, '', mark, record and sub(record, 68, 80) or '0' }
+end
+if has(flags, 'c') and form(value) ~= ARGV[3] then
+  local late = governed(value, record) and over(flags, record, ARGV[2])
+  return { 'D', false, late and 'expired' or '', late and 1 or 0 }
+end
+if not governed(value, record) then return { 'U', redis.pcall(unpack(ARGV, 7)), '' } end
+
+local held, late, reason = proof(flags, record, ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
+if not held and not monitor then return refusal(companion, flags, record, reason, late, ARGV[6]) end
+local native = redis.pcall(unpack(ARGV, 7))
+if type(native) == 'table' and native.err then return { '?', native, '' } end
+local state = held == 'o' and has(flags, 'x') and 'T' or 'R'
+redis.call('SETRANGE', companion, 1, state)
+return { 'R', native, reason or '', sub(record, 52, 67), sub(record, 68, 80), held or '', has(flags, 'g') and value or false, state }

@@ -1,0 +1,55 @@
+-- DEL or UNLINK of several keys, locks and others. Each lock is judged as in release.lua.
+-- KEYS  lock, companion, lock, companion … then the keys that are no locks
+-- ARGV  1 DEL or UNLINK  2 number of locks  3 session+identity  4 '1': any refusal refuses everything
+--       5… four a lock: flags, own grant, observed grant, observed value
+-- Answers { 'M', how many keys went, '', one answer a lock as release.lua gives it }.
+local locks, who, strict = tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
+local found, refused = {}, false
+for i = 1, locks do
+  local at = 5 + (i - 1) * 4
+  local flags = ARGV[at]
+  local m = redis.pcall('MGET', KEYS[i * 2 - 1], KEYS[i * 2])
+  if m.err then return { '?', m, '' } end
+  local entry = { flags = flags, value = m[1], record = m[2], mine = ARGV[at + 1] }
+  if governed(m[1], m[2]) then
+    entry.governed = true
+    entry.held, entry.late, entry.reason = proof(flags, m[2], ARGV[at + 1], '', ARGV[at + 2], ARGV[at + 3], who)
+    if not entry.held and not has(flags, 'm') then
+      entry.refused = true
+      refused = true
+    end
+  end
+  found[i] = entry
+end
+local answer, total = { 'M', 0, '' }, 0
+for i = 1, locks do
+  local entry, lock, companion = found[i], KEYS[i * 2 - 1], KEYS[i * 2]
+  local reason = entry.reason or ''
+  if entry.refused then
+    answer[3 + i] = refusal(companion, entry.flags, entry.record, reason, entry.late, who)
+  elseif strict and refused then
+    answer[3 + i] = { 'C', false, '' }
+  else
+    local gone = redis.call(ARGV[1], lock)
+    total = total + gone
+    if entry.governed then
+      local state = entry.held == 'o' and has(entry.flags, 'x') and 'T' or 'R'
+      redis.call('SETRANGE', companion, 1, state)
+      answer[3 + i] = { 'R', gone, reason, sub(entry.record, 52, 67), sub(entry.record, 68, 80), entry.held or '', false, state }
+    elseif gone == 1 then
+      answer[3 + i] = { 'U', gone, '' }
+    else
+      local mark, record = '', entry.record
+      if record and sub(record, 1, 2) == '1L' and string.find(entry.mine, sub(record, 4, 19), 1, true) then
+        redis.call('SETRANGE', companion, 1, 'E')
+        mark = 'E'
+      end
+      answer[3 + i] = { 'A', gone, '', mark, record and sub(record, 68, 80) or '0' }
+    end
+  end
+end
+if not (strict and refused) then
+  for i = locks * 2 + 1, #KEYS do total = total + redis.call(ARGV[1], KEYS[i]) end
+end
+answer[2] = total
+return answer

@@ -1,0 +1,72 @@
+-- Stores a value without NX: SET, SETEX, PSETEX, SET … XX, and with the old value as answer GETSET, SET … GET.
+-- Free: an acquire. The holder's own: an extension with a new value. Somebody else's: refused, unless its
+-- value is a deadline that has passed and the old value is wanted (a take-over).
+-- KEYS  lock, companion
+-- ARGV  1 to 11 as in acquire.lua  12 flags (of proof, and m monitor, X only if it exists, K keep the TTL,
+--       g the old value is wanted, d a passed deadline may be taken over)
+--       13 own grant  14 claimed value  15 observed grant  16 observed value  17 session+identity
+--       18 longest hold (0: no limit)  19… the application's own command
+local lock, companion, flags = KEYS[1], KEYS[2], ARGV[12]
+local monitor, wants = has(flags, 'm'), has(flags, 'g')
+local m = redis.pcall('MGET', lock, companion)
+if m.err then return { '?', monitor and redis.pcall(unpack(ARGV, 19)) or m, '' } end
+local value, record = m[1], m[2]
+local owner = ARGV[10]
+if owner == '' then owner = ARGV[1] end
+local ttl, asked, bits = terms(ARGV[5], ARGV[6], ARGV[7], ARGV[8])
+if monitor then ttl, bits = asked, 0 end
+
+local function put(ms)
+  if monitor then return redis.pcall(unpack(ARGV, 19)) end
+  if ms > 0 then return redis.pcall('SET', lock, ARGV[1], 'PX', ms) end
+  return redis.pcall('SET', lock, ARGV[1])
+end
+local function failed(answer) return type(answer) == 'table' and answer.err end
+local function granted(reason, state, old_since)
+  local native = put(ttl)
+  if failed(native) then return { '?', native, '' } end
+  local number, now, old = grant(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]))
+  if state == '' then state, old_since = before(old) end
+  return { 'G', monitor and native or false, reason, number, now, ttl, state, old_since, bits > 0 and 1 or 0, value }
+end
+
+if not value then
+  if redis.call('EXISTS', lock) == 1 then return { 'U', redis.pcall(unpack(ARGV, 19)), '' } end
+  if has(flags, 'X') then return { 'A', false, '', '', '0' } end
+  return granted('', '', '0')
+end
+if not governed(value, record) then return { 'U', redis.pcall(unpack(ARGV, 19)), '' } end
+
+local since = sub(record, 68, 80)
+if wants and has(flags, 'd') and passed(value) then return granted('', 'T', since) end
+local held, late, why = proof(flags, record, ARGV[13], ARGV[14], ARGV[15], ARGV[16], ARGV[17])
+-- Having read a value is no reason to replace it: that is what a passed deadline is for.
+if held == 'o' then held = nil end
+local reason = ''
+if not held then
+  reason = wants and 'take-over' or has(flags, 'X') and (why or 'not-owner') or 'overwrite'
+  if not monitor then
+    local lost = wants and ARGV[16] ~= '' and ARGV[16] ~= sub(record, 107) and value
+    return refusal(companion, flags, record, reason, late, ARGV[17], lost)
+  end
+  return granted(reason, 'O', since)
+end
+local now = clock()
+if tonumber(ARGV[18]) > 0 and now - tonumber(since) > tonumber(ARGV[18]) then
+  if not monitor then return refusal(companion, flags, record, 'limited', late, ARGV[17]) end
+  reason = 'limited'
+end
+if has(flags, 'K') then
+  ttl = redis.call('PTTL', lock)
+  asked, bits = tonumber(sub(record, 81, 93)), bit.band(string.byte(record, 3), 2)
+  if ttl < 0 then ttl = 0 end
+end
+local native = put(ttl)
+if failed(native) then return { '?', native, '' } end
+local px = lifetime(ttl, ARGV[9])
+if has(flags, 'K') then
+  redis.call('SET', companion, sub(record, 1, 106) .. owner, 'PX', px)
+else
+  redis.call('SET', companion, rewrite(record, bits, now, asked, owner), 'PX', px)
+end
+return { 'X', monitor and native or false, reason, ttl, sub(record, 52, 67), since, now, bits > 0 and 1 or 0, value }

@@ -1,0 +1,456 @@
+//! From what the policies say to what may be done: here the mode, `on_fault` and `on_violation` of
+//! a namespace are applied. A [`Permitted`] is made nowhere else, and a plan only from one, so the
+//! backend never gets an operation that was not judged.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use crate::classify::PassThrough;
+use crate::decision::{
+    ClientDescription, Decide, Decision, Denial, Obligations, Operation, Proofs, Question, Traits,
+    Verdict,
+};
+use crate::evidence::Facts;
+use crate::namespace::NamespaceId;
+use crate::op::{AskedTtl, ExtendSpelling, LockCommand, LockOp, ReleaseSpelling, Target};
+use crate::reason::Reason;
+
+/// Whether refusals are carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Answers stay Redis's own; misuse is counted and recorded.
+    Monitor,
+    /// Misuse is refused.
+    Enforce,
+}
+
+impl Mode {
+    /// The word of the configuration and the metrics.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Mode::Monitor => "monitor",
+            Mode::Enforce => "enforce",
+        }
+    }
+}
+
+/// How a refused release or extension is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnViolation {
+    /// As Redis answers when nothing happened.
+    Native,
+    /// With an error.
+    Error,
+}
+
+/// What happens when a policy does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFault {
+    /// The operation is refused with `LOCKPOLICY`.
+    Deny,
+    /// The policy is passed over.
+    Allow,
+}
+
+/// What happens to leases that came to be without the proxy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adopt {
+    /// Never touched, only counted.
+    Report,
+    /// One without TTL gets the ceiling when somebody contends for it.
+    Cap,
+}
+
+/// What an operator chose for a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Whether refusals are carried out.
+    pub mode: Mode,
+    /// How a refused release or extension is answered.
+    pub on_violation: OnViolation,
+    /// What happens when a policy does not answer.
+    pub on_fault: OnFault,
+    /// What happens to leases that came to be without the proxy.
+    pub adopt: Adopt,
+}
+
+/// The circumstances of a command that are the same for all its keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Circumstances {
+    /// The logical database.
+    pub db: u32,
+    /// A handle for the `clients.describe` import.
+    pub client: u64,
+    /// Unix milliseconds on the proxy's clock.
+    pub now_ms: u64,
+    /// The same moment for spans.
+    pub now: Instant,
+    /// Queued in a MULTI block.
+    pub transactional: bool,
+}
+
+/// One lock of a command that may go on.
+#[derive(Clone, Debug)]
+pub struct Allowed {
+    /// What must be done with it.
+    pub obligations: Obligations,
+    /// The rules of its namespace.
+    pub rules: Rules,
+    /// In monitor mode: what a policy would have refused.
+    pub would: Option<Denial>,
+}
+
+/// A command that may go on, with what must be done for each of its locks.
+#[derive(Clone, Debug)]
+pub struct Permitted {
+    command: LockCommand,
+    allowed: SmallVec<[Allowed; 1]>,
+}
+
+impl Permitted {
+    /// The command.
+    pub fn command(&self) -> &LockCommand {
+        &self.command
+    }
+
+    /// One entry a lock, in the order of [`LockOp::targets`].
+    pub fn allowed(&self) -> &[Allowed] {
+        &self.allowed
+    }
+
+    /// Whether refusals are carried out: where any of the locks enforces, for all.
+    pub fn enforces(&self) -> bool {
+        self.allowed
+            .iter()
+            .any(|allowed| allowed.rules.mode == Mode::Enforce)
+    }
+}
+
+/// The word that an error reply begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// A policy refused.
+    Denied,
+    /// A policy failed.
+    Policy,
+    /// A limit of the proxy.
+    Limit,
+}
+
+/// A no that needs nothing from Redis.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The command.
+    pub command: LockCommand,
+    /// The lock that it was about.
+    pub target: Target,
+    /// The error's first word.
+    pub code: Code,
+    /// Why, by whom, with which words.
+    pub denial: Denial,
+    /// Whether it is answered as Redis answers when nothing happened.
+    pub native: bool,
+}
+
+/// What is to be done with a command.
+#[derive(Debug)]
+pub enum Settled {
+    /// One atomic step.
+    Permitted(Permitted),
+    /// A no.
+    Refused(Refused),
+    /// Monitor mode: the client's own command, and what enforce would have said.
+    Forward(LockCommand, Denial),
+}
+
+/// Asks the chain about every lock of a command. `facts` has one entry a lock.
+pub fn judge(
+    decide: &mut dyn Decide,
+    command: &LockCommand,
+    facts: &[Facts],
+    rules: &dyn Fn(NamespaceId) -> Rules,
+    circumstances: &Circumstances,
+    describe: &dyn Fn(u64) -> Option<ClientDescription>,
+) -> SmallVec<[Decision; 1]> {
+    let targets = command.op.targets();
+    let mut decisions = SmallVec::with_capacity(targets.len());
+    for (index, (target, facts)) in targets.iter().zip(facts).enumerate() {
+        let mode = rules(target.namespace).mode;
+        let mut ask = |operation| {
+            let question = question(
+                operation,
+                command,
+                index,
+                target,
+                facts,
+                mode,
+                circumstances,
+            );
+            decide.decide(target.namespace, &question, describe)
+        };
+        let decision = match &command.op {
+            // Where the lock is free it is an acquire, where it is the holder's an extension.
+            LockOp::Store {
+                only_if_exists: false,
+                wants_old: false,
+                ..
+            } => either(ask(Operation::Acquire), ask(Operation::Extend)),
+            op => ask(op.operation()),
+        };
+        decisions.push(decision);
+    }
+    decisions
+}
+
+/// A command that may turn out as one or the other: refused where an acquire is; where only an
+/// extension is refused, no proof will do.
+fn either(acquire: Decision, extend: Decision) -> Decision {
+    let mut obligations = acquire.obligations.merge(extend.obligations);
+    if let Verdict::Deny(_) = extend.verdict {
+        obligations.require = Some(Proofs::NONE);
+    }
+    Decision {
+        verdict: acquire.verdict,
+        obligations,
+        fault: acquire.fault.or(extend.fault),
+    }
+}
+
+fn question<'a>(
+    operation: Operation,
+    command: &'a LockCommand,
+    index: usize,
+    target: &'a Target,
+    facts: &Facts,
+    mode: Mode,
+    circumstances: &Circumstances,
+) -> Question<'a> {
+    let (token, asked, conditional, scripted) = match &command.op {
+        LockOp::Acquire { value, ttl, .. } => (Some(value), *ttl, true, false),
+        LockOp::AcquireAll { locks } => (Some(&locks[index].1), AskedTtl::None, true, false),
+        LockOp::Store {
+            value,
+            ttl,
+            only_if_exists,
+            ..
+        } => (Some(value), *ttl, *only_if_exists, false),
+        LockOp::Extend {
+            ttl,
+            condition,
+            comparison,
+            ..
+        } => (
+            comparison
+                .as_ref()
+                .map(|comparison| comparison.claim.expose()),
+            *ttl,
+            *condition != crate::op::ExpireCondition::Always,
+            comparison.is_some(),
+        ),
+        LockOp::Release { comparison, .. } => (
+            comparison
+                .as_ref()
+                .map(|comparison| comparison.claim.expose()),
+            AskedTtl::None,
+            false,
+            comparison.is_some(),
+        ),
+        LockOp::ReleaseMany { .. } => (None, AskedTtl::None, false, false),
+        LockOp::Opaque { kind, .. } => (
+            None,
+            AskedTtl::None,
+            false,
+            *kind == crate::op::OpaqueKind::Script,
+        ),
+    };
+    let ttl_ms = match asked {
+        AskedTtl::None => None,
+        AskedTtl::For(ms) => Some(u64::try_from(ms).unwrap_or(0)),
+        AskedTtl::Until(at) => {
+            let at = u64::try_from(at).unwrap_or(0);
+            Some(at.saturating_sub(circumstances.now_ms))
+        }
+        // What is left is known to the script alone; it was under the ceiling when it was set.
+        AskedTtl::Keep => Some(1),
+    };
+    let own = facts.own.as_ref().filter(|own| own.lapsed.is_none());
+    let left = own.and_then(|own| own.ends);
+    Question {
+        operation,
+        db: circumstances.db,
+        key: &target.key,
+        owner_token: token.map(|token| &token[..]),
+        ttl_ms,
+        proofs: Proofs::NONE
+            .with_if(own.is_some() || !facts.queued.is_empty(), Proofs::SESSION)
+            .with_if(
+                own.is_some_and(|own| token.is_some_and(|t| *t == own.stored)),
+                Proofs::TOKEN,
+            )
+            .with_if(facts.seen.is_some(), Proofs::OBSERVED),
+        traits: Traits::NONE
+            .with_if(conditional, Traits::CONDITIONAL)
+            .with_if(circumstances.transactional, Traits::TRANSACTIONAL)
+            .with_if(scripted, Traits::SCRIPTED)
+            .with_if(mode == Mode::Monitor, Traits::MONITORED)
+            .with_if(facts.refused_since, Traits::REFUSED_SINCE),
+        fencing_token: own.map_or(0, |own| own.fence.0),
+        remaining_ms: left.map_or(0, |ends| {
+            let left = ends.saturating_duration_since(circumstances.now);
+            u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
+        }),
+        attempts: facts.attempts,
+        client: circumstances.client,
+        now_ms: circumstances.now_ms,
+    }
+}
+
+/// The policy that is named where the proxy itself says no.
+pub fn built_in() -> Arc<str> {
+    Arc::from("lockwarden")
+}
+
+/// Applies the rules of the namespaces to what their chains said. `decisions` has one entry a lock.
+pub fn settle(
+    command: LockCommand,
+    decisions: SmallVec<[Decision; 1]>,
+    rules: &dyn Fn(NamespaceId) -> Rules,
+) -> Settled {
+    let targets: SmallVec<[Target; 1]> = command.op.targets().into_iter().cloned().collect();
+    let enforces = targets
+        .iter()
+        .any(|target| rules(target.namespace).mode == Mode::Enforce);
+    let mut allowed = SmallVec::with_capacity(targets.len());
+    for (target, decision) in targets.iter().zip(decisions) {
+        let rules = rules(target.namespace);
+        let (code, denial) = match no(&command.op, decision.fault, decision.verdict, rules) {
+            Some(no) => no,
+            None => {
+                let obligations = decision.obligations;
+                allowed.push(Allowed {
+                    obligations,
+                    rules,
+                    would: None,
+                });
+                continue;
+            }
+        };
+        let mut obligations = decision.obligations;
+        if !enforces {
+            if let LockOp::Opaque { .. } = command.op {
+                return Settled::Forward(command, denial);
+            }
+            allowed.push(Allowed {
+                obligations,
+                rules,
+                would: Some(denial),
+            });
+            continue;
+        }
+        let native =
+            rules.on_violation == OnViolation::Native && answers_natively(&command.op, &denial);
+        if native && matches!(command.op, LockOp::ReleaseMany { .. }) {
+            // The other keys of the command are none of this policy's business.
+            obligations.require = Some(Proofs::NONE);
+            allowed.push(Allowed {
+                obligations,
+                rules,
+                would: None,
+            });
+            continue;
+        }
+        let target = target.clone();
+        return Settled::Refused(Refused {
+            command,
+            target,
+            code,
+            denial,
+            native,
+        });
+    }
+    Settled::Permitted(Permitted { command, allowed })
+}
+
+fn no(
+    op: &LockOp,
+    fault: Option<crate::decision::Fault>,
+    verdict: Verdict,
+    rules: Rules,
+) -> Option<(Code, Denial)> {
+    if let Verdict::Deny(denial) = verdict {
+        return Some((Code::Denied, denial));
+    }
+    if let LockOp::Opaque { kind, .. } = op {
+        // No policy objected; but what has no lock meaning cannot be done to a lock.
+        let reason = kind.reason();
+        return Some((
+            Code::Denied,
+            Denial {
+                reason,
+                detail: None,
+                policy: built_in(),
+            },
+        ));
+    }
+    match (fault, rules.on_fault, rules.mode) {
+        (Some(fault), OnFault::Deny, Mode::Enforce) => {
+            let detail = Some(format!(
+                "the policy failed ({}); try again",
+                fault.kind.word()
+            ));
+            let denial = Denial {
+                reason: Reason::Other,
+                detail,
+                policy: fault.policy,
+            };
+            Some((Code::Policy, denial))
+        }
+        (Some(_), OnFault::Deny, Mode::Monitor) | (Some(_), OnFault::Allow, _) | (None, ..) => None,
+    }
+}
+
+/// Whether a refusal of this may look like Redis's own "nothing happened": a release or extension
+/// that proves nothing may, whatever would be read as a success may not.
+pub fn answers_natively(op: &LockOp, denial: &Denial) -> bool {
+    match op {
+        LockOp::Release { .. } | LockOp::ReleaseMany { .. } => true,
+        LockOp::Extend { spelling, .. } => {
+            *spelling == ExtendSpelling::Expire && denial.reason != Reason::NoTtl
+        }
+        LockOp::Store {
+            only_if_exists,
+            wants_old,
+            ..
+        } => *only_if_exists && !wants_old,
+        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Opaque { .. } => false,
+    }
+}
+
+/// Whether GETDEL is meant: its "nothing happened" is nil.
+pub fn answers_nil(op: &LockOp) -> bool {
+    match op {
+        LockOp::Release { spelling, .. } => *spelling == ReleaseSpelling::GetDel,
+        LockOp::Store { .. } => true,
+        LockOp::Extend { .. }
+        | LockOp::ReleaseMany { .. }
+        | LockOp::Acquire { .. }
+        | LockOp::AcquireAll { .. }
+        | LockOp::Opaque { .. } => false,
+    }
+}
+
+/// Leave to forward a command that was judged in a namespace that is only watched.
+pub fn forward_watched<'a>(command: &'a LockCommand, _would: &Denial) -> PassThrough<'a> {
+    PassThrough::of(&command.frame, false)
+}
+
+/// Leave to forward a command that could not be judged, in a namespace that is only watched.
+/// `None` where refusals are carried out.
+pub fn forward_unjudged(command: &LockCommand, rules: Rules) -> Option<PassThrough<'_>> {
+    match rules.mode {
+        Mode::Monitor => Some(PassThrough::of(&command.frame, false)),
+        Mode::Enforce => None,
+    }
+}

@@ -1,0 +1,290 @@
+//! The command table: every command that a Redis may know, where its keys stand, and what it means
+//! to a lock. This module owns the words of the table and the look-up by name; it never looks at a
+//! namespace and never asks a server. The rows are in `rows`, key positions are computed in `keys`,
+//! and what a command with a lock meaning asks for is read by [`crate::classify`].
+
+mod foreign;
+mod grammar;
+mod integer;
+mod keys;
+mod lookup;
+mod rows;
+
+pub use foreign::{ForeignSpec, ForeignTable, for_each_foreign_key};
+pub use integer::{NotAnInteger, parse_integer};
+pub use keys::{KeyError, for_each_key};
+pub use lookup::{Lookup, lookup};
+
+/// The arguments of a command, its name included as argument 0.
+pub trait Arguments {
+    /// The number of arguments.
+    fn len(&self) -> usize;
+
+    /// Argument `index`, which is less than [`Arguments::len`].
+    fn arg(&self, index: usize) -> &[u8];
+
+    /// Whether there is not even a name.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Arguments for lockwarden_resp::request::Request<'_> {
+    fn len(&self) -> usize {
+        Self::len(self)
+    }
+
+    fn arg(&self, index: usize) -> &[u8] {
+        Self::arg(self, index)
+    }
+}
+
+impl Arguments for [&[u8]] {
+    fn len(&self) -> usize {
+        <[&[u8]]>::len(self)
+    }
+
+    fn arg(&self, index: usize) -> &[u8] {
+        self[index]
+    }
+}
+
+/// One command, or one subcommand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommandSpec {
+    /// In lower case; subcommands as Redis names them: `client|reply`.
+    pub name: &'static str,
+    /// The number of arguments with the name; a negative one is a minimum.
+    pub arity: i16,
+    /// Where its keys stand.
+    pub keys: KeySpec,
+    /// What it means.
+    pub effect: Effect,
+    /// Whether it may keep the client waiting.
+    pub blocking: bool,
+}
+
+/// What a command means to a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Has no keys, or does nothing with them that matters here: passes through.
+    Neutral,
+    /// Only reads its keys.
+    Read,
+    /// Changes at least one of its keys in a way that has no lock meaning.
+    Write,
+    /// Has a lock meaning.
+    Verb(Verb),
+    /// Changes the state of the connection.
+    Session(SessionVerb),
+    /// Runs, loads or asks for scripts.
+    Script(ScriptVerb),
+    /// Concerns the whole server.
+    Admin,
+}
+
+impl Effect {
+    /// What a command of this effect may do to its keys, where the key's own place says no more.
+    /// What is neither a read nor known to be harmless counts as a write.
+    pub const fn access(self) -> Access {
+        match self {
+            Effect::Neutral | Effect::Read | Effect::Session(_) => Access::Read,
+            Effect::Verb(Verb::Get | Verb::MGet) => Access::Read,
+            Effect::Script(ScriptVerb::EvalRo | ScriptVerb::EvalShaRo | ScriptVerb::FcallRo) => {
+                Access::Read
+            }
+            Effect::Write | Effect::Verb(_) | Effect::Script(_) | Effect::Admin => Access::Write,
+        }
+    }
+}
+
+/// The commands that lock idioms are made of.
+#[expect(missing_docs, reason = "each is named after its command")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    SetNx,
+    Set,
+    SetEx,
+    PSetEx,
+    GetSet,
+    GetDel,
+    GetEx,
+    Del,
+    Unlink,
+    Expire,
+    PExpire,
+    ExpireAt,
+    PExpireAt,
+    Persist,
+    MSetNx,
+    Get,
+    MGet,
+}
+
+/// The commands that change the state of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionVerb {
+    /// `AUTH`.
+    Auth,
+    /// `HELLO`.
+    Hello,
+    /// `SELECT`.
+    Select,
+    /// `MULTI`.
+    Multi,
+    /// `EXEC`.
+    Exec,
+    /// `DISCARD`.
+    Discard,
+    /// `WATCH`.
+    Watch,
+    /// `UNWATCH`.
+    Unwatch,
+    /// `RESET`.
+    Reset,
+    /// `QUIT`.
+    Quit,
+    /// `CLIENT REPLY`.
+    ClientReply,
+    /// `CLIENT TRACKING`.
+    ClientTracking,
+    /// `CLIENT SETNAME`.
+    ClientSetName,
+    /// `SUBSCRIBE`, `PSUBSCRIBE`, `SSUBSCRIBE`.
+    Subscribe(Channel),
+    /// `UNSUBSCRIBE`, `PUNSUBSCRIBE`, `SUNSUBSCRIBE`.
+    Unsubscribe(Channel),
+    /// `MONITOR`.
+    Monitor,
+    /// `SYNC`, `PSYNC`, `REPLCONF`: the connection becomes a replica's.
+    Replication,
+}
+
+/// What a subscription names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Channel {
+    /// A channel by its name.
+    Channel,
+    /// Channels by a glob.
+    Pattern,
+    /// A shard channel by its name.
+    Shard,
+}
+
+/// The commands about scripts and functions.
+#[expect(missing_docs, reason = "each is named after its command")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptVerb {
+    Eval,
+    EvalSha,
+    EvalRo,
+    EvalShaRo,
+    Fcall,
+    FcallRo,
+    ScriptLoad,
+    ScriptExists,
+    ScriptFlush,
+}
+
+/// What a command may do to one of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// The key stays as it is.
+    Read,
+    /// The key may be changed, removed or created.
+    Write,
+}
+
+/// Where a command's keys stand. Positions count arguments from the name, which is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeySpec {
+    /// No keys.
+    None,
+    /// The name of a family of subcommands, each with a row of its own.
+    Subcommands,
+    /// Every `step`-th argument from `first` to `last`; a negative `last` counts from the end, with
+    /// -1 the last argument. All with the access of the command's effect.
+    Range {
+        /// The first key.
+        first: u8,
+        /// The last key, or where it would be if `step` fits.
+        last: i8,
+        /// The distance between keys.
+        step: u8,
+    },
+    /// Pairs of key and value up to the end, which may not be cut in half.
+    Pairs,
+    /// A source that is read at 1, a destination that is written at 2.
+    SourceDest,
+    /// A destination that is written, and sources that are read after it up to the end.
+    DestSources {
+        /// Where the destination stands.
+        dest: u8,
+    },
+    /// A destination that is written at 1, one source that is read at 2.
+    DestSource,
+    /// A number at `at`, as many keys after it, each followed by `step - 1` other arguments.
+    Numkeys {
+        /// Where the number stands.
+        at: u8,
+        /// The distance between keys.
+        step: u8,
+        /// What Redis says to a number that does not fit.
+        count: CountRule,
+    },
+    /// A destination that is written at `dest`, a number at `at`, as many sources that are read.
+    DestNumkeys {
+        /// Where the destination stands.
+        dest: u8,
+        /// Where the number stands.
+        at: u8,
+    },
+    /// `BITFIELD`: a key at 1, written unless every operation is a `GET`.
+    Bitfield,
+    /// `SORT`: a key at 1 that is read, and one after each `STORE`.
+    Sort,
+    /// `GEORADIUS` and its sister: a key at 1 that is read, and one after each `STORE` and
+    /// `STOREDIST` in the options.
+    GeoRadius {
+        /// Where the options begin.
+        options: u8,
+    },
+    /// The first half of what follows `STREAMS`, which stands among options.
+    Streams {
+        /// Whether `GROUP` and `NOACK` are among the options: `XREADGROUP`.
+        group: bool,
+    },
+    /// `MIGRATE`: a key at 3 or, where that is empty, those after `KEYS`.
+    Migrate,
+}
+
+/// How Redis reads a number of keys, and what it answers to a bad one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CountRule {
+    /// `EVAL` and its family.
+    Script,
+    /// `FCALL` and its family.
+    Function,
+    /// `LMPOP` and its family: at least one key, and one more argument after them.
+    Pop,
+    /// `SINTERCARD`.
+    Cardinality,
+    /// `ZUNION` and its family.
+    Sets,
+    /// `MSETEX`: as many pairs.
+    Pairs,
+}
+
+/// Whether Redis accepts this number of arguments, the name included. If it does not, it answers
+/// the error itself and touches nothing.
+pub fn arity_ok(spec: &CommandSpec, argc: usize) -> bool {
+    let wanted = usize::from(spec.arity.unsigned_abs());
+    if spec.arity < 0 {
+        argc >= wanted
+    } else {
+        argc == wanted
+    }
+}
+
+#[cfg(test)]
+mod tests;

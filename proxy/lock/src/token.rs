@@ -1,0 +1,198 @@
+//! The names and numbers around a lease: owner tokens, fencing tokens, grants, sessions and
+//! identities. Each has a type of its own, so that none can be passed where another is meant, and
+//! only those that may be printed can be.
+
+use std::fmt;
+
+use bytes::Bytes;
+use sha1::{Digest, Sha1};
+
+/// What a client stored as the lock's value. Proves ownership, so it is never printed.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct OwnerToken(Bytes);
+
+/// Above this many bytes a record holds the SHA-1 of an owner token in place of the token.
+pub const LONGEST_STORED_TOKEN: usize = 64;
+
+/// From this many bytes on a value is taken to be one client's own: a UUID, a random string, a
+/// snowflake number; not `1`, `locked` or a thread id.
+pub const DISTINCTIVE_BYTES: usize = 16;
+
+impl OwnerToken {
+    /// Takes the value as the client sent it.
+    pub fn new(value: Bytes) -> OwnerToken {
+        OwnerToken(value)
+    }
+
+    /// Copies the value out of a larger buffer, so that a small token does not keep it alive.
+    pub fn copy_of(value: &[u8]) -> OwnerToken {
+        OwnerToken(Bytes::copy_from_slice(value))
+    }
+
+    /// The value itself, for Redis and for policies only.
+    pub fn expose(&self) -> &Bytes {
+        &self.0
+    }
+
+    /// The form that a companion record holds: the value, or its SHA-1 in hex where it is longer
+    /// than [`LONGEST_STORED_TOKEN`]. The scripts compute the same.
+    pub fn stored_form(&self) -> Bytes {
+        stored_form(&self.0)
+    }
+
+    /// Whether the value can be told from other clients' values. A deadline cannot, however long
+    /// its fraction: two clients may well write the same.
+    pub fn is_distinctive(&self) -> bool {
+        self.0.len() >= DISTINCTIVE_BYTES && !looks_like_deadline(&self.0)
+    }
+}
+
+impl fmt::Debug for OwnerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnerToken({} bytes)", self.0.len())
+    }
+}
+
+/// See [`OwnerToken::stored_form`].
+pub fn stored_form(value: &Bytes) -> Bytes {
+    if value.len() <= LONGEST_STORED_TOKEN {
+        return value.clone();
+    }
+    Bytes::from(hex(&Sha1::digest(value)))
+}
+
+/// Lower-case hex.
+pub fn hex(bytes: &[u8]) -> String {
+    use fmt::Write;
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        write!(text, "{byte:02x}").expect("writing to a String does not fail");
+    }
+    text
+}
+
+/// Whether a value has the shape of a wall-clock deadline: decimal with an optional fraction, its
+/// whole part 10 digits (seconds) or 13 (milliseconds). Whether it is near Redis's clock, and
+/// whether it has passed, is judged in the script.
+pub fn looks_like_deadline(value: &[u8]) -> bool {
+    let mut parts = value.splitn(2, |&byte| byte == b'.');
+    let whole = parts.next().unwrap_or_default();
+    let fraction_fits = parts
+        .next()
+        .is_none_or(|fraction| !fraction.is_empty() && fraction.iter().all(u8::is_ascii_digit));
+    matches!(whole.len(), 10 | 13) && whole.iter().all(u8::is_ascii_digit) && fraction_fits
+}
+
+/// Grows with every grant of the same lock, and is never handed out twice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(pub u64);
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Sixteen bytes that name something; printed as hex.
+macro_rules! sixteen_bytes {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub [u8; 16]);
+
+        impl $name {
+            /// The value with these bytes, if there are sixteen.
+            pub fn from_slice(bytes: &[u8]) -> Option<$name> {
+                bytes.try_into().ok().map($name)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&hex(&self.0))
+            }
+        }
+    };
+}
+
+sixteen_bytes! {
+    /// The name of one lease: random bytes drawn for every grant. All proofs compare grants.
+    Grant
+}
+sixteen_bytes! {
+    /// One client connection, for as long as it lives.
+    SessionId
+}
+sixteen_bytes! {
+    /// Who a client is: a hash of everything that tells clients apart (see
+    /// [`Identity::of`]). Equal only as a whole.
+    Identity
+}
+
+impl Identity {
+    /// Hashes the parts of an identity. Two proxies compute the same from the same parts.
+    pub fn of(parts: &[&[u8]]) -> Identity {
+        let mut hash = Sha1::new();
+        hash.update(b"lockwarden identity 1");
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        let digest = hash.finalize();
+        let mut bytes = [0; 16];
+        bytes.copy_from_slice(&digest[..16]);
+        Identity(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_is_told_by_its_shape() {
+        for (value, is) in [
+            ("1736941234", true),
+            ("1736941234123", true),
+            ("1736941234.5", true),
+            ("1736941234.123456789", true),
+            ("1736941234.", false),
+            ("173694123", false),
+            ("-173694123", false),
+            ("1736941234.1.2", false),
+            ("1", false),
+            ("", false),
+            ("17369412341234567", false),
+        ] {
+            assert_eq!(looks_like_deadline(value.as_bytes()), is, "{value}");
+        }
+    }
+
+    #[test]
+    fn long_random_values_are_distinctive_and_deadlines_are_not() {
+        let distinctive = |value: &'static str| OwnerToken::new(value.into()).is_distinctive();
+        assert!(distinctive("8c1f0a2e9b7d4f6a"));
+        assert!(distinctive("1234567890123456789"));
+        assert!(!distinctive("1"));
+        assert!(!distinctive("1736941234.123456789"));
+    }
+
+    #[test]
+    fn owner_tokens_are_not_printed() {
+        let token = OwnerToken::copy_of(b"very secret");
+        assert_eq!(format!("{token:?}"), "OwnerToken(11 bytes)");
+    }
+
+    #[test]
+    fn long_owner_tokens_are_stored_as_their_sha1() {
+        let short = OwnerToken::copy_of(&[b'a'; 64]);
+        assert_eq!(short.stored_form(), *short.expose());
+        let long = OwnerToken::copy_of(&[b'a'; 65]);
+        assert_eq!(long.stored_form().len(), 40);
+    }
+
+    #[test]
+    fn the_parts_of_an_identity_cannot_run_into_each_other() {
+        assert_ne!(Identity::of(&[b"ab", b"c"]), Identity::of(&[b"a", b"bc"]));
+    }
+}

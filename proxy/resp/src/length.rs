@@ -1,0 +1,186 @@
+//! The length after `*`, `$` and their kin: decimal, canonical, ended by CRLF, readable in
+//! pieces. It knows nothing of limits on the value; `request` and `reply` decide what a length
+//! may be.
+
+/// One length, `None` for the `-1` that means null.
+pub(crate) type Length = Option<u64>;
+
+/// How far one call of [`LengthReader::read`] came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LengthStep {
+    /// All bytes were taken and the line has not ended.
+    More,
+    /// The line ended; this many bytes of the slice belong to it.
+    Done(Length, usize),
+    /// Not a canonical length, or not ended by CRLF.
+    Malformed,
+    /// More bytes than the line may have, and no end in sight.
+    TooLong,
+}
+
+/// Reads one length and remembers its place, so that a line that comes byte by byte is read once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LengthReader {
+    place: Place,
+    value: u64,
+    seen: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    First,
+    Zero,
+    Digits,
+    Minus,
+    MinusOne,
+    LineFeed,
+    NullLineFeed,
+}
+
+impl LengthReader {
+    /// At the byte behind the type byte.
+    pub(crate) const fn new() -> Self {
+        Self {
+            place: Place::First,
+            value: 0,
+            seen: 0,
+        }
+    }
+
+    /// Goes on with the bytes that follow those of earlier calls. `max_line` bounds the line,
+    /// in bytes before its CR; saturates at `u64::MAX`, which every limit refuses.
+    pub(crate) fn read(&mut self, bytes: &[u8], max_line: usize) -> LengthStep {
+        if self.place == Place::First
+            && let Some((value, used)) = short_length(bytes)
+        {
+            return LengthStep::Done(Some(value), used);
+        }
+        for (index, &byte) in bytes.iter().enumerate() {
+            self.place = match (self.place, byte) {
+                (Place::First, b'0') => Place::Zero,
+                (Place::First, b'1'..=b'9') | (Place::Digits, b'0'..=b'9') => {
+                    self.value = self.value.saturating_mul(10).saturating_add(digit(byte));
+                    Place::Digits
+                }
+                (Place::First, b'-') => Place::Minus,
+                (Place::Minus, b'1') => Place::MinusOne,
+                (Place::Zero | Place::Digits, b'\r') => Place::LineFeed,
+                (Place::MinusOne, b'\r') => Place::NullLineFeed,
+                (Place::LineFeed, b'\n') => return LengthStep::Done(Some(self.value), index + 1),
+                (Place::NullLineFeed, b'\n') => return LengthStep::Done(None, index + 1),
+                _ => return LengthStep::Malformed,
+            };
+            self.seen += 1;
+            if self.seen > max_line && self.place == Place::Digits {
+                return LengthStep::TooLong;
+            }
+        }
+        LengthStep::More
+    }
+}
+
+/// The usual case, in one look: a length of at most nine digits whose whole line is here. Gives
+/// the value and the line's size; `None` says nothing except that the long way must decide.
+#[inline]
+pub(crate) fn short_length(bytes: &[u8]) -> Option<(u64, usize)> {
+    match *bytes {
+        [ones @ b'0'..=b'9', b'\r', b'\n', ..] => Some((digit(ones), 3)),
+        [tens @ b'1'..=b'9', ones @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            Some((digit(tens) * 10 + digit(ones), 4))
+        }
+        [b'1'..=b'9', ..] => longer_length(bytes),
+        _ => None,
+    }
+}
+
+/// The same beyond two digits; the first is known to be none of `0`.
+fn longer_length(bytes: &[u8]) -> Option<(u64, usize)> {
+    const MOST_DIGITS: usize = 9;
+    let mut value = 0;
+    for (index, &byte) in bytes.iter().enumerate().take(MOST_DIGITS + 1) {
+        if !byte.is_ascii_digit() {
+            let ended = byte == b'\r' && bytes.get(index + 1) == Some(&b'\n');
+            return ended.then_some((value, index + 2));
+        }
+        value = value * 10 + digit(byte);
+    }
+    None
+}
+
+#[inline]
+fn digit(byte: u8) -> u64 {
+    u64::from(byte - b'0')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: usize = 64;
+
+    fn whole(text: &str) -> LengthStep {
+        LengthReader::new().read(text.as_bytes(), LINE)
+    }
+
+    fn byte_by_byte(text: &str) -> LengthStep {
+        let mut reader = LengthReader::new();
+        for (index, byte) in text.bytes().enumerate() {
+            match reader.read(&[byte], LINE) {
+                LengthStep::More => {}
+                LengthStep::Done(length, used) => return LengthStep::Done(length, index + used),
+                end => return end,
+            }
+        }
+        LengthStep::More
+    }
+
+    #[test]
+    fn only_canonical_lengths_are_read_and_in_pieces_just_the_same() {
+        let done = |value, used| LengthStep::Done(value, used);
+        let table = [
+            ("0\r\n", done(Some(0), 3)),
+            ("7\r\nrest", done(Some(7), 3)),
+            ("10\r\n", done(Some(10), 4)),
+            ("999999999\r\n", done(Some(999_999_999), 11)),
+            ("2147483647\r\n", done(Some(2_147_483_647), 12)),
+            ("99999999999999999999999\r\n", done(Some(u64::MAX), 25)),
+            ("-1\r\n", done(None, 4)),
+            ("", LengthStep::More),
+            ("12", LengthStep::More),
+            ("12\r", LengthStep::More),
+            ("-", LengthStep::More),
+            ("-1\r", LengthStep::More),
+            ("\r\n", LengthStep::Malformed),
+            ("-0\r\n", LengthStep::Malformed),
+            ("-2\r\n", LengthStep::Malformed),
+            ("-10\r\n", LengthStep::Malformed),
+            ("+1\r\n", LengthStep::Malformed),
+            ("01\r\n", LengthStep::Malformed),
+            ("00\r\n", LengthStep::Malformed),
+            (" 1\r\n", LengthStep::Malformed),
+            ("1 \r\n", LengthStep::Malformed),
+            ("1\t\r\n", LengthStep::Malformed),
+            ("1\n", LengthStep::Malformed),
+            ("1\r\r\n", LengthStep::Malformed),
+            ("1\rx", LengthStep::Malformed),
+            ("0x1\r\n", LengthStep::Malformed),
+            ("?\r\n", LengthStep::Malformed),
+        ];
+        for (text, expected) in table {
+            assert_eq!(whole(text), expected, "{text:?} at once");
+            assert_eq!(byte_by_byte(text), expected, "{text:?} byte by byte");
+        }
+    }
+
+    #[test]
+    fn a_line_that_does_not_end_is_refused_at_its_bound() {
+        let digits = "1".repeat(LINE);
+        assert_eq!(whole(&digits), LengthStep::More);
+        assert_eq!(
+            whole(&format!("{digits}\r\n")),
+            LengthStep::Done(Some(u64::MAX), LINE + 2)
+        );
+        assert_eq!(whole(&format!("{digits}1")), LengthStep::TooLong);
+        assert_eq!(byte_by_byte(&format!("{digits}1")), LengthStep::TooLong);
+    }
+}

@@ -1,0 +1,367 @@
+//! What the backend answers: every frame type of RESP2 and RESP3, found without being kept. The
+//! scanner is pushed new bytes as they come, says where frames end, and stores nothing but its
+//! place, so a reply of any size can be relayed while it arrives. It does not read values; for the
+//! few replies that are looked into, go on to [`crate::value`].
+
+mod error;
+mod number;
+#[cfg(test)]
+mod tests;
+
+pub use error::ReplyError;
+
+use crate::length::{Length, LengthReader, LengthStep};
+use memchr::memchr2;
+use number::{DoubleReader, IntegerReader, NumberStep};
+
+/// What one reply may be. The scanner needs no memory for it: these bounds are there to notice a
+/// backend that no longer speaks frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyLimits {
+    /// Aggregates inside each other; at most 32.
+    pub max_depth: usize,
+    /// Size of one bulk string, blob error or verbatim string, in bytes.
+    pub max_bulk: usize,
+    /// Elements in one frame, at all depths together.
+    pub max_elements: u64,
+}
+
+/// Aggregates inside each other that the scanner has room for.
+const DEEPEST: usize = 32;
+/// A length line has at most 20 digits; more can only be nonsense.
+const MAX_LENGTH_LINE: usize = 32;
+
+impl Default for ReplyLimits {
+    /// Depth 32, bulks up to 4 GiB (a server's `proto-max-bulk-len` may be raised above the usual
+    /// 512 MiB), 2³² elements.
+    fn default() -> Self {
+        Self {
+            max_depth: DEEPEST,
+            max_bulk: usize::try_from(4_u64 << 30).unwrap_or(usize::MAX),
+            max_elements: 1 << 32,
+        }
+    }
+}
+
+/// Where the current frame stands after one push of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scan {
+    /// All of the input belongs to the current frame, which goes on.
+    Partial,
+    /// The frame ended.
+    Complete {
+        /// Bytes of the input that belong to it.
+        consumed: usize,
+    },
+}
+
+/// What [`ReplyScanner::skip_frames`] passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Frames that ended.
+    pub frames: u64,
+    /// Bytes of the input that belong to them and, if fewer frames ended than asked for, to the
+    /// one that goes on.
+    pub bytes: usize,
+}
+
+/// Finds the ends of frames in bytes that come in pieces of any size.
+pub struct ReplyScanner {
+    limits: ReplyLimits,
+    state: State,
+    /// Elements still to come, per aggregate that is open.
+    open: [u64; DEEPEST],
+    depth: usize,
+    /// One bit per open aggregate: set for an attribute, which is no element by itself.
+    attributes: u32,
+    /// Elements of the current frame so far.
+    elements: u64,
+    /// Whether the current frame has begun.
+    begun: bool,
+    frame_type: Option<u8>,
+    failed: Option<ReplyError>,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// At a type byte.
+    Type,
+    /// In a `+`, `-` or `(` line.
+    Text,
+    Integer(IntegerReader),
+    Double(DoubleReader),
+    /// At the letter of a `#`.
+    Boolean,
+    Length {
+        kind: u8,
+        reader: LengthReader,
+    },
+    /// In a bulk of any kind, with so many bytes to come.
+    Body(u64),
+    /// At the CR that ends an element.
+    CarriageReturn,
+    /// At the LF that ends an element.
+    LineFeed,
+}
+
+enum Progress {
+    Inside,
+    FrameEnded,
+}
+
+impl ReplyScanner {
+    /// A scanner at the start of a connection.
+    #[must_use]
+    pub fn new(limits: ReplyLimits) -> Self {
+        Self {
+            limits: ReplyLimits {
+                max_depth: limits.max_depth.min(DEEPEST),
+                ..limits
+            },
+            state: State::Type,
+            open: [0; DEEPEST],
+            depth: 0,
+            attributes: 0,
+            elements: 0,
+            begun: false,
+            frame_type: None,
+            failed: None,
+        }
+    }
+
+    /// Takes new bytes, up to the end of the current frame. Without any it is [`Scan::Partial`].
+    ///
+    /// # Errors
+    /// Bytes that are no frame: the connection has lost its framing and must be dropped. Final;
+    /// every later call returns it again.
+    pub fn scan(&mut self, input: &[u8]) -> Result<Scan, ReplyError> {
+        let skipped = self.skip_frames(input, 1)?;
+        Ok(match skipped.frames {
+            0 => Scan::Partial,
+            _ => Scan::Complete {
+                consumed: skipped.bytes,
+            },
+        })
+    }
+
+    /// Takes new bytes, up to the end of the `max_frames`th frame.
+    ///
+    /// # Errors
+    /// As [`scan`](Self::scan). Frames that ended before the bad byte are reported first, with
+    /// the error left to the next call: they are answers, and may be relayed.
+    pub fn skip_frames(&mut self, input: &[u8], max_frames: u64) -> Result<Skipped, ReplyError> {
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        let mut ended = Skipped {
+            frames: 0,
+            bytes: 0,
+        };
+        let mut pos = 0;
+        while pos < input.len() && ended.frames < max_frames {
+            match self.step(&input[pos..], &mut pos) {
+                Ok(Progress::Inside) => {}
+                Ok(Progress::FrameEnded) => {
+                    ended.frames += 1;
+                    ended.bytes = pos;
+                }
+                Err(error) => {
+                    self.failed = Some(error);
+                    return if ended.frames > 0 {
+                        Ok(ended)
+                    } else {
+                        Err(error)
+                    };
+                }
+            }
+        }
+        Ok(Skipped {
+            frames: ended.frames,
+            bytes: pos,
+        })
+    }
+
+    /// Whether nothing of a frame has come: where pushes and replies may be told apart, and a
+    /// connection may change hands.
+    #[must_use]
+    pub fn at_frame_start(&self) -> bool {
+        !self.begun && self.failed.is_none()
+    }
+
+    /// Type byte of the frame being scanned, or of the one just completed: `b'>'` for a push.
+    /// `None` before the first, and until the attributes of a frame have passed.
+    #[must_use]
+    pub fn frame_type(&self) -> Option<u8> {
+        self.frame_type
+    }
+
+    /// One state's worth of `rest`, which is not empty; moves `pos` by what was taken.
+    fn step(&mut self, rest: &[u8], pos: &mut usize) -> Result<Progress, ReplyError> {
+        match &mut self.state {
+            State::Type => {
+                *pos += 1;
+                self.element(rest[0])?;
+            }
+            State::Text => match memchr2(b'\r', b'\n', rest) {
+                None => *pos += rest.len(),
+                Some(end) if rest[end] == b'\r' => {
+                    *pos += end + 1;
+                    self.state = State::LineFeed;
+                }
+                Some(_) => return Err(ReplyError::LineEnd),
+            },
+            State::Integer(reader) => match reader.read(rest) {
+                NumberStep::More => *pos += rest.len(),
+                NumberStep::End(at) => {
+                    *pos += at;
+                    self.state = State::CarriageReturn;
+                }
+                NumberStep::Malformed => return Err(ReplyError::Number),
+            },
+            State::Double(reader) => match reader.read(rest) {
+                NumberStep::More => *pos += rest.len(),
+                NumberStep::End(at) => {
+                    *pos += at;
+                    self.state = State::CarriageReturn;
+                }
+                NumberStep::Malformed => return Err(ReplyError::Number),
+            },
+            State::Boolean => {
+                if !matches!(rest[0], b't' | b'f') {
+                    return Err(ReplyError::Boolean);
+                }
+                *pos += 1;
+                self.state = State::CarriageReturn;
+            }
+            State::Length { kind, reader } => match reader.read(rest, MAX_LENGTH_LINE) {
+                LengthStep::More => *pos += rest.len(),
+                LengthStep::Done(length, used) => {
+                    *pos += used;
+                    let kind = *kind;
+                    return self.announced(kind, length);
+                }
+                LengthStep::Malformed | LengthStep::TooLong => return Err(ReplyError::Length),
+            },
+            State::Body(missing) => {
+                let taken = rest
+                    .len()
+                    .min(usize::try_from(*missing).unwrap_or(usize::MAX));
+                *pos += taken;
+                *missing -= taken as u64;
+                if *missing == 0 {
+                    self.state = State::CarriageReturn;
+                }
+            }
+            State::CarriageReturn => {
+                if rest[0] != b'\r' {
+                    return Err(ReplyError::LineEnd);
+                }
+                *pos += 1;
+                self.state = State::LineFeed;
+            }
+            State::LineFeed => {
+                if rest[0] != b'\n' {
+                    return Err(ReplyError::LineEnd);
+                }
+                *pos += 1;
+                return Ok(self.element_ended());
+            }
+        }
+        Ok(Progress::Inside)
+    }
+
+    /// An element begins with this type byte.
+    fn element(&mut self, kind: u8) -> Result<(), ReplyError> {
+        if !self.begun {
+            self.begun = true;
+            self.frame_type = None;
+            self.elements = 0;
+        }
+        if self.depth == 0 && kind != b'|' {
+            self.frame_type = Some(kind);
+        }
+        self.elements += 1;
+        if self.elements > self.limits.max_elements {
+            return Err(ReplyError::TooManyElements);
+        }
+        self.state = match kind {
+            b'+' | b'-' | b'(' => State::Text,
+            b':' => State::Integer(IntegerReader::new()),
+            b',' => State::Double(DoubleReader::new()),
+            b'#' => State::Boolean,
+            b'_' => State::CarriageReturn,
+            b'$' | b'!' | b'=' | b'*' | b'%' | b'~' | b'>' | b'|' => State::Length {
+                kind,
+                reader: LengthReader::new(),
+            },
+            b';' | b'.' => return Err(ReplyError::Streamed),
+            other => return Err(ReplyError::Type(other)),
+        };
+        Ok(())
+    }
+
+    /// An element of this kind has announced its length.
+    fn announced(&mut self, kind: u8, length: Length) -> Result<Progress, ReplyError> {
+        match (kind, length) {
+            (b'$' | b'*', None) => Ok(self.element_ended()),
+            (_, None) => Err(ReplyError::Length),
+            // Three letters and a colon stand before the text.
+            (b'=', Some(0..4)) => Err(ReplyError::Length),
+            (b'$' | b'!' | b'=', Some(len)) => {
+                if len > self.limits.max_bulk as u64 {
+                    return Err(ReplyError::TooBig);
+                }
+                self.state = if len == 0 {
+                    State::CarriageReturn
+                } else {
+                    State::Body(len)
+                };
+                Ok(Progress::Inside)
+            }
+            (b'%' | b'|', Some(pairs)) => self.open(kind, pairs.saturating_mul(2)),
+            (_, Some(elements)) => self.open(kind, elements),
+        }
+    }
+
+    fn open(&mut self, kind: u8, elements: u64) -> Result<Progress, ReplyError> {
+        if elements > self.limits.max_elements {
+            return Err(ReplyError::TooManyElements);
+        }
+        if self.depth == self.limits.max_depth {
+            return Err(ReplyError::TooDeep);
+        }
+        self.state = State::Type;
+        match (kind, elements) {
+            (b'|', 0) => return Ok(Progress::Inside),
+            (_, 0) => return Ok(self.element_ended()),
+            _ => {}
+        }
+        self.open[self.depth] = elements;
+        let bit = 1 << self.depth;
+        self.attributes = if kind == b'|' {
+            self.attributes | bit
+        } else {
+            self.attributes & !bit
+        };
+        self.depth += 1;
+        Ok(Progress::Inside)
+    }
+
+    /// An element is over, and with it every aggregate whose last one it was.
+    fn element_ended(&mut self) -> Progress {
+        self.state = State::Type;
+        while let Some(top) = self.depth.checked_sub(1) {
+            self.open[top] -= 1;
+            if self.open[top] > 0 {
+                return Progress::Inside;
+            }
+            self.depth = top;
+            if self.attributes & (1 << top) != 0 {
+                // What the attribute belongs to is still to come.
+                return Progress::Inside;
+            }
+        }
+        self.begun = false;
+        Progress::FrameEnded
+    }
+}

@@ -1,0 +1,57 @@
+//! How a backend's bytes stop being replies. Each of these means that nobody can tell any more
+//! which reply is whose, so the backend connection is dropped; nothing here is ever repaired.
+
+/// The backend's bytes are no reply. Final for the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplyError {
+    /// No frame begins with this byte.
+    #[error("unknown reply type byte 0x{0:02x}")]
+    Type(u8),
+    /// A length that is not canonical, or null where there is no null.
+    #[error("invalid length in a reply")]
+    Length,
+    /// An integer or a double that is none.
+    #[error("invalid number in a reply")]
+    Number,
+    /// A boolean that is neither true nor false.
+    #[error("invalid boolean in a reply")]
+    Boolean,
+    /// Not exactly CRLF at the end of an element.
+    #[error("invalid line end in a reply")]
+    LineEnd,
+    /// A string of unknown length, which no server sends unasked.
+    #[error("streamed type in a reply")]
+    Streamed,
+    /// More aggregates inside each other than the limit.
+    #[error("reply nested too deep")]
+    TooDeep,
+    /// A bulk over the limit.
+    #[error("bulk too big in a reply")]
+    TooBig,
+    /// More elements than the limit.
+    #[error("too many elements in a reply")]
+    TooManyElements,
+    /// Looked into: not exactly one complete frame.
+    #[error("reply is not one complete frame")]
+    NotOneFrame,
+    /// Looked into: not a frame of the protocol that this connection speaks.
+    #[error("reply does not fit the protocol version")]
+    Protocol,
+}
+
+impl ReplyError {
+    /// A word from a small closed set, for metric labels.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Type(_) | Self::Streamed => "type",
+            Self::Length => "length",
+            Self::Number | Self::Boolean => "value",
+            Self::LineEnd => "line_end",
+            Self::TooDeep => "depth",
+            Self::TooBig | Self::TooManyElements => "size",
+            Self::NotOneFrame => "incomplete",
+            Self::Protocol => "protocol",
+        }
+    }
+}

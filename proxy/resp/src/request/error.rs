@@ -1,0 +1,109 @@
+//! Why a client's bytes were refused, in the words that Redis uses where it has words. Each error
+//! ends the connection; this module only says what is written before and how it is counted.
+
+use super::RequestLimits;
+use std::{borrow::Cow, fmt};
+
+/// A client's bytes are no request that may go on. Final for the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RequestError {
+    /// The first byte is a frame type other than an array's.
+    #[error("expected '*', got '{0}'")]
+    ExpectedArray(UnexpectedByte),
+    /// An array length that is not canonical, or over the limit.
+    #[error("invalid multibulk length")]
+    ArrayLength,
+    /// More elements than a client may send before it authenticates.
+    #[error("unauthenticated multibulk length")]
+    UnauthenticatedArrayLength,
+    /// An array length line that does not end.
+    #[error("too big mbulk count string")]
+    ArrayLine,
+    /// An element that is no bulk string.
+    #[error("expected '$', got '{0}'")]
+    ExpectedBulk(UnexpectedByte),
+    /// A bulk length that is not canonical (null included), or over the limit.
+    #[error("invalid bulk length")]
+    BulkLength,
+    /// A bigger argument than a client may send before it authenticates.
+    #[error("unauthenticated bulk length")]
+    UnauthenticatedBulkLength,
+    /// A bulk length line that does not end.
+    #[error("too big bulk count string")]
+    BulkLine,
+    /// A bulk that is not followed by exactly CRLF. Redis does not look at these two bytes.
+    #[error("expected CRLF after bulk")]
+    BulkEnd,
+    /// A whole request over the limit. Redis closes without a word.
+    #[error("too big request")]
+    FrameSize,
+    /// An inline line over the limit.
+    #[error("too big inline request")]
+    InlineSize,
+    /// An inline line with a NUL, where Redis would stop reading.
+    #[error("unexpected NUL in inline request")]
+    InlineNul,
+    /// A quote in an inline line that does not end, or that a word follows.
+    #[error("unbalanced quotes in request")]
+    UnbalancedQuotes,
+    /// HTTP or TLS: somebody who did not mean to talk to Redis.
+    #[error("another protocol on a redis port")]
+    CrossProtocol,
+}
+
+impl RequestError {
+    pub(super) fn too_many_args(limits: RequestLimits) -> Self {
+        if limits.unauthenticated {
+            Self::UnauthenticatedArrayLength
+        } else {
+            Self::ArrayLength
+        }
+    }
+
+    pub(super) fn too_big_bulk(limits: RequestLimits) -> Self {
+        if limits.unauthenticated {
+            Self::UnauthenticatedBulkLength
+        } else {
+            Self::BulkLength
+        }
+    }
+
+    /// The line to send before closing, from its `-` on and without its CRLF. `None` where
+    /// nothing is sent.
+    #[must_use]
+    pub fn reply(&self) -> Option<Cow<'static, str>> {
+        match self {
+            Self::CrossProtocol => None,
+            _ => Some(format!("-ERR Protocol error: {self}").into()),
+        }
+    }
+
+    /// A word from a small closed set, for metric labels.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::ExpectedArray(_) | Self::ExpectedBulk(_) => "type",
+            Self::ArrayLength | Self::ArrayLine | Self::BulkLength | Self::BulkLine => "length",
+            Self::UnauthenticatedArrayLength | Self::UnauthenticatedBulkLength => "unauthenticated",
+            Self::BulkEnd => "line_end",
+            Self::FrameSize => "size",
+            Self::InlineSize | Self::InlineNul | Self::UnbalancedQuotes => "inline",
+            Self::CrossProtocol => "cross_protocol",
+        }
+    }
+}
+
+/// A byte that was not the one expected, shown so that it cannot break the line it stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnexpectedByte(pub u8);
+
+impl fmt::Display for UnexpectedByte {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            printable @ b' '..=b'~' => write!(f, "{}", char::from(printable)),
+            // Redis blanks line ends in its error lines, too.
+            b'\r' | b'\n' => f.write_str(" "),
+            other => write!(f, "\\x{other:02x}"),
+        }
+    }
+}

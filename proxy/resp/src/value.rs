@@ -1,0 +1,246 @@
+//! Values, for the few replies that the proxy looks into. A frame is scanned first, so only
+//! complete frames of bounded depth come to `redis-protocol`, whose recursion would otherwise end
+//! the process. What it cannot give back byte for byte is read here instead. To write a value, go
+//! on to [`crate::encode`].
+
+#[cfg(test)]
+mod tests;
+
+use crate::reply::{ReplyError, ReplyLimits, ReplyScanner, Scan};
+use bytes::Bytes;
+use redis_protocol::{resp2, resp3};
+
+/// The version that a connection speaks, chosen by HELLO.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// The one that every connection begins with.
+    #[default]
+    Resp2,
+    /// The one with maps, pushes and its own null.
+    Resp3,
+}
+
+/// One reply. Texts are the bytes that were sent, as slices of the frame: to keep one for long,
+/// copy it. Attributes are not kept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `+`
+    Simple(Bytes),
+    /// `-`, from its code on.
+    Error(Bytes),
+    /// `:`
+    Integer(i64),
+    /// `$`
+    Bulk(Bytes),
+    /// `_`, `$-1` or `*-1`.
+    Null,
+    /// `*`
+    Array(Vec<Value>),
+    /// `%`, in the order sent, equal keys included.
+    Map(Vec<(Value, Value)>),
+    /// `~`, in the order sent, equal elements included.
+    Set(Vec<Value>),
+    /// `>`
+    Push(Vec<Value>),
+    /// `,` as sent, for no decimal survives a float and back.
+    Double(Bytes),
+    /// `#`
+    Boolean(bool),
+    /// `(` as sent.
+    BigNumber(Bytes),
+    /// `=`
+    Verbatim {
+        /// Three bytes: `txt`, `mkd`.
+        format: Bytes,
+        /// The text behind the format.
+        data: Bytes,
+    },
+    /// `!`, from its code on.
+    BlobError(Bytes),
+}
+
+impl Value {
+    /// The text of a string of any kind.
+    #[must_use]
+    pub fn as_bytes(&self) -> Option<&Bytes> {
+        match self {
+            Self::Simple(text) | Self::Bulk(text) | Self::Verbatim { data: text, .. } => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The number of an integer.
+    #[must_use]
+    pub fn as_integer(&self) -> Option<i64> {
+        match self {
+            Self::Integer(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    /// The elements of an array, set or push.
+    #[must_use]
+    pub fn as_items(&self) -> Option<&[Value]> {
+        match self {
+            Self::Array(items) | Self::Set(items) | Self::Push(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The text of an error of either kind, from its code on.
+    #[must_use]
+    pub fn as_error(&self) -> Option<&Bytes> {
+        match self {
+            Self::Error(text) | Self::BlobError(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Whether this is an error of either kind.
+    #[must_use]
+    pub fn is_error(&self) -> bool {
+        self.as_error().is_some()
+    }
+
+    /// Whether this is null.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        matches!(self, Self::Null)
+    }
+}
+
+/// Reads one complete frame.
+///
+/// # Errors
+/// If the bytes are not exactly one frame, or one that this protocol version does not have.
+pub fn parse_reply(frame: &Bytes, protocol: Protocol) -> Result<Value, ReplyError> {
+    match ReplyScanner::new(ReplyLimits::default()).scan(frame)? {
+        Scan::Complete { consumed } if consumed == frame.len() => {}
+        Scan::Complete { .. } | Scan::Partial => return Err(ReplyError::NotOneFrame),
+    }
+    match protocol {
+        Protocol::Resp2 => {
+            let (found, _) = resp2::decode::decode_range(frame)
+                .ok()
+                .flatten()
+                .ok_or(ReplyError::Protocol)?;
+            Ok(from_resp2(frame, found))
+        }
+        Protocol::Resp3 => Cursor { frame, pos: 0 }.value(),
+    }
+}
+
+/// Recurses as deep as the frame, which the scan has bounded.
+fn from_resp2(frame: &Bytes, found: resp2::types::RangeFrame) -> Value {
+    use resp2::types::RangeFrame;
+    match found {
+        RangeFrame::SimpleString((start, end)) => Value::Simple(frame.slice(start..end)),
+        RangeFrame::Error((start, end)) => Value::Error(frame.slice(start..end)),
+        RangeFrame::Integer(number) => Value::Integer(number),
+        RangeFrame::BulkString((start, end)) => Value::Bulk(frame.slice(start..end)),
+        RangeFrame::Array(items) => Value::Array(
+            items
+                .into_iter()
+                .map(|item| from_resp2(frame, item))
+                .collect(),
+        ),
+        RangeFrame::Null => Value::Null,
+    }
+}
+
+/// Walks the aggregates of a RESP3 frame that was scanned, and leaves what has no elements to
+/// `redis-protocol`. Its own maps and sets lose the order and merge equal keys, it refuses
+/// aggregates as keys, RESP2's nulls and formats it does not know, and it rounds doubles.
+struct Cursor<'a> {
+    frame: &'a Bytes,
+    pos: usize,
+}
+
+impl Cursor<'_> {
+    /// The value that begins here. Recurses as deep as the frame, which the scan has bounded.
+    fn value(&mut self) -> Result<Value, ReplyError> {
+        loop {
+            return match self.frame.get(self.pos..) {
+                Some([b'|', ..]) => {
+                    for _ in 0..self.length()?.saturating_mul(2) {
+                        self.value()?;
+                    }
+                    continue;
+                }
+                Some([b'$' | b'*', b'-', ..]) => {
+                    self.line()?;
+                    Ok(Value::Null)
+                }
+                Some([b'*', ..]) => self.items().map(Value::Array),
+                Some([b'~', ..]) => self.items().map(Value::Set),
+                Some([b'>', ..]) => self.items().map(Value::Push),
+                Some([b'%', ..]) => {
+                    let pairs = (0..self.length()?).map(|_| Ok((self.value()?, self.value()?)));
+                    pairs.collect::<Result<_, _>>().map(Value::Map)
+                }
+                Some([b',', ..]) => self.line().map(Value::Double),
+                Some([b'=', ..]) => self.verbatim(),
+                Some([_, ..]) => self.scalar(),
+                Some([]) | None => Err(ReplyError::NotOneFrame),
+            };
+        }
+    }
+
+    fn items(&mut self) -> Result<Vec<Value>, ReplyError> {
+        (0..self.length()?).map(|_| self.value()).collect()
+    }
+
+    /// A text's format and data, of which the scan knows only the size.
+    fn verbatim(&mut self) -> Result<Value, ReplyError> {
+        let len = self.length()?;
+        let text = self.frame.slice(self.pos..self.pos + len);
+        if text[3] != b':' {
+            return Err(ReplyError::Protocol);
+        }
+        self.pos += len + 2;
+        Ok(Value::Verbatim {
+            format: text.slice(..3),
+            data: text.slice(4..),
+        })
+    }
+
+    fn scalar(&mut self) -> Result<Value, ReplyError> {
+        use resp3::types::RangeFrame;
+        let start = self.pos;
+        let (found, used) = resp3::decode::complete::decode_range(&self.frame[start..])
+            .ok()
+            .flatten()
+            .ok_or(ReplyError::Protocol)?;
+        self.pos += used;
+        let text = |(from, to): (usize, usize)| self.frame.slice(start + from..start + to);
+        match found {
+            RangeFrame::BlobString { data, .. } => Ok(Value::Bulk(text(data))),
+            RangeFrame::SimpleString { data, .. } => Ok(Value::Simple(text(data))),
+            RangeFrame::SimpleError { data, .. } => Ok(Value::Error(text(data))),
+            RangeFrame::BlobError { data, .. } => Ok(Value::BlobError(text(data))),
+            RangeFrame::BigNumber { data, .. } => Ok(Value::BigNumber(text(data))),
+            RangeFrame::Number { data, .. } => Ok(Value::Integer(data)),
+            RangeFrame::Boolean { data, .. } => Ok(Value::Boolean(data)),
+            RangeFrame::Null => Ok(Value::Null),
+            _ => Err(ReplyError::Protocol),
+        }
+    }
+
+    /// The length that stands behind the type byte here, and steps over its line.
+    fn length(&mut self) -> Result<usize, ReplyError> {
+        let line = self.line()?;
+        std::str::from_utf8(&line)
+            .ok()
+            .and_then(|digits| digits.parse().ok())
+            .ok_or(ReplyError::Length)
+    }
+
+    /// What stands between the type byte here and the line's end, and steps over it.
+    fn line(&mut self) -> Result<Bytes, ReplyError> {
+        let rest = &self.frame[self.pos..];
+        let end = memchr::memchr(b'\r', rest).ok_or(ReplyError::LineEnd)?;
+        let line = self.frame.slice(self.pos + 1..self.pos + end);
+        self.pos += end + 2;
+        Ok(line)
+    }
+}
