@@ -1,1 +1,114 @@
-//! policy
+//! The built-in policy `owner-token`: who may release, extend or take over a lease. It says which
+//! proofs of ownership count; whether one holds is checked against Redis by the proxy's script, so
+//! this policy never compares a value itself. Next: the settings in `OwnerToken`.
+
+use lockwarden_policy_sdk::{
+    Code, Decision, Obligations, Operation, Policy, Proofs, Request, Settings, TakeOverRule,
+    Traits, export_policy,
+};
+
+/// The settings, checked. Invariant: `proofs` is not empty and `void_after_refusal` is a part of it.
+#[derive(Debug, PartialEq, Eq)]
+struct OwnerToken {
+    /// The proofs that count.
+    proofs: Proofs,
+    /// Those that do not count on a connection that was refused this lock since its last grant: the
+    /// `finally` of a worker that never got the lock looks just like the holder's.
+    void_after_refusal: Proofs,
+    /// Whether GETSET may replace a lease whose deadline has passed.
+    take_over: TakeOverRule,
+}
+
+const PROOFS: [(&str, Proofs); 4] = [
+    ("token", Proofs::TOKEN),
+    ("session", Proofs::SESSION),
+    ("observed", Proofs::OBSERVED),
+    ("identity", Proofs::IDENTITY),
+];
+
+impl Policy for OwnerToken {
+    fn configure(settings: &mut Settings) -> Result<Self, String> {
+        let proofs = proof_set(settings, "proofs");
+        if proofs.is_some_and(|proofs| proofs.is_empty()) {
+            settings.problem("proofs is empty, so nobody could ever release a lock");
+        }
+        let proofs = proofs.unwrap_or(Proofs::all());
+        let void = proof_set(settings, "void_after_refusal");
+        if void.is_some_and(|void| !proofs.contains(void)) {
+            settings.problem("void_after_refusal names a proof that is not in proofs");
+        }
+        // The default must fit a shorter list of proofs, so it is cut to what counts at all.
+        let void_after_refusal = void.unwrap_or(Proofs::IDENTITY & proofs);
+        // Read for its check only: it decides what the proxy takes for a distinctive identity, and
+        // the proxy reads it from the same settings.
+        settings.choice(
+            "trust_address",
+            &[("auto", ()), ("process", ()), ("no", ())],
+            (),
+        );
+        let take_over = settings.choice(
+            "take_over",
+            &[
+                ("after-deadline", TakeOverRule::AfterDeadline),
+                ("never", TakeOverRule::Never),
+            ],
+            TakeOverRule::AfterDeadline,
+        );
+        settings.finish()?;
+        Ok(OwnerToken {
+            proofs,
+            void_after_refusal,
+            take_over,
+        })
+    }
+
+    fn decide(&self, request: &Request) -> Decision {
+        match request.operation {
+            Operation::Release | Operation::Extend => Obligations {
+                require: Some(self.counting(request)),
+                ..Obligations::default()
+            }
+            .into(),
+            // A passed deadline needs no proof; where it has not passed, the holder's own GETSET is
+            // an extension and needs one.
+            Operation::TakeOver => Obligations {
+                require: Some(self.counting(request)),
+                take_over: Some(self.take_over),
+                ..Obligations::default()
+            }
+            .into(),
+            Operation::Write => Decision::deny(
+                Code::OpaqueWrite,
+                "a lock is changed by acquire, extend and release only",
+            ),
+            Operation::Acquire | Operation::Inspect | Operation::GuardedWrite => Decision::permit(),
+        }
+    }
+}
+
+impl OwnerToken {
+    /// The proofs that count for this request. Where none is left the empty set is required, which
+    /// nobody satisfies: the script refuses it as `not-owner`, but still answers natively for a lock
+    /// that is free or that was taken around the proxy. A denial here could not tell those apart.
+    fn counting(&self, request: &Request) -> Proofs {
+        if request.traits.contains(Traits::REFUSED_SINCE) {
+            self.proofs - self.void_after_refusal
+        } else {
+            self.proofs
+        }
+    }
+}
+
+fn proof_set(settings: &mut Settings, name: &'static str) -> Option<Proofs> {
+    let chosen = settings.choices(name, &PROOFS)?;
+    Some(
+        chosen
+            .into_iter()
+            .fold(Proofs::empty(), |set, proof| set | proof),
+    )
+}
+
+export_policy!(OwnerToken);
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,61 @@
-//! sdk
+//! What a lockwarden policy is written with: the types of the contract (`wit/policy.wit`), a trait
+//! to implement, settings that report everything wrong at once, and a harness that tests a policy
+//! natively. It makes no decision of its own. Next: the trait [`Policy`], then `docs/policy-authors.md`.
+//!
+//! ```
+//! use lockwarden_policy_sdk::{Code, Decision, Operation, Policy, Request, Settings, export_policy};
+//!
+//! struct OfficeHours {
+//!     patience_ms: u64,
+//! }
+//!
+//! impl Policy for OfficeHours {
+//!     fn configure(settings: &mut Settings) -> Result<Self, String> {
+//!         let patience_ms = settings.duration_ms("patience", 10_000);
+//!         settings.finish()?;
+//!         Ok(OfficeHours { patience_ms })
+//!     }
+//!
+//!     fn decide(&self, request: &Request) -> Decision {
+//!         match request.operation {
+//!             Operation::Acquire if request.ttl_ms.is_some_and(|ttl| ttl > self.patience_ms) => {
+//!                 Decision::deny(Code::TtlTooLong, "nobody waits that long here")
+//!             }
+//!             _ => Decision::permit(),
+//!         }
+//!     }
+//! }
+//!
+//! export_policy!(OfficeHours);
+//! # fn main() {}
+//! ```
+
+mod answers;
+#[doc(hidden)]
+pub mod bindings;
+mod export;
+mod nearest;
+mod settings;
+pub mod testing;
+
+pub use bindings::lockwarden::policy::types::{
+    Code, Decision, Denial, Fence, Obligations, Operation, Proofs, Request, Setting, TakeOverRule,
+    Traits,
+};
+pub use export::{Guest, Policy, Slot};
+pub use settings::{Settings, show_ms};
+
+/// Who a client says it is, if the request is the one that is being decided: the only question a
+/// policy may ask the proxy. A policy that calls this imports `lockwarden:policy/clients`; natively,
+/// in tests, nobody is known.
+pub fn describe(request: &Request) -> Option<ClientIdentity> {
+    #[cfg(target_family = "wasm")]
+    return bindings::lockwarden::policy::clients::describe(request.client);
+    #[cfg(not(target_family = "wasm"))]
+    {
+        let _ = request;
+        None
+    }
+}
+
+pub use bindings::lockwarden::policy::clients::Identity as ClientIdentity;

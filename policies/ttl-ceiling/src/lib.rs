@@ -1,1 +1,112 @@
-//! policy
+//! The built-in policy `ttl-ceiling`: every lease ends by itself, and not too late. It says the
+//! default and the longest TTL and how long the proxy may renew a TTL that it chose; the proxy's
+//! script sets and clips. Next: the settings in `TtlCeiling`.
+
+use lockwarden_policy_sdk::{
+    Code, Decision, Obligations, Operation, Policy, Request, Settings, export_policy, show_ms,
+};
+
+/// The settings, checked. Invariant: zero < `default_ms` <= `ceiling_ms`.
+#[derive(Debug, PartialEq, Eq)]
+struct TtlCeiling {
+    /// For an acquire that names no TTL.
+    default_ms: u64,
+    /// How long a dead holder may block the others.
+    ceiling_ms: u64,
+    on_excess: OnExcess,
+    /// Up to which age a TTL that the proxy invented or cut is renewed while the holder lives.
+    keep_alive_ms: Option<u64>,
+    /// The age beyond which a holder's own extensions are refused.
+    max_hold_ms: Option<u64>,
+}
+
+/// What happens to a TTL above the ceiling.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnExcess {
+    Cap,
+    Deny,
+}
+
+const DEFAULT_MS: u64 = 30_000;
+const CEILING_MS: u64 = 3_600_000;
+const KEEP_ALIVE_MS: u64 = 86_400_000;
+
+impl Policy for TtlCeiling {
+    fn configure(settings: &mut Settings) -> Result<Self, String> {
+        let ceiling_ms = settings.duration_ms("ceiling", CEILING_MS);
+        // Who sets only a low ceiling means it for the default, too.
+        let default_ms = settings.duration_ms("default", DEFAULT_MS.min(ceiling_ms));
+        if ceiling_ms == 0 || default_ms == 0 || default_ms > ceiling_ms {
+            settings.problem(format!(
+                "default ({}) must be above zero and at most ceiling ({})",
+                show_ms(default_ms),
+                show_ms(ceiling_ms)
+            ));
+        }
+        let on_excess = settings.choice(
+            "on_excess",
+            &[("cap", OnExcess::Cap), ("deny", OnExcess::Deny)],
+            OnExcess::Cap,
+        );
+        let keep_alive_ms = settings.duration_ms_or_off("keep_alive", Some(KEEP_ALIVE_MS));
+        let max_hold_ms = settings.duration_ms_or_off("max_hold", None);
+        settings.finish()?;
+        Ok(TtlCeiling {
+            default_ms,
+            ceiling_ms,
+            on_excess,
+            keep_alive_ms,
+            max_hold_ms,
+        })
+    }
+
+    fn decide(&self, request: &Request) -> Decision {
+        match request.operation {
+            Operation::Extend if ends_never(request) => Decision::deny(
+                Code::NoTtl,
+                format!(
+                    "a lock must end by itself; extend it by EXPIRE, at most {}",
+                    show_ms(self.ceiling_ms)
+                ),
+            ),
+            Operation::Acquire | Operation::TakeOver | Operation::Extend => self.bound(request),
+            Operation::Release
+            | Operation::Inspect
+            | Operation::Write
+            | Operation::GuardedWrite => Decision::permit(),
+        }
+    }
+}
+
+impl TtlCeiling {
+    fn bound(&self, request: &Request) -> Decision {
+        let too_long = request
+            .ttl_ms
+            .is_some_and(|ttl_ms| ttl_ms > self.ceiling_ms);
+        match self.on_excess {
+            OnExcess::Deny if too_long => Decision::deny(
+                Code::TtlTooLong,
+                format!("ask for at most {} and extend", show_ms(self.ceiling_ms)),
+            ),
+            OnExcess::Deny | OnExcess::Cap => Obligations {
+                ttl_default_ms: Some(self.default_ms),
+                ttl_cap_ms: Some(self.ceiling_ms),
+                keep_alive_ms: self.keep_alive_ms,
+                max_hold_ms: self.max_hold_ms,
+                ..Obligations::default()
+            }
+            .into(),
+        }
+    }
+}
+
+/// PERSIST, the only extension that names neither a TTL nor a value. One with a value changes the
+/// value and gets the default TTL.
+fn ends_never(request: &Request) -> bool {
+    request.ttl_ms.is_none() && request.owner_token.is_none()
+}
+
+export_policy!(TtlCeiling);
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,23 @@
-//! policy
+//! The Wasm host: it loads policies, keeps them within their limits and merges what a chain of them
+//! answers into one [`Decision`](lockwarden_lock::decision::Decision). It never talks to a backend
+//! or a client. Next: [`PolicyHost::load`] for how a policy comes in, then [`Chains`] for the way of
+//! one question; `wit/policy.wit` is the contract.
+
+mod bindings;
+mod chains;
+mod check;
+mod engine;
+mod error;
+mod generation;
+mod host;
+mod instance;
+mod loader;
+mod meter;
+mod source;
+
+pub use chains::Chains;
+pub use error::{HostError, LoadError};
+pub use generation::{Generation, PolicyInfo};
+pub use host::{ChainSpec, PolicyHost};
+pub use meter::{Observer, PolicyCounters};
+pub use source::{BUILT_IN_NAMES, BuiltIn, Limits, ModuleSource, PolicySource, builtin};

@@ -1,0 +1,147 @@
+use lockwarden_policy_sdk::testing::{configure, denial, obligations, request};
+
+use super::*;
+
+fn policy(settings: &[(&str, &str)]) -> OwnerToken {
+    configure(settings).unwrap()
+}
+
+fn refused_since(operation: Operation) -> Request {
+    Request {
+        traits: Traits::REFUSED_SINCE | Traits::CONDITIONAL,
+        ..request(operation)
+    }
+}
+
+#[test]
+fn release_and_extension_need_a_proof_and_an_acquire_does_not() {
+    let policy = policy(&[]);
+    for (operation, require) in [
+        (Operation::Release, Some(Proofs::all())),
+        (Operation::Extend, Some(Proofs::all())),
+        (Operation::TakeOver, Some(Proofs::all())),
+        (Operation::Acquire, None),
+        (Operation::Inspect, None),
+        (Operation::GuardedWrite, None),
+    ] {
+        let decision = policy.decide(&request(operation));
+        assert_eq!(obligations(&decision).require, require, "{operation:?}");
+    }
+}
+
+#[test]
+fn proofs_already_seen_change_nothing_because_redis_checks_them() {
+    let policy = policy(&[]);
+    let seen = Request {
+        proofs: Proofs::all(),
+        owner_token: Some(b"mine".to_vec()),
+        ..request(Operation::Release)
+    };
+    assert_eq!(
+        policy.decide(&seen),
+        policy.decide(&request(Operation::Release))
+    );
+}
+
+#[test]
+fn after_a_refusal_the_void_proofs_do_not_count() {
+    let all = Proofs::all();
+    for (settings, require) in [
+        (&[][..], all - Proofs::IDENTITY),
+        (&[("void_after_refusal", "")], all),
+        (
+            &[("void_after_refusal", "session,identity")],
+            Proofs::TOKEN | Proofs::OBSERVED,
+        ),
+        (
+            &[("proofs", "token,session")],
+            Proofs::TOKEN | Proofs::SESSION,
+        ),
+    ] {
+        let policy = policy(settings);
+        for operation in [Operation::Release, Operation::Extend, Operation::TakeOver] {
+            let decision = policy.decide(&refused_since(operation));
+            assert_eq!(
+                obligations(&decision).require,
+                Some(require),
+                "{settings:?}"
+            );
+        }
+        let acquire = policy.decide(&refused_since(Operation::Acquire));
+        assert_eq!(acquire, Decision::permit());
+    }
+}
+
+#[test]
+fn where_every_proof_is_void_nobody_satisfies_the_requirement() {
+    let policy = policy(&[("proofs", "identity")]);
+    for (operation, asked) in [
+        (Operation::Release, None),
+        (Operation::Extend, None),
+        (Operation::TakeOver, Some(TakeOverRule::AfterDeadline)),
+    ] {
+        let decision = policy.decide(&refused_since(operation));
+        assert_eq!(obligations(&decision).require, Some(Proofs::empty()));
+        assert_eq!(obligations(&decision).take_over, asked);
+    }
+}
+
+#[test]
+fn only_a_take_over_carries_the_take_over_rule() {
+    for (settings, rule) in [
+        (&[][..], TakeOverRule::AfterDeadline),
+        (
+            &[("take_over", "after-deadline")],
+            TakeOverRule::AfterDeadline,
+        ),
+        (&[("take_over", "never")], TakeOverRule::Never),
+    ] {
+        let policy = policy(settings);
+        let take_over = policy.decide(&request(Operation::TakeOver));
+        assert_eq!(obligations(&take_over).take_over, Some(rule));
+        let release = policy.decide(&request(Operation::Release));
+        assert_eq!(obligations(&release).take_over, None);
+    }
+}
+
+#[test]
+fn an_opaque_write_is_refused_with_what_to_do_instead() {
+    let decision = policy(&[]).decide(&request(Operation::Write));
+    let denial = denial(&decision);
+    assert_eq!(denial.code, Code::OpaqueWrite);
+    assert!(
+        denial
+            .detail
+            .as_ref()
+            .is_some_and(|hint| hint.contains("acquire, extend and release"))
+    );
+}
+
+#[test]
+fn settings_are_checked() {
+    for (settings, problem) in [
+        (&[("proofs", "")][..], "nobody could ever release"),
+        (
+            &[("proofs", "token,luck")],
+            "must be one of \"token\", \"session\"",
+        ),
+        (&[("proofs", "token,token")], "twice"),
+        (
+            &[("proofs", "token"), ("void_after_refusal", "identity")],
+            "not in proofs",
+        ),
+        (&[("void_after_refusal", "sessions")], "must be one of"),
+        (
+            &[("trust_address", "maybe")],
+            "must be one of \"auto\", \"process\", \"no\"",
+        ),
+        (&[("take_over", "always")], "must be one of"),
+        (&[("take-over", "never")], "did you mean take_over?"),
+    ] {
+        let error = configure::<OwnerToken>(settings).unwrap_err();
+        assert!(error.contains(problem), "{settings:?}: {error}");
+    }
+    for trust in ["auto", "process", "no"] {
+        assert_eq!(policy(&[("trust_address", trust)]), policy(&[]));
+    }
+}

@@ -1,0 +1,53 @@
+//! Short ways to build answers. A builder says only what a policy wants; everything else keeps its
+//! neutral value.
+
+use crate::{Code, Decision, Denial, Fence, Obligations};
+
+#[expect(
+    clippy::derivable_impls,
+    reason = "the type is generated, so nothing can be derived on it here"
+)]
+impl Default for Fence {
+    fn default() -> Self {
+        Fence::None
+    }
+}
+
+impl Default for Obligations {
+    /// Asks for nothing.
+    fn default() -> Self {
+        Obligations {
+            ttl_default_ms: None,
+            ttl_cap_ms: None,
+            keep_alive_ms: None,
+            max_hold_ms: None,
+            require: None,
+            fence: Fence::None,
+            current_fence_only: false,
+            take_over: None,
+        }
+    }
+}
+
+impl From<Obligations> for Decision {
+    fn from(obligations: Obligations) -> Self {
+        Decision::Permit(obligations)
+    }
+}
+
+impl Decision {
+    /// Yes, on no condition.
+    #[must_use]
+    pub fn permit() -> Decision {
+        Decision::Permit(Obligations::default())
+    }
+
+    /// No, with a hint for the client: what to do instead, without owner tokens.
+    #[must_use]
+    pub fn deny(code: Code, hint: impl Into<String>) -> Decision {
+        Decision::Deny(Denial {
+            code,
+            detail: Some(hint.into()),
+        })
+    }
+}

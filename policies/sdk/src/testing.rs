@@ -1,0 +1,91 @@
+//! The native test harness: requests with sensible defaults, settings from a table, and what an
+//! answer says. It panics with a readable message where an answer is not what a test expects.
+
+use crate::{
+    Decision, Denial, Obligations, Operation, Policy, Proofs, Request, Setting, Settings, Traits,
+};
+
+/// A request of this operation: `lock:test` in database 0, no proofs, no circumstances, no TTL and
+/// no owner token. Change what matters with struct update syntax.
+///
+/// ```
+/// use lockwarden_policy_sdk::{Operation, Request, testing::request};
+///
+/// let asks_for_a_minute = Request { ttl_ms: Some(60_000), ..request(Operation::Acquire) };
+/// assert_eq!(asks_for_a_minute.key, b"lock:test");
+/// ```
+#[must_use]
+pub fn request(operation: Operation) -> Request {
+    Request {
+        operation,
+        db: 0,
+        key: b"lock:test".to_vec(),
+        owner_token: None,
+        ttl_ms: None,
+        proofs: Proofs::empty(),
+        traits: Traits::empty(),
+        fencing_token: 0,
+        remaining_ms: 0,
+        attempts: 0,
+        client: 1,
+        // 2026-01-01T00:00:00Z
+        now_ms: 1_767_225_600_000,
+    }
+}
+
+/// Settings as the proxy would hand them over.
+#[must_use]
+pub fn settings(given: &[(&str, &str)]) -> Settings {
+    Settings::new(
+        given
+            .iter()
+            .map(|(name, value)| Setting {
+                name: (*name).to_owned(),
+                value: (*value).to_owned(),
+            })
+            .collect(),
+    )
+}
+
+/// Configures a policy with these settings.
+///
+/// # Errors
+/// What the policy says about them.
+pub fn configure<P: Policy>(given: &[(&str, &str)]) -> Result<P, String> {
+    P::configure(&mut settings(given))
+}
+
+/// The obligations of a permit.
+///
+/// # Panics
+/// If the decision is a no.
+#[track_caller]
+pub fn obligations(decision: &Decision) -> &Obligations {
+    match decision {
+        Decision::Permit(obligations) => obligations,
+        Decision::Deny(denial) => panic!("expected a permit, got {denial:?}"),
+    }
+}
+
+/// The denial of a no.
+///
+/// # Panics
+/// If the decision is a permit.
+#[track_caller]
+pub fn denial(decision: &Decision) -> &Denial {
+    match decision {
+        Decision::Deny(denial) => denial,
+        Decision::Permit(obligations) => panic!("expected a denial, got {obligations:?}"),
+    }
+}
+
+/// Every operation, for tables.
+pub const OPERATIONS: [Operation; 7] = [
+    Operation::Acquire,
+    Operation::Extend,
+    Operation::Release,
+    Operation::TakeOver,
+    Operation::Inspect,
+    Operation::Write,
+    Operation::GuardedWrite,
+];

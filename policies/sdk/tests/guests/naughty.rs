@@ -1,0 +1,106 @@
+//! A guest that misbehaves on demand: its settings choose what happens while it is configured, the
+//! key of a request what happens while it decides.
+
+use std::cell::RefCell;
+use std::hint::black_box;
+
+use lockwarden_policy_sdk::{
+    Code, Decision, Fence, Obligations, Operation, Policy, Proofs, Request, Settings, describe,
+    export_policy,
+};
+
+struct Naughty {
+    wants: Obligations,
+    trap_on_samples: bool,
+    hoard: RefCell<Vec<Vec<u8>>>,
+}
+
+const PROOFS: [(&str, Proofs); 4] = [
+    ("token", Proofs::TOKEN),
+    ("session", Proofs::SESSION),
+    ("observed", Proofs::OBSERVED),
+    ("identity", Proofs::IDENTITY),
+];
+
+impl Policy for Naughty {
+    fn configure(settings: &mut Settings) -> Result<Self, String> {
+        match settings.text("configure").as_deref() {
+            Some("loop") => spin(),
+            Some("trap") => panic!("as told"),
+            Some("reject") => return Err("no\nthanks".to_owned()),
+            Some("reject at length") => return Err("no ".repeat(100_000)),
+            _ => {}
+        }
+        let require = settings.choices("require", &PROOFS);
+        let fence = settings.choice(
+            "fence",
+            &[("hybrid", Fence::Hybrid), ("sequential", Fence::Sequential)],
+            Fence::None,
+        );
+        let trap_on_samples = settings.text("samples").as_deref() == Some("trap");
+        settings.finish()?;
+        Ok(Naughty {
+            wants: Obligations {
+                require: require.map(|proofs| proofs.into_iter().collect()),
+                fence,
+                ..Obligations::default()
+            },
+            trap_on_samples,
+            hoard: RefCell::default(),
+        })
+    }
+
+    fn decide(&self, request: &Request) -> Decision {
+        match request.key.as_slice() {
+            b"loop" => spin(),
+            b"trap" => panic!("as told"),
+            b"bomb" => loop {
+                self.hoard.borrow_mut().push(Vec::with_capacity(1 << 20));
+            },
+            b"hoard" => self.hoard.borrow_mut().push(Vec::with_capacity(1 << 20)),
+            b"recursion" => {
+                black_box(descend(u64::from(request.attempts)));
+            }
+            b"long" => return Decision::deny(Code::Other, "x".repeat(1 << 18)),
+            b"a little too long" => return Decision::deny(Code::Other, "x".repeat((4 << 10) + 1)),
+            b"as long as may be" => return Decision::deny(Code::Other, "x".repeat(4 << 10)),
+            b"lines" => return Decision::deny(Code::Other, "a\r\n-b\0c"),
+            b"who" => return who(describe(request)),
+            b"who else" => {
+                return who(describe(&Request {
+                    client: request.client + 1,
+                    ..request.clone()
+                }));
+            }
+            b"echo" => return Decision::deny(Code::Other, format!("{request:?}")),
+            b"lock:sample" if self.trap_on_samples && request.operation == Operation::Extend => {
+                panic!("as told")
+            }
+            _ => {}
+        }
+        self.wants.into()
+    }
+}
+
+fn who(identity: Option<lockwarden_policy_sdk::ClientIdentity>) -> Decision {
+    let text = match identity {
+        Some(identity) => format!("{}/{}/{}", identity.name, identity.user, identity.address),
+        None => "nobody".to_owned(),
+    };
+    Decision::deny(Code::Other, text)
+}
+
+fn spin() -> ! {
+    let mut round: u64 = 0;
+    loop {
+        round = black_box(round.wrapping_add(1));
+    }
+}
+
+#[expect(unconditional_recursion, reason = "that is what it is for")]
+fn descend(depth: u64) -> u64 {
+    let frame = black_box([depth; 64]);
+    descend(black_box(depth + 1)) + frame[0]
+}
+
+export_policy!(Naughty);

@@ -1,0 +1,89 @@
+//! What one decision of the default chain costs, warm: `cargo run --release -p lockwarden-policy
+//! --example decision_cost`. Prints the median of many rounds in nanoseconds a decision.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_policy::{BUILT_IN_NAMES, ChainSpec, Chains, LoadError, PolicyHost};
+
+const ROUNDS: usize = 101;
+const DECISIONS_A_ROUND: u32 = 5_000;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let host = PolicyHost::new()?;
+    let default_chain = ChainSpec {
+        namespace: "default".to_owned(),
+        policies: BUILT_IN_NAMES
+            .map(|name| (name.to_owned(), Vec::new()))
+            .to_vec(),
+    };
+    let started = Instant::now();
+    let generation = host.load(&[], &[default_chain]).map_err(in_one_text)?;
+    println!(
+        "{:<34}{:>8.1} ms",
+        "compile and check the chain",
+        started.elapsed().as_secs_f64() * 1e3
+    );
+
+    let mut chains = Chains::new();
+    chains.follow(&Arc::new(generation));
+    let acquire = Question {
+        operation: Operation::Acquire,
+        db: 0,
+        key: b"lock:order:42",
+        owner_token: Some(b"6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2"),
+        ttl_ms: Some(30_000),
+        proofs: Proofs::NONE,
+        traits: Traits::CONDITIONAL,
+        fencing_token: 0,
+        remaining_ms: 0,
+        attempts: 1,
+        client: 7,
+        now_ms: 1_767_225_600_000,
+    };
+    let release = Question {
+        operation: Operation::Release,
+        owner_token: None,
+        ttl_ms: None,
+        proofs: Proofs::SESSION,
+        ..acquire.clone()
+    };
+    let persist = Question {
+        operation: Operation::Extend,
+        ..release.clone()
+    };
+    for (what, question) in [
+        ("acquire: permit, three policies", &acquire),
+        ("release: permit, three policies", &release),
+        ("PERSIST: deny by the third, a hint", &persist),
+    ] {
+        let nanos = median((0..ROUNDS).map(|_| round(&mut chains, question)).collect());
+        println!("{what:<34}{nanos:>8} ns");
+    }
+    Ok(())
+}
+
+fn round(chains: &mut Chains, question: &Question<'_>) -> u128 {
+    let start = Instant::now();
+    for _ in 0..DECISIONS_A_ROUND {
+        black_box(chains.decide(NamespaceId(0), black_box(question), &|_| None));
+    }
+    start.elapsed().as_nanos() / u128::from(DECISIONS_A_ROUND)
+}
+
+fn median(mut rounds: Vec<u128>) -> u128 {
+    rounds.sort_unstable();
+    rounds[rounds.len() / 2]
+}
+
+fn in_one_text(errors: Vec<LoadError>) -> String {
+    errors
+        .iter()
+        .map(LoadError::to_string)
+        .collect::<Vec<_>>()
+        .join("\n")
+}

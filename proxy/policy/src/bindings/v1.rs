@@ -1,0 +1,230 @@
+//! Version 1 of the contract: the generated bindings, and how their types map to the domain's. Both
+//! directions are exhaustive, so a change of either side stops the build here.
+
+use lockwarden_lock::decision as domain;
+use lockwarden_lock::reason::Reason;
+
+pub(crate) use generated::lockwarden::policy::clients;
+pub(crate) use generated::lockwarden::policy::types::{
+    Code, Decision, Denial, Fence, Obligations, Operation, Proofs, Request, Setting, TakeOverRule,
+    Traits,
+};
+pub(crate) use generated::{Policy, PolicyPre};
+
+/// The interfaces of the contract as components name them, up to the minor version.
+pub(crate) const INTERFACES: [&str; 2] =
+    ["lockwarden:policy/types@1.", "lockwarden:policy/clients@1."];
+
+/// The one of them that a component imports only if it asks who clients are.
+pub(crate) const CLIENTS: &str = "lockwarden:policy/clients@1.";
+
+mod generated {
+    #![allow(
+        missing_docs,
+        unreachable_pub,
+        unused_qualifications,
+        clippy::all,
+        clippy::allow_attributes_without_reason,
+        reason = "generated code"
+    )]
+    wasmtime::component::bindgen!({ path: "../../wit", world: "policy" });
+}
+
+/// A request to be filled: its buffers are kept from one question to the next.
+pub(crate) fn empty_request() -> Request {
+    Request {
+        operation: Operation::Inspect,
+        db: 0,
+        key: Vec::new(),
+        owner_token: None,
+        ttl_ms: None,
+        proofs: Proofs::empty(),
+        traits: Traits::empty(),
+        fencing_token: 0,
+        remaining_ms: 0,
+        attempts: 0,
+        client: 0,
+        now_ms: 0,
+    }
+}
+
+/// Puts a question into a request, reusing its buffers.
+pub(crate) fn fill(request: &mut Request, question: &domain::Question<'_>) {
+    request.operation = match question.operation {
+        domain::Operation::Acquire => Operation::Acquire,
+        domain::Operation::Extend => Operation::Extend,
+        domain::Operation::Release => Operation::Release,
+        domain::Operation::TakeOver => Operation::TakeOver,
+        domain::Operation::Inspect => Operation::Inspect,
+        domain::Operation::Write => Operation::Write,
+        domain::Operation::GuardedWrite => Operation::GuardedWrite,
+    };
+    request.db = question.db;
+    refill(&mut request.key, question.key);
+    match question.owner_token {
+        Some(token) => refill(request.owner_token.get_or_insert_default(), token),
+        None => request.owner_token = None,
+    }
+    request.ttl_ms = question.ttl_ms;
+    request.proofs = proofs_to_guest(question.proofs);
+    request.traits = traits_to_guest(question.traits);
+    request.fencing_token = question.fencing_token;
+    request.remaining_ms = question.remaining_ms;
+    request.attempts = question.attempts;
+    request.client = question.client;
+    request.now_ms = question.now_ms;
+}
+
+/// How much of a buffer is kept between two questions; one giant key must not stay for good.
+const KEPT_BYTES: usize = 4 * 1024;
+
+fn refill(buffer: &mut Vec<u8>, bytes: &[u8]) {
+    buffer.clear();
+    if buffer.capacity() > KEPT_BYTES {
+        buffer.shrink_to(KEPT_BYTES);
+    }
+    buffer.extend_from_slice(bytes);
+}
+
+const PROOFS: [(domain::Proofs, Proofs); 4] = [
+    (domain::Proofs::TOKEN, Proofs::TOKEN),
+    (domain::Proofs::SESSION, Proofs::SESSION),
+    (domain::Proofs::OBSERVED, Proofs::OBSERVED),
+    (domain::Proofs::IDENTITY, Proofs::IDENTITY),
+];
+
+const TRAITS: [(domain::Traits, Traits); 6] = [
+    (domain::Traits::CONDITIONAL, Traits::CONDITIONAL),
+    (domain::Traits::TRANSACTIONAL, Traits::TRANSACTIONAL),
+    (domain::Traits::SCRIPTED, Traits::SCRIPTED),
+    (domain::Traits::MONITORED, Traits::MONITORED),
+    (domain::Traits::SHARED_TOKEN, Traits::SHARED_TOKEN),
+    (domain::Traits::REFUSED_SINCE, Traits::REFUSED_SINCE),
+];
+
+fn proofs_to_guest(proofs: domain::Proofs) -> Proofs {
+    let mut flags = Proofs::empty();
+    for (ours, theirs) in PROOFS {
+        if proofs.contains(ours) {
+            flags |= theirs;
+        }
+    }
+    flags
+}
+
+fn proofs_from_guest(flags: Proofs) -> domain::Proofs {
+    PROOFS
+        .into_iter()
+        .fold(domain::Proofs::NONE, |set, (ours, theirs)| {
+            set.with_if(flags.contains(theirs), ours)
+        })
+}
+
+fn traits_to_guest(traits: domain::Traits) -> Traits {
+    let mut flags = Traits::empty();
+    for (ours, theirs) in TRAITS {
+        if traits.contains(ours) {
+            flags |= theirs;
+        }
+    }
+    flags
+}
+
+impl From<Obligations> for domain::Obligations {
+    fn from(guest: Obligations) -> Self {
+        domain::Obligations {
+            ttl_default_ms: guest.ttl_default_ms,
+            ttl_cap_ms: guest.ttl_cap_ms,
+            keep_alive_ms: guest.keep_alive_ms,
+            max_hold_ms: guest.max_hold_ms,
+            require: guest.require.map(proofs_from_guest),
+            fence: match guest.fence {
+                Fence::None => domain::Fence::None,
+                Fence::Hybrid => domain::Fence::Hybrid,
+                Fence::Sequential => domain::Fence::Sequential,
+            },
+            current_fence_only: guest.current_fence_only,
+            take_over: guest.take_over.map(|rule| match rule {
+                TakeOverRule::Never => domain::TakeOverRule::Never,
+                TakeOverRule::AfterDeadline => domain::TakeOverRule::AfterDeadline,
+            }),
+        }
+    }
+}
+
+impl From<Code> for Reason {
+    fn from(code: Code) -> Self {
+        match code {
+            Code::NotOwner => Reason::NotOwner,
+            Code::Expired => Reason::Expired,
+            Code::Overwrite => Reason::Overwrite,
+            Code::TakeOver => Reason::TakeOver,
+            Code::OpaqueWrite => Reason::OpaqueWrite,
+            Code::NoTtl => Reason::NoTtl,
+            Code::TtlTooLong => Reason::TtlTooLong,
+            Code::SharedToken => Reason::SharedToken,
+            Code::StaleFence => Reason::StaleFence,
+            Code::UnsafeScript => Reason::UnsafeScript,
+            Code::BulkDelete => Reason::BulkDelete,
+            Code::Limited => Reason::Limited,
+            Code::Other => Reason::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_proof_and_trait_has_its_counterpart() {
+        assert_eq!(proofs_to_guest(domain::Proofs::ALL), Proofs::all());
+        assert_eq!(proofs_from_guest(Proofs::all()), domain::Proofs::ALL);
+        assert_eq!(PROOFS.len(), domain::Proofs::WORDS.len());
+        for (ours, theirs) in PROOFS {
+            assert_eq!(proofs_to_guest(ours), theirs);
+            assert_eq!(proofs_from_guest(theirs), ours);
+        }
+        assert_eq!(TRAITS.len(), domain::Traits::WORDS.len());
+        let all = TRAITS
+            .into_iter()
+            .fold(domain::Traits::NONE, |set, (ours, _)| set.union(ours));
+        assert_eq!(traits_to_guest(all), Traits::all());
+        for (ours, theirs) in TRAITS {
+            assert_eq!(traits_to_guest(ours), theirs);
+        }
+    }
+
+    #[test]
+    fn a_refilled_request_keeps_nothing_of_the_question_before() {
+        let mut request = empty_request();
+        let giant = vec![b'k'; 1 << 20];
+        let mut question = domain::Question {
+            operation: domain::Operation::Acquire,
+            db: 3,
+            key: &giant,
+            owner_token: Some(b"one"),
+            ttl_ms: Some(1),
+            proofs: domain::Proofs::ALL,
+            traits: domain::Traits::SCRIPTED,
+            fencing_token: 4,
+            remaining_ms: 5,
+            attempts: 6,
+            client: 7,
+            now_ms: 8,
+        };
+        fill(&mut request, &question);
+        assert_eq!(request.key.len(), 1 << 20);
+        assert_eq!(request.owner_token.as_deref(), Some(&b"one"[..]));
+
+        question.key = b"k";
+        question.owner_token = None;
+        question.traits = domain::Traits::NONE;
+        fill(&mut request, &question);
+        assert_eq!(request.key, b"k");
+        assert!(request.key.capacity() <= KEPT_BYTES);
+        assert_eq!(request.owner_token, None);
+        assert_eq!(request.traits, Traits::empty());
+        assert_eq!((request.db, request.client, request.now_ms), (3, 7, 8));
+    }
+}

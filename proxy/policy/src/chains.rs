@@ -1,0 +1,187 @@
+//! The way of one question: through the policies of its namespace, in order, until one says no. Each
+//! thread has its own instances, made when they are first needed and dropped after a failure, so
+//! nothing here is shared or locked. How answers are merged is the domain's, in
+//! `lockwarden_lock::decision`.
+
+use std::fmt;
+use std::mem;
+use std::sync::Arc;
+use std::time::Instant;
+
+use lockwarden_lock::decision::{
+    ClientDescription, Decide, Decision, Denial, Fault, FaultKind, Question, Verdict,
+};
+use lockwarden_lock::namespace::NamespaceId;
+
+use crate::bindings::v1;
+use crate::generation::Generation;
+use crate::instance::{Budget, Failure, Instance, Member, NotStarted};
+
+/// One thread's chains. Follows a [`Generation`] and answers by it.
+#[derive(Default)]
+pub struct Chains {
+    generation: Option<Arc<Generation>>,
+    /// By namespace, then by place in its chain.
+    live: Vec<Vec<Option<Instance>>>,
+    request: Option<v1::Request>,
+}
+
+/// What a fault names as its policy where a namespace has no chain.
+const NO_CHAIN: &str = "(none loaded)";
+
+impl Chains {
+    /// Chains that follow no generation yet: every question is a fault.
+    #[must_use]
+    pub fn new() -> Chains {
+        Chains::default()
+    }
+
+    /// Answers by this generation from now on. Does nothing if it does so already; otherwise drops
+    /// all instances, which are made again when they are needed. Call it between two questions.
+    pub fn follow(&mut self, generation: &Arc<Generation>) {
+        if self
+            .generation
+            .as_ref()
+            .is_some_and(|current| current.id == generation.id)
+        {
+            return;
+        }
+        self.live = generation
+            .chains
+            .iter()
+            .map(|chain| chain.members.iter().map(|_| None).collect())
+            .collect();
+        self.generation = Some(generation.clone());
+    }
+
+    /// The generation that is followed.
+    #[must_use]
+    pub fn generation(&self) -> Option<&Arc<Generation>> {
+        self.generation.as_ref()
+    }
+}
+
+impl Decide for Chains {
+    fn decide(
+        &mut self,
+        namespace: NamespaceId,
+        question: &Question<'_>,
+        describe: &dyn Fn(u64) -> Option<ClientDescription>,
+    ) -> Decision {
+        let place = usize::from(namespace.0);
+        let chain = self
+            .generation
+            .as_ref()
+            .and_then(|generation| generation.chains.get(place));
+        let (Some(chain), Some(live)) = (chain, self.live.get_mut(place)) else {
+            return no_chain();
+        };
+        let request = self.request.get_or_insert_with(v1::empty_request);
+        v1::fill(request, question);
+        let mut decision = Decision::default();
+        for (member, slot) in chain.members.iter().zip(live) {
+            match ask(member, slot, request, describe) {
+                Ok(v1::Decision::Permit(wants)) => {
+                    let so_far = mem::take(&mut decision.obligations);
+                    decision.obligations = so_far.merge(wants.into());
+                }
+                Ok(v1::Decision::Deny(denial)) => {
+                    decision.verdict = Verdict::Deny(Denial {
+                        reason: denial.code.into(),
+                        detail: denial.detail,
+                        policy: member.meter.policy().clone(),
+                    });
+                    break;
+                }
+                Err(kind) => {
+                    decision.fault.get_or_insert_with(|| Fault {
+                        kind,
+                        policy: member.meter.policy().clone(),
+                    });
+                }
+            }
+        }
+        decision
+    }
+}
+
+/// Asks one policy. One that the wall clock stopped is asked once more on a fresh instance: the
+/// machine may have been busy, and the limit that really judges a policy is its fuel.
+fn ask(
+    member: &Member,
+    slot: &mut Option<Instance>,
+    request: &v1::Request,
+    describe: &dyn Fn(u64) -> Option<ClientDescription>,
+) -> Result<v1::Decision, FaultKind> {
+    let timed = member.meter.called().then(Instant::now);
+    let mut answer = attempt(member, slot, request, describe);
+    if matches!(&answer, Err(failure) if failure.kind == FaultKind::Timeout) {
+        answer = attempt(member, slot, request, describe);
+    }
+    if let Some(start) = timed {
+        member
+            .meter
+            .evaluated(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    answer.map_err(|failure| {
+        member.meter.failed(failure.kind, &failure.detail);
+        failure.kind
+    })
+}
+
+/// Asks once; makes the instance if there is none, drops it if it failed.
+fn attempt(
+    member: &Member,
+    slot: &mut Option<Instance>,
+    request: &v1::Request,
+    describe: &dyn Fn(u64) -> Option<ClientDescription>,
+) -> Result<v1::Decision, Failure> {
+    let instance = match slot {
+        Some(instance) => instance,
+        None => slot.insert(start(member)?),
+    };
+    // Looked up before the guest runs, so that nothing borrowed has to live inside its store.
+    let client = match member.compiled.asks_clients {
+        true => describe(request.client).map(|description| (request.client, description)),
+        false => None,
+    };
+    let budget = Budget::decide(&member.limits);
+    let answer = instance.ask(member, budget, request, client);
+    member.meter.burnt(instance.burnt(budget));
+    if answer.is_err() {
+        *slot = None;
+    }
+    answer
+}
+
+fn start(member: &Member) -> Result<Instance, Failure> {
+    match Instance::start(member, Budget::configure(&member.limits)) {
+        Ok(instance) => Ok(instance),
+        Err(NotStarted::Failed(failure)) => Err(failure),
+        // It took the same settings when it was loaded.
+        Err(NotStarted::Rejected(words)) => Err(Failure {
+            kind: FaultKind::BadReply,
+            detail: format!("rejected settings that it had accepted: {words}"),
+        }),
+    }
+}
+
+fn no_chain() -> Decision {
+    Decision {
+        fault: Some(Fault {
+            kind: FaultKind::Trap,
+            policy: NO_CHAIN.into(),
+        }),
+        ..Decision::default()
+    }
+}
+
+impl fmt::Debug for Chains {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let instances = self.live.iter().flatten().flatten().count();
+        f.debug_struct("Chains")
+            .field("generation", &self.generation)
+            .field("instances", &instances)
+            .finish_non_exhaustive()
+    }
+}

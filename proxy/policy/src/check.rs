@@ -1,0 +1,149 @@
+//! Trying a chain out before it is used: each policy is instantiated and configured, asked sample
+//! requests of every operation, and the answers are compared pairwise. It changes nothing and counts
+//! nothing that a metric shows as a client's.
+
+use lockwarden_lock::decision::{
+    ClientDescription, FaultKind, Obligations, Operation, Proofs, Question, Traits,
+};
+
+use crate::bindings::v1;
+use crate::error::LoadError;
+use crate::generation::Chain;
+use crate::instance::{Budget, Failure, Instance, Member, NotStarted};
+
+/// How often a policy may be stopped by the wall clock before loading believes it.
+const ATTEMPTS: u32 = 3;
+
+/// Finds everything that is wrong with a chain.
+pub(crate) fn check(chain: &Chain, errors: &mut Vec<LoadError>) {
+    let mut asked = Vec::with_capacity(chain.members.len());
+    for member in &chain.members {
+        match answers(chain, member) {
+            Ok(answers) => asked.push((member, answers)),
+            Err(error) => errors.push(*error),
+        }
+    }
+    for (place, (member, answers)) in asked.iter().enumerate() {
+        let empty = answers
+            .iter()
+            .find(|(_, wants)| wants.require.is_some_and(|proofs| proofs.is_empty()));
+        if let Some((operation, _)) = empty {
+            errors.push(LoadError::NoProofCounts {
+                namespace: chain.namespace.clone(),
+                policy: member.meter.policy().to_string(),
+                operation: *operation,
+            });
+            continue;
+        }
+        for (other, others) in &asked[place + 1..] {
+            let contradiction = answers
+                .iter()
+                .zip(others)
+                .find_map(|((operation, a), (_, b))| Some((*operation, a.contradiction(b)?)));
+            if let Some((operation, what)) = contradiction {
+                errors.push(LoadError::Contradiction {
+                    namespace: chain.namespace.clone(),
+                    first: member.meter.policy().to_string(),
+                    second: other.meter.policy().to_string(),
+                    operation,
+                    what,
+                });
+            }
+        }
+    }
+}
+
+/// What a policy wants, sample by sample; a denial wants nothing.
+type Answers = Vec<(Operation, Obligations)>;
+
+fn answers(chain: &Chain, member: &Member) -> Result<Answers, Box<LoadError>> {
+    let mut instance = configured(chain, member)?;
+    let mut answers = Vec::new();
+    let mut request = v1::empty_request();
+    for question in samples() {
+        v1::fill(&mut request, &question);
+        let doing = || format!("asked about a sample {}", question.operation.word());
+        let mut attempt = 1;
+        let decision = loop {
+            let client = Some((question.client, ClientDescription::default()));
+            let budget = Budget::decide(&member.limits).patient();
+            match instance.ask(member, budget, &request, client) {
+                Ok(decision) => break decision,
+                Err(failure) if failure.kind == FaultKind::Timeout && attempt < ATTEMPTS => {
+                    attempt += 1;
+                    instance = configured(chain, member)?;
+                }
+                Err(failure) => return Err(faulty(chain, member, doing(), failure)),
+            }
+        };
+        let wants = match decision {
+            v1::Decision::Permit(obligations) => obligations.into(),
+            v1::Decision::Deny(_) => Obligations::default(),
+        };
+        answers.push((question.operation, wants));
+    }
+    Ok(answers)
+}
+
+fn configured(chain: &Chain, member: &Member) -> Result<Instance, Box<LoadError>> {
+    let mut attempt = 1;
+    loop {
+        match Instance::start(member, Budget::configure(&member.limits).patient()) {
+            Ok(instance) => return Ok(instance),
+            Err(NotStarted::Failed(failure))
+                if failure.kind == FaultKind::Timeout && attempt < ATTEMPTS =>
+            {
+                attempt += 1;
+            }
+            Err(NotStarted::Failed(failure)) => {
+                return Err(faulty(chain, member, "configured".to_owned(), failure));
+            }
+            Err(NotStarted::Rejected(message)) => {
+                return Err(Box::new(LoadError::Rejected {
+                    namespace: chain.namespace.clone(),
+                    policy: member.meter.policy().to_string(),
+                    message,
+                }));
+            }
+        }
+    }
+}
+
+fn faulty(chain: &Chain, member: &Member, doing: String, failure: Failure) -> Box<LoadError> {
+    Box::new(LoadError::Faulty {
+        namespace: chain.namespace.clone(),
+        policy: member.meter.policy().to_string(),
+        kind: failure.kind,
+        doing,
+        detail: failure.detail,
+    })
+}
+
+/// Ordinary requests of every operation: with and without a TTL, an owner token and proofs.
+fn samples() -> Vec<Question<'static>> {
+    let mut samples = Vec::new();
+    for operation in Operation::ALL {
+        for ttl_ms in [None, Some(1_000), Some(30_000)] {
+            for owner_token in [None, Some(&b"0123456789abcdef"[..])] {
+                for proofs in [Proofs::NONE, Proofs::ALL] {
+                    samples.push(Question {
+                        operation,
+                        db: 0,
+                        key: b"lock:sample",
+                        owner_token,
+                        ttl_ms,
+                        proofs,
+                        traits: Traits::NONE,
+                        fencing_token: 0,
+                        remaining_ms: 0,
+                        attempts: 1,
+                        client: 0,
+                        // 2026-01-01T00:00:00Z; any time would do.
+                        now_ms: 1_767_225_600_000,
+                    });
+                }
+            }
+        }
+    }
+    samples
+}

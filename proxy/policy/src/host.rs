@@ -1,0 +1,238 @@
+//! The host: one a process. It turns sources and chains into a [`Generation`], or into the list of
+//! everything that is wrong with them. It asks no policy about a client's command; that is
+//! `chains.rs`.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use wasmtime::Engine;
+
+use crate::bindings::v1;
+use crate::check;
+use crate::engine::{self, POOLED_INSTANCES};
+use crate::error::{HostError, LoadError};
+use crate::generation::{Chain, Generation, PolicyInfo};
+use crate::instance::Member;
+use crate::loader::{self, Compiled, hex};
+use crate::meter::{Meters, Observer, PolicyCounters};
+use crate::source::{BUILT_IN_NAMES, ModuleSource, PolicySource, builtin};
+
+/// The engine, its ticker and the counters. Made once a process, dropped at its end.
+pub struct PolicyHost {
+    engine: Engine,
+    pooled: bool,
+    meters: Arc<Meters>,
+    generations: AtomicU64,
+}
+
+/// The chain of one namespace.
+#[derive(Clone, Debug)]
+pub struct ChainSpec {
+    /// The namespace's name, for people. Its place among the chains is its `NamespaceId`.
+    pub namespace: String,
+    /// The policies in order, by name, each with its settings (names and values; arrays joined by
+    /// commas).
+    pub policies: Vec<(String, Vec<(String, String)>)>,
+}
+
+/// What a source became: how it may be instantiated, or an error that was reported already.
+type Loaded<'a> = BTreeMap<&'a str, Option<(&'a PolicySource, Arc<Compiled>)>>;
+
+impl PolicyHost {
+    /// Starts the engine.
+    ///
+    /// # Errors
+    /// If this machine cannot run it.
+    pub fn new() -> Result<PolicyHost, HostError> {
+        PolicyHost::start(None)
+    }
+
+    /// Starts the engine with somebody who is told about evaluations and failures.
+    ///
+    /// # Errors
+    /// If this machine cannot run it.
+    pub fn with_observer(observer: Arc<dyn Observer>) -> Result<PolicyHost, HostError> {
+        PolicyHost::start(Some(observer))
+    }
+
+    fn start(observer: Option<Arc<dyn Observer>>) -> Result<PolicyHost, HostError> {
+        let new = engine::start()?;
+        Ok(PolicyHost {
+            engine: new.engine,
+            pooled: new.pooled,
+            meters: Arc::new(Meters::new(observer)),
+            generations: AtomicU64::new(0),
+        })
+    }
+
+    /// Compiles every module, configures each policy with the settings of each namespace, and asks
+    /// every chain sample requests to find contradictions. A chain may name a built-in policy that
+    /// is not among the sources. Takes milliseconds for the built-in policies: call it where nobody
+    /// waits.
+    ///
+    /// # Errors
+    /// Everything that is wrong. Nothing is half loaded: what was in force stays in force.
+    pub fn load(
+        &self,
+        sources: &[PolicySource],
+        chains: &[ChainSpec],
+    ) -> Result<Generation, Vec<LoadError>> {
+        let mut errors = Vec::new();
+        let implied = implied(sources, chains);
+        let mut loaded = Loaded::new();
+        let mut policies = Vec::new();
+        for source in sources.iter().chain(&implied) {
+            let Entry::Vacant(entry) = loaded.entry(&source.name) else {
+                errors.push(LoadError::DefinedTwice {
+                    policy: source.name.clone(),
+                });
+                continue;
+            };
+            match loader::compile(&self.engine, source) {
+                Ok(compiled) => {
+                    policies.push(self.info(source, &compiled));
+                    entry.insert(Some((source, Arc::new(compiled))));
+                }
+                Err(error) => {
+                    entry.insert(None);
+                    errors.push(error);
+                }
+            }
+        }
+        let chains: Vec<Chain> = chains
+            .iter()
+            .map(|spec| self.chain(spec, &loaded, &mut errors))
+            .collect();
+        self.check_room(&chains, &mut errors);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        Ok(Generation {
+            id: self.generations.fetch_add(1, Ordering::Relaxed) + 1,
+            chains,
+            policies,
+            meters: self.meters.clone(),
+        })
+    }
+
+    /// What every policy did since the host was made, by name.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(Arc<str>, PolicyCounters)> {
+        self.meters.read()
+    }
+
+    /// Whether instances come out of a pool. Without one, where the address space is limited
+    /// (`ulimit -v`), making an instance takes 12 µs instead of 3 and their number is not bounded.
+    #[must_use]
+    pub fn is_pooled(&self) -> bool {
+        self.pooled
+    }
+
+    fn info(&self, source: &PolicySource, compiled: &Compiled) -> PolicyInfo {
+        PolicyInfo {
+            name: self.meters.of(&source.name).policy().clone(),
+            sha256: hex(&compiled.sha256),
+            version: match &source.module {
+                ModuleSource::BuiltIn(policy) => Some(policy.version),
+                ModuleSource::File(_) | ModuleSource::Bytes(_) => None,
+            },
+            asks_clients: compiled.asks_clients,
+        }
+    }
+
+    /// Puts one chain together and tries it out.
+    fn chain(&self, spec: &ChainSpec, loaded: &Loaded<'_>, errors: &mut Vec<LoadError>) -> Chain {
+        let mut chain = Chain {
+            namespace: spec.namespace.clone(),
+            members: Vec::with_capacity(spec.policies.len()),
+        };
+        for (place, (name, settings)) in spec.policies.iter().enumerate() {
+            if spec.policies[..place]
+                .iter()
+                .any(|(earlier, _)| earlier == name)
+            {
+                errors.push(LoadError::TwiceInChain {
+                    namespace: spec.namespace.clone(),
+                    policy: name.clone(),
+                });
+                continue;
+            }
+            match loaded.get(name.as_str()) {
+                Some(Some((source, compiled))) => chain.members.push(Member {
+                    compiled: compiled.clone(),
+                    settings: settings.iter().map(setting).collect(),
+                    limits: source.limits,
+                    meter: self.meters.of(name),
+                }),
+                Some(None) => {}
+                None => errors.push(LoadError::Unknown {
+                    namespace: spec.namespace.clone(),
+                    policy: name.clone(),
+                    known: known(loaded),
+                }),
+            }
+        }
+        check::check(&chain, errors);
+        chain
+    }
+
+    /// Every thread has an instance of every policy of every chain, and for a moment two.
+    fn check_room(&self, chains: &[Chain], errors: &mut Vec<LoadError>) {
+        let members: usize = chains.iter().map(|chain| chain.members.len()).sum();
+        let threads = thread::available_parallelism().map_or(1, |threads| threads.get());
+        let instances = members.saturating_mul(threads).saturating_mul(2);
+        let room = POOLED_INSTANCES as usize;
+        if self.pooled && instances > room {
+            errors.push(LoadError::TooMany {
+                instances,
+                members,
+                threads,
+                room,
+            });
+        }
+    }
+}
+
+impl fmt::Debug for PolicyHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyHost")
+            .field("pooled", &self.pooled)
+            .field("generations", &self.generations)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The built-in policies that chains name and the sources do not.
+fn implied(sources: &[PolicySource], chains: &[ChainSpec]) -> Vec<PolicySource> {
+    BUILT_IN_NAMES
+        .into_iter()
+        .filter(|name| sources.iter().all(|source| source.name != **name))
+        .filter(|name| {
+            let mut named = chains.iter().flat_map(|chain| &chain.policies);
+            named.any(|(policy, _)| policy == name)
+        })
+        .filter_map(builtin)
+        .map(PolicySource::built_in)
+        .collect()
+}
+
+fn known(loaded: &Loaded<'_>) -> Vec<String> {
+    let mut known: Vec<String> = BUILT_IN_NAMES.map(str::to_owned).to_vec();
+    for name in loaded.keys() {
+        if !known.iter().any(|listed| listed == name) {
+            known.push((*name).to_owned());
+        }
+    }
+    known
+}
+
+fn setting((name, value): &(String, String)) -> v1::Setting {
+    v1::Setting {
+        name: name.clone(),
+        value: value.clone(),
+    }
+}

@@ -1,0 +1,253 @@
+//! One live instance of a policy: its store, its limits, one call at a time. An instance that failed
+//! once is never called again. It knows no chain; next: `chains.rs`.
+
+use std::sync::Arc;
+
+use lockwarden_lock::decision::{ClientDescription, FaultKind};
+use wasmtime::{ResourceLimiter, Store, Trap};
+
+use crate::bindings::v1;
+use crate::engine::ticks;
+use crate::error::one_line;
+use crate::loader::Compiled;
+use crate::meter::Meter;
+use crate::source::Limits;
+
+/// A policy as one chain uses it: compiled, with the settings of its namespace.
+pub(crate) struct Member {
+    pub(crate) compiled: Arc<Compiled>,
+    pub(crate) settings: Vec<v1::Setting>,
+    pub(crate) limits: Limits,
+    pub(crate) meter: Arc<Meter>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) kind: FaultKind,
+    pub(crate) detail: String,
+}
+
+/// Why there is no instance.
+#[derive(Debug)]
+pub(crate) enum NotStarted {
+    /// It did not get that far.
+    Failed(Failure),
+    /// It refused its settings, in its own words.
+    Rejected(String),
+}
+
+/// What one call may burn.
+#[derive(Clone, Copy)]
+pub(crate) struct Budget {
+    fuel: u64,
+    ticks: u64,
+}
+
+impl Budget {
+    /// A decision on the way of a command.
+    pub(crate) fn decide(limits: &Limits) -> Budget {
+        Budget {
+            fuel: limits.fuel,
+            ticks: ticks(limits.deadline),
+        }
+    }
+
+    /// Instantiating and configuring: rare, and done again only after a failure.
+    pub(crate) fn configure(limits: &Limits) -> Budget {
+        Budget {
+            fuel: limits.fuel.saturating_mul(10),
+            ticks: ticks(limits.deadline.saturating_mul(10)),
+        }
+    }
+
+    /// The same with more wall clock, for loading: nobody waits, and a busy machine must not refuse
+    /// a good policy.
+    #[must_use]
+    pub(crate) fn patient(self) -> Budget {
+        Budget {
+            ticks: self.ticks.saturating_mul(50),
+            ..self
+        }
+    }
+}
+
+/// What a store holds.
+pub(crate) struct State {
+    memory_limit: usize,
+    memory_bytes: usize,
+    memory_refused: bool,
+    meter: Arc<Meter>,
+    /// The client of the call that is running, if the policy may ask: its handle and its answer.
+    client: Option<(u64, ClientDescription)>,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.meter.memory_returned(self.memory_bytes);
+    }
+}
+
+/// The largest table of a guest: its function pointers.
+const TABLE_ELEMENTS: usize = 10_000;
+
+impl ResourceLimiter for State {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let growth = desired.saturating_sub(current);
+        let total = self.memory_bytes.saturating_add(growth);
+        if total > self.memory_limit {
+            self.memory_refused = true;
+            return Ok(false);
+        }
+        self.memory_bytes = total;
+        self.meter.memory_taken(growth);
+        Ok(true)
+    }
+
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let granted = desired <= TABLE_ELEMENTS;
+        self.memory_refused |= !granted;
+        Ok(granted)
+    }
+
+    // Guests in interpreted languages are linked from several modules.
+    fn instances(&self) -> usize {
+        64
+    }
+
+    fn memories(&self) -> usize {
+        8
+    }
+
+    fn tables(&self) -> usize {
+        64
+    }
+}
+
+impl v1::clients::Host for State {
+    fn describe(&mut self, client: u64) -> Option<v1::clients::Identity> {
+        let (handle, description) = self.client.as_ref()?;
+        (*handle == client).then(|| v1::clients::Identity {
+            name: description.name.clone(),
+            user: description.user.clone(),
+            address: description.address.clone(),
+        })
+    }
+}
+
+/// A configured policy that can be asked.
+pub(crate) struct Instance {
+    store: Store<State>,
+    policy: v1::Policy,
+}
+
+impl Instance {
+    /// Makes an instance and configures it.
+    pub(crate) fn start(member: &Member, budget: Budget) -> Result<Instance, NotStarted> {
+        let state = State {
+            memory_limit: member.limits.memory_bytes,
+            memory_bytes: 0,
+            memory_refused: false,
+            meter: member.meter.clone(),
+            client: None,
+        };
+        let mut store = Store::new(member.compiled.pre.engine(), state);
+        store.limiter(|state| state);
+        store.set_hostcall_fuel(hostcall_fuel(&member.limits));
+        prepare(&mut store, budget).map_err(NotStarted::Failed)?;
+        let instantiated = member.compiled.pre.instantiate(&mut store);
+        let policy = instantiated.map_err(|error| NotStarted::Failed(failure(&store, &error)))?;
+        match policy.call_configure(&mut store, &member.settings) {
+            Ok(Ok(())) => Ok(Instance { store, policy }),
+            Ok(Err(words)) => Err(NotStarted::Rejected(one_line(&words))),
+            Err(error) => Err(NotStarted::Failed(failure(&store, &error))),
+        }
+    }
+
+    /// Asks once. After a failure the instance must be dropped.
+    pub(crate) fn ask(
+        &mut self,
+        member: &Member,
+        budget: Budget,
+        request: &v1::Request,
+        client: Option<(u64, ClientDescription)>,
+    ) -> Result<v1::Decision, Failure> {
+        prepare(&mut self.store, budget)?;
+        // Kept only where there is somebody to ask: a write to the store's data is not free.
+        if member.compiled.asks_clients {
+            self.store.data_mut().client = client;
+        }
+        let answer = self.policy.call_decide(&mut self.store, request);
+        let decision = answer.map_err(|error| failure(&self.store, &error))?;
+        accept(decision, &member.limits)
+    }
+
+    /// What the last call burnt of its budget.
+    pub(crate) fn burnt(&self, budget: Budget) -> u64 {
+        // The store counts fuel, so there is an amount.
+        budget
+            .fuel
+            .saturating_sub(self.store.get_fuel().unwrap_or(0))
+    }
+}
+
+/// The host's allowance for what a guest hands over in one call: its texts and the fixed parts.
+fn hostcall_fuel(limits: &Limits) -> usize {
+    const FIXED_PARTS: usize = 1 << 10;
+    limits.output_bytes.saturating_add(FIXED_PARTS)
+}
+
+fn prepare(store: &mut Store<State>, budget: Budget) -> Result<(), Failure> {
+    store.set_epoch_deadline(budget.ticks);
+    let fuelled = store.set_fuel(budget.fuel);
+    fuelled.map_err(|error| failure(store, &error))
+}
+
+/// An answer may not be longer than the policy's limit, and what it says ends up in one line.
+fn accept(mut decision: v1::Decision, limits: &Limits) -> Result<v1::Decision, Failure> {
+    if let v1::Decision::Deny(v1::Denial {
+        detail: Some(text), ..
+    }) = &mut decision
+    {
+        if text.len() > limits.output_bytes {
+            return Err(Failure {
+                kind: FaultKind::BadReply,
+                detail: format!("a text of {} bytes", text.len()),
+            });
+        }
+        if text.contains(char::is_control) {
+            *text = text.replace(char::is_control, " ");
+        }
+    }
+    Ok(decision)
+}
+
+fn failure(store: &Store<State>, error: &wasmtime::Error) -> Failure {
+    let kind = if store.data().memory_refused {
+        // The guest gave up by a trap of its own; what made it do so is what people look for.
+        FaultKind::Memory
+    } else {
+        match error.downcast_ref::<Trap>() {
+            Some(Trap::Interrupt) => FaultKind::Timeout,
+            Some(Trap::OutOfFuel) => FaultKind::Fuel,
+            Some(Trap::StackOverflow | Trap::AllocationTooLarge) => FaultKind::Memory,
+            Some(_) => FaultKind::Trap,
+            // Not the guest's code but its answer: no text, no case, out of its memory, too long.
+            None => FaultKind::BadReply,
+        }
+    };
+    Failure {
+        kind,
+        detail: one_line(&format!("{error:#}")),
+    }
+}

@@ -1,0 +1,259 @@
+//! From a file to something that can be instantiated: read, compare with the pin, make a component
+//! of a core module, look at what it imports, compile, link. It runs no guest code. Next:
+//! `host.rs`, which configures and checks what came out of here.
+
+use std::fs::File;
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime::{Engine, Module};
+
+use crate::bindings::v1;
+use crate::engine::MAX_MEMORY_BYTES;
+use crate::error::{LoadError, one_line};
+use crate::instance::State;
+use crate::source::{ModuleSource, PolicySource};
+
+/// The largest file that is read: guests in interpreted languages have about 20 MB.
+const MAX_MODULE_BYTES: u64 = 64 << 20;
+
+/// A policy that is compiled and linked, good for any number of instances.
+pub(crate) struct Compiled {
+    pub(crate) pre: v1::PolicyPre<State>,
+    /// Whether it may ask who the client is.
+    pub(crate) asks_clients: bool,
+    pub(crate) sha256: [u8; 32],
+}
+
+/// Compiles a policy.
+pub(crate) fn compile(engine: &Engine, source: &PolicySource) -> Result<Compiled, LoadError> {
+    check_limits(source)?;
+    let about = About {
+        policy: &source.name,
+        place: match &source.module {
+            ModuleSource::BuiltIn(_) => "the built-in module".to_owned(),
+            ModuleSource::File(path) => path.display().to_string(),
+            ModuleSource::Bytes(_) => "the module".to_owned(),
+        },
+    };
+    let read;
+    let bytes: &[u8] = match &source.module {
+        ModuleSource::BuiltIn(policy) => policy.module,
+        ModuleSource::Bytes(bytes) => bytes,
+        ModuleSource::File(path) => {
+            read = about.read(path)?;
+            &read
+        }
+    };
+    let sha256: [u8; 32] = Sha256::digest(bytes).into();
+    if let Some(wanted) = source.sha256.filter(|wanted| *wanted != sha256) {
+        return Err(LoadError::Pin {
+            policy: source.name.clone(),
+            place: about.place,
+            wanted: hex(&wanted),
+            found: hex(&sha256),
+        });
+    }
+    let component = about.component(engine, bytes)?;
+    let asks_clients = about.imports(engine, &component)?;
+    let pre = link(engine, &component).map_err(|error| about.misfit(&error))?;
+    Ok(Compiled {
+        pre,
+        asks_clients,
+        sha256,
+    })
+}
+
+fn check_limits(source: &PolicySource) -> Result<(), LoadError> {
+    let limits = &source.limits;
+    let detail = if limits.memory_bytes > MAX_MEMORY_BYTES {
+        format!("memory may be at most {} MiB", MAX_MEMORY_BYTES >> 20)
+    } else if limits.memory_bytes == 0 || limits.fuel == 0 || limits.deadline.is_zero() {
+        "deadline, memory and fuel must be above zero".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(LoadError::Limits {
+        policy: source.name.clone(),
+        detail,
+    })
+}
+
+fn link(engine: &Engine, component: &Component) -> wasmtime::Result<v1::PolicyPre<State>> {
+    let mut linker: Linker<State> = Linker::new(engine);
+    v1::clients::add_to_linker::<State, HasSelf<State>>(&mut linker, |state| state)?;
+    v1::PolicyPre::new(linker.instantiate_pre(component)?)
+}
+
+/// What every error about a policy says first.
+struct About<'a> {
+    policy: &'a str,
+    place: String,
+}
+
+impl About<'_> {
+    fn read(&self, path: &Path) -> Result<Vec<u8>, LoadError> {
+        let failed = |source| LoadError::Read {
+            policy: self.policy.to_owned(),
+            file: path.to_owned(),
+            source,
+        };
+        let mut bytes = Vec::new();
+        let file = File::open(path).map_err(failed)?;
+        file.take(MAX_MODULE_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(failed)?;
+        if bytes.len() as u64 > MAX_MODULE_BYTES {
+            return Err(LoadError::TooLarge {
+                policy: self.policy.to_owned(),
+                place: self.place.clone(),
+                limit_bytes: MAX_MODULE_BYTES,
+            });
+        }
+        Ok(bytes)
+    }
+
+    fn component(&self, engine: &Engine, bytes: &[u8]) -> Result<Component, LoadError> {
+        let component = match bytes.get(..8) {
+            Some(b"\0asm\x01\0\0\0") => &self.encode(engine, bytes)?,
+            Some(b"\0asm\x0d\0\x01\0") => bytes,
+            _ => {
+                return Err(LoadError::NotWasm {
+                    policy: self.policy.to_owned(),
+                    place: self.place.clone(),
+                });
+            }
+        };
+        Component::from_binary(engine, component).map_err(|error| self.misfit(&error))
+    }
+
+    /// Makes a component of a core module.
+    fn encode(&self, engine: &Engine, module: &[u8]) -> Result<Vec<u8>, LoadError> {
+        // The encoder is made for the output of compilers; a file may be anything.
+        let encoded = catch_unwind(AssertUnwindSafe(|| {
+            wit_component::ComponentEncoder::default()
+                .validate(true)
+                .module(module)
+                .and_then(|encoder| encoder.encode())
+        }));
+        let detail = match encoded {
+            Ok(Ok(component)) => return Ok(component),
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(_) => "it cannot be made a component".to_owned(),
+        };
+        // The encoder names one import at a time; the module knows them all.
+        let foreign: Vec<String> = match Module::from_binary(engine, module) {
+            Ok(module) => {
+                let modules = module.imports().map(|import| import.module().to_owned());
+                dedup(modules.filter(|name| !is_ours(name)).collect())
+            }
+            Err(_) => Vec::new(),
+        };
+        if foreign.is_empty() {
+            Err(self.not_a_policy(&detail))
+        } else {
+            Err(self.foreign(foreign))
+        }
+    }
+
+    /// Refuses foreign imports; says whether the component may ask who clients are.
+    fn imports(&self, engine: &Engine, component: &Component) -> Result<bool, LoadError> {
+        let component_type = component.component_type();
+        let imports: Vec<String> = component_type
+            .imports(engine)
+            .map(|(name, _)| name.to_owned())
+            .collect();
+        let foreign: Vec<String> = imports
+            .iter()
+            .filter(|name| !is_ours(name))
+            .cloned()
+            .collect();
+        if !foreign.is_empty() {
+            return Err(self.foreign(dedup(foreign)));
+        }
+        let known = |name: &&String| v1::INTERFACES.iter().any(|ours| name.starts_with(ours));
+        if let Some(found) = imports.iter().find(|name| !known(name)) {
+            return Err(LoadError::Version {
+                policy: self.policy.to_owned(),
+                place: self.place.clone(),
+                found: one_line(found),
+            });
+        }
+        Ok(imports.iter().any(|name| name.starts_with(v1::CLIENTS)))
+    }
+
+    fn foreign(&self, imports: Vec<String>) -> LoadError {
+        LoadError::ForeignImports {
+            policy: self.policy.to_owned(),
+            place: self.place.clone(),
+            imports,
+        }
+    }
+
+    fn misfit(&self, error: &wasmtime::Error) -> LoadError {
+        self.not_a_policy(&format!("{error:#}"))
+    }
+
+    fn not_a_policy(&self, detail: &str) -> LoadError {
+        LoadError::NotAPolicy {
+            policy: self.policy.to_owned(),
+            place: self.place.clone(),
+            detail: one_line(detail),
+        }
+    }
+}
+
+fn is_ours(import: &str) -> bool {
+    import.starts_with("lockwarden:policy/")
+}
+
+/// Each name once, as one line, in order of appearance; a dozen says enough.
+fn dedup(names: Vec<String>) -> Vec<String> {
+    const SHOWN: usize = 12;
+    let mut once: Vec<String> = Vec::new();
+    for name in names.iter().map(|name| one_line(name)) {
+        if !once.contains(&name) {
+            once.push(name);
+        }
+    }
+    if once.len() > SHOWN {
+        let more = once.len() - SHOWN;
+        once.truncate(SHOWN);
+        once.push(format!("and {more} more"));
+    }
+    once
+}
+
+/// Bytes as lower-case hex.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{BUILT_IN_NAMES, builtin};
+
+    /// More would go through memory: an argument block and one more allocation for each list.
+    #[test]
+    fn a_request_fits_into_sixteen_core_parameters() {
+        let engine = Engine::default();
+        for name in BUILT_IN_NAMES {
+            let module = Module::from_binary(&engine, builtin(name).unwrap().module).unwrap();
+            let decide = module.get_export("decide").unwrap();
+            assert_eq!(decide.unwrap_func().params().len(), 16, "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_listed_once_and_not_without_end() {
+        let names = |range: std::ops::Range<u32>| range.map(|n| format!("m{}\n", n / 2)).collect();
+        assert_eq!(dedup(names(0..4)), ["m0 ", "m1 "]);
+        let many = dedup(names(0..1_000));
+        assert_eq!(many.len(), 13);
+        assert_eq!(many[12], "and 488 more");
+    }
+}

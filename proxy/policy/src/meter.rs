@@ -1,0 +1,178 @@
+//! Counting what policies do. A meter belongs to a policy's name and lives as long as the host, so a
+//! reload does not reset a counter. It is told what happened and decides nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lockwarden_lock::decision::FaultKind;
+
+/// Told about policies as they run, on the threads where they run; must not block.
+pub trait Observer: Send + Sync {
+    /// One evaluation took this long. Sampled: one in 64 evaluations of a policy.
+    fn evaluated(&self, policy: &str, nanos: u64);
+    /// A policy did not answer.
+    fn failed(&self, policy: &str, kind: FaultKind);
+}
+
+/// What a policy did since the host was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PolicyCounters {
+    /// Decisions asked for, failed ones included; a repetition after the deadline is not a second.
+    pub calls: u64,
+    /// Fuel burnt in decisions.
+    pub fuel: u64,
+    /// Linear memory of all live instances, in bytes.
+    pub memory_bytes: usize,
+    failures: [u64; FaultKind::ALL.len()],
+}
+
+impl PolicyCounters {
+    /// Decisions that failed in this way.
+    #[must_use]
+    pub fn failures(&self, kind: FaultKind) -> u64 {
+        self.failures[place(kind)]
+    }
+}
+
+/// The meters of a host, by policy.
+#[derive(Default)]
+pub(crate) struct Meters {
+    by_policy: Mutex<BTreeMap<Arc<str>, Arc<Meter>>>,
+    observer: Option<Arc<dyn Observer>>,
+}
+
+impl Meters {
+    pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> Meters {
+        Meters {
+            by_policy: Mutex::default(),
+            observer,
+        }
+    }
+
+    pub(crate) fn of(&self, policy: &str) -> Arc<Meter> {
+        let mut meters = self
+            .by_policy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(meter) = meters.get(policy) {
+            return meter.clone();
+        }
+        let name: Arc<str> = policy.into();
+        let meter = Arc::new(Meter::new(name.clone(), self.observer.clone()));
+        meters.insert(name, meter.clone());
+        meter
+    }
+
+    pub(crate) fn read(&self) -> Vec<(Arc<str>, PolicyCounters)> {
+        let meters = self
+            .by_policy
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        meters
+            .iter()
+            .map(|(name, meter)| (name.clone(), meter.read()))
+            .collect()
+    }
+}
+
+/// The counters of one policy.
+pub(crate) struct Meter {
+    policy: Arc<str>,
+    observer: Option<Arc<dyn Observer>>,
+    calls: AtomicU64,
+    fuel: AtomicU64,
+    memory_bytes: AtomicUsize,
+    failures: [AtomicU64; FaultKind::ALL.len()],
+}
+
+/// One evaluation in so many is timed: reading the clock twice costs a fifth of a decision.
+const SAMPLED: u64 = 64;
+
+impl Meter {
+    fn new(policy: Arc<str>, observer: Option<Arc<dyn Observer>>) -> Meter {
+        Meter {
+            policy,
+            observer,
+            calls: AtomicU64::new(0),
+            fuel: AtomicU64::new(0),
+            memory_bytes: AtomicUsize::new(0),
+            failures: Default::default(),
+        }
+    }
+
+    pub(crate) fn policy(&self) -> &Arc<str> {
+        &self.policy
+    }
+
+    /// Counts a call; says whether it should be timed.
+    pub(crate) fn called(&self) -> bool {
+        let before = self.calls.fetch_add(1, Ordering::Relaxed);
+        self.observer.is_some() && before.is_multiple_of(SAMPLED)
+    }
+
+    pub(crate) fn burnt(&self, fuel: u64) {
+        self.fuel.fetch_add(fuel, Ordering::Relaxed);
+    }
+
+    pub(crate) fn evaluated(&self, nanos: u64) {
+        if let Some(observer) = &self.observer {
+            observer.evaluated(&self.policy, nanos);
+        }
+    }
+
+    /// Counts a failure and logs the first, second, fourth … of its kind, so that a policy that
+    /// always fails cannot fill the log.
+    pub(crate) fn failed(&self, kind: FaultKind, detail: &str) {
+        let count = self.failures[place(kind)].fetch_add(1, Ordering::Relaxed) + 1;
+        if count.is_power_of_two() {
+            tracing::error!(
+                policy = &*self.policy,
+                kind = kind.word(),
+                count,
+                detail,
+                "policy did not answer"
+            );
+        }
+        if let Some(observer) = &self.observer {
+            observer.failed(&self.policy, kind);
+        }
+    }
+
+    pub(crate) fn memory_taken(&self, bytes: usize) {
+        self.memory_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn memory_returned(&self, bytes: usize) {
+        self.memory_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> PolicyCounters {
+        PolicyCounters {
+            calls: self.calls.load(Ordering::Relaxed),
+            fuel: self.fuel.load(Ordering::Relaxed),
+            memory_bytes: self.memory_bytes.load(Ordering::Relaxed),
+            failures: std::array::from_fn(|i| self.failures[i].load(Ordering::Relaxed)),
+        }
+    }
+}
+
+impl fmt::Debug for Meter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Meter")
+            .field("policy", &self.policy)
+            .field("counters", &self.read())
+            .finish_non_exhaustive()
+    }
+}
+
+fn place(kind: FaultKind) -> usize {
+    match kind {
+        FaultKind::Trap => 0,
+        FaultKind::Timeout => 1,
+        FaultKind::Fuel => 2,
+        FaultKind::Memory => 3,
+        FaultKind::BadReply => 4,
+    }
+}

@@ -1,0 +1,106 @@
+//! Where policies come from and what they may use: the three that ship with the proxy, and files of
+//! the operator. Nothing is read or compiled here; that is the loader's.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A policy to be loaded.
+#[derive(Clone, Debug)]
+pub struct PolicySource {
+    /// The name that chains, metrics, records and error replies use.
+    pub name: String,
+    /// The module.
+    pub module: ModuleSource,
+    /// The SHA-256 that the module's bytes must have.
+    pub sha256: Option<[u8; 32]>,
+    /// What it may use.
+    pub limits: Limits,
+}
+
+/// Where a module's bytes are: a component, or a core module with the `component-type` section that
+/// `wit-bindgen` leaves in it.
+#[derive(Clone, Debug)]
+pub enum ModuleSource {
+    /// In this binary.
+    BuiltIn(&'static BuiltIn),
+    /// In a file.
+    File(PathBuf),
+    /// In memory.
+    Bytes(Vec<u8>),
+}
+
+impl PolicySource {
+    /// A built-in policy with its usual limits.
+    #[must_use]
+    pub fn built_in(policy: &'static BuiltIn) -> PolicySource {
+        PolicySource {
+            name: policy.name.to_owned(),
+            module: ModuleSource::BuiltIn(policy),
+            sha256: None,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// What one instance of a policy may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The wall clock of one decision, rounded up to whole milliseconds. A guest that is stopped by
+    /// it is asked once more on a fresh instance, since the machine may just have been busy.
+    pub deadline: Duration,
+    /// Linear memory, in bytes; at most 64 MiB.
+    pub memory_bytes: usize,
+    /// Instructions of one decision, roughly; the limit that stops a loop. Configuring has ten times
+    /// as much.
+    pub fuel: u64,
+    /// The text of an answer, in bytes.
+    pub output_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            deadline: Duration::from_millis(2),
+            memory_bytes: 8 << 20,
+            fuel: 1_000_000,
+            output_bytes: 4 << 10,
+        }
+    }
+}
+
+/// A policy that ships with the proxy.
+#[derive(Debug)]
+pub struct BuiltIn {
+    /// Its name.
+    pub name: &'static str,
+    /// Its version: the proxy's.
+    pub version: &'static str,
+    pub(crate) module: &'static [u8],
+}
+
+/// The names of the policies that ship with the proxy, in the order of the default chain.
+pub const BUILT_IN_NAMES: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
+
+static BUILT_IN: [BuiltIn; 3] = [
+    BuiltIn {
+        name: BUILT_IN_NAMES[0],
+        version: env!("CARGO_PKG_VERSION"),
+        module: include_bytes!(concat!(env!("OUT_DIR"), "/owner-token.wasm")),
+    },
+    BuiltIn {
+        name: BUILT_IN_NAMES[1],
+        version: env!("CARGO_PKG_VERSION"),
+        module: include_bytes!(concat!(env!("OUT_DIR"), "/fencing.wasm")),
+    },
+    BuiltIn {
+        name: BUILT_IN_NAMES[2],
+        version: env!("CARGO_PKG_VERSION"),
+        module: include_bytes!(concat!(env!("OUT_DIR"), "/ttl-ceiling.wasm")),
+    },
+];
+
+/// The policy of this name that ships with the proxy.
+#[must_use]
+pub fn builtin(name: &str) -> Option<&'static BuiltIn> {
+    BUILT_IN.iter().find(|policy| policy.name == name)
+}

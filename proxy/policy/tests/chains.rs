@@ -1,0 +1,388 @@
+//! The built-in policies in the real host: the default chain's answers, chains that contradict
+//! themselves, and generations that replace each other.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests may panic like tests")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use lockwarden_lock::decision::{
+    Decide, Decision, FaultKind, Fence, Operation, Proofs, Question, TakeOverRule, Traits, Verdict,
+};
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::reason::Reason;
+use lockwarden_policy::{
+    BUILT_IN_NAMES, ChainSpec, Chains, Generation, LoadError, ModuleSource, PolicyHost,
+    PolicySource, builtin,
+};
+
+type Settings<'a> = &'a [(&'a str, &'a str)];
+
+fn chain(namespace: &str, policies: &[(&str, Settings<'_>)]) -> ChainSpec {
+    ChainSpec {
+        namespace: namespace.to_owned(),
+        policies: policies
+            .iter()
+            .map(|(policy, settings)| {
+                let owned =
+                    |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+                ((*policy).to_owned(), settings.iter().map(owned).collect())
+            })
+            .collect(),
+    }
+}
+
+fn default_chain(namespace: &str) -> ChainSpec {
+    chain(namespace, &BUILT_IN_NAMES.map(|name| (name, &[][..])))
+}
+
+fn question(operation: Operation) -> Question<'static> {
+    Question {
+        operation,
+        db: 0,
+        key: b"lock:order:42",
+        owner_token: None,
+        ttl_ms: None,
+        proofs: Proofs::NONE,
+        traits: Traits::NONE,
+        fencing_token: 0,
+        remaining_ms: 0,
+        attempts: 1,
+        client: 1,
+        now_ms: 1_767_225_600_000,
+    }
+}
+
+fn follow(generation: Generation) -> Chains {
+    let mut chains = Chains::new();
+    chains.follow(&Arc::new(generation));
+    chains
+}
+
+fn ask(chains: &mut Chains, namespace: u16, question: &Question<'_>) -> Decision {
+    chains.decide(NamespaceId(namespace), question, &|_| None)
+}
+
+fn denied(decision: &Decision) -> (Reason, &str) {
+    match &decision.verdict {
+        Verdict::Deny(denial) => (denial.reason, &denial.policy),
+        Verdict::Permit => panic!("permitted: {decision:?}"),
+    }
+}
+
+fn load_errors(chains: &[ChainSpec]) -> Vec<String> {
+    let errors = PolicyHost::new().unwrap().load(&[], chains).unwrap_err();
+    errors.iter().map(LoadError::to_string).collect()
+}
+
+#[test]
+fn the_default_chain_answers_every_operation() {
+    let host = PolicyHost::new().unwrap();
+    let mut chains = follow(host.load(&[], &[default_chain("orders")]).unwrap());
+
+    let acquire = ask(&mut chains, 0, &question(Operation::Acquire));
+    assert_eq!(acquire.verdict, Verdict::Permit);
+    assert_eq!(acquire.obligations.ttl_default_ms, Some(30_000));
+    assert_eq!(acquire.obligations.ttl_cap_ms, Some(3_600_000));
+    assert_eq!(acquire.obligations.keep_alive_ms, Some(86_400_000));
+    assert_eq!(acquire.obligations.fence, Fence::Hybrid);
+    assert_eq!(acquire.obligations.require, None);
+
+    let release = ask(&mut chains, 0, &question(Operation::Release));
+    assert_eq!(release.obligations.require, Some(Proofs::ALL));
+    assert_eq!(release.obligations.ttl_cap_ms, None);
+    assert_eq!(release.obligations.fence, Fence::None);
+
+    let take_over = ask(&mut chains, 0, &question(Operation::TakeOver));
+    assert_eq!(
+        take_over.obligations.take_over,
+        Some(TakeOverRule::AfterDeadline)
+    );
+    assert_eq!(take_over.obligations.fence, Fence::Hybrid);
+
+    let persist = ask(&mut chains, 0, &question(Operation::Extend));
+    assert_eq!(denied(&persist), (Reason::NoTtl, "ttl-ceiling"));
+    let write = ask(&mut chains, 0, &question(Operation::Write));
+    assert_eq!(denied(&write), (Reason::OpaqueWrite, "owner-token"));
+    for operation in [Operation::Inspect, Operation::GuardedWrite] {
+        assert_eq!(
+            ask(&mut chains, 0, &question(operation)),
+            Decision::default()
+        );
+    }
+}
+
+#[test]
+fn traits_reach_the_policies() {
+    let host = PolicyHost::new().unwrap();
+    let mut chains = follow(host.load(&[], &[default_chain("orders")]).unwrap());
+    let refused = Question {
+        traits: Traits::REFUSED_SINCE,
+        ..question(Operation::Release)
+    };
+    let decision = ask(&mut chains, 0, &refused);
+    let want = Proofs::ALL.without(Proofs::IDENTITY);
+    assert_eq!(decision.obligations.require, Some(want));
+}
+
+#[test]
+fn after_a_no_nobody_else_is_asked() {
+    let host = PolicyHost::new().unwrap();
+    let mut chains = follow(host.load(&[], &[default_chain("orders")]).unwrap());
+    ask(&mut chains, 0, &question(Operation::Write));
+    let calls: Vec<(String, u64)> = host
+        .counters()
+        .into_iter()
+        .map(|(policy, counters)| (policy.to_string(), counters.calls))
+        .collect();
+    let want = [("fencing", 0), ("owner-token", 1), ("ttl-ceiling", 0)];
+    assert_eq!(
+        calls,
+        want.map(|(policy, calls)| (policy.to_owned(), calls))
+    );
+    let fuel = host.counters()[1].1.fuel;
+    assert!(
+        (1..10_000).contains(&fuel),
+        "one small decision burnt {fuel}"
+    );
+}
+
+#[test]
+fn each_namespace_has_settings_of_its_own() {
+    let host = PolicyHost::new().unwrap();
+    let strict: Settings<'_> = &[("ceiling", "10s"), ("on_excess", "deny")];
+    let specs = [
+        chain("orders", &[("ttl-ceiling", &[])]),
+        chain("stock", &[("ttl-ceiling", strict)]),
+        chain("free", &[]),
+    ];
+    let mut chains = follow(host.load(&[], &specs).unwrap());
+    let long = Question {
+        ttl_ms: Some(20_000),
+        ..question(Operation::Acquire)
+    };
+    assert_eq!(ask(&mut chains, 0, &long).verdict, Verdict::Permit);
+    assert_eq!(
+        denied(&ask(&mut chains, 1, &long)),
+        (Reason::TtlTooLong, "ttl-ceiling")
+    );
+    assert_eq!(ask(&mut chains, 2, &long), Decision::default());
+}
+
+#[test]
+fn a_namespace_without_a_chain_is_a_fault_and_not_a_yes() {
+    let mut chains = Chains::new();
+    let unloaded = ask(&mut chains, 0, &question(Operation::Acquire));
+    assert_eq!(unloaded.fault.unwrap().kind, FaultKind::Trap);
+    let host = PolicyHost::new().unwrap();
+    let mut chains = follow(host.load(&[], &[default_chain("orders")]).unwrap());
+    assert!(
+        ask(&mut chains, 1, &question(Operation::Acquire))
+            .fault
+            .is_some()
+    );
+}
+
+#[test]
+fn a_new_generation_replaces_the_old_one_as_a_whole() {
+    let host = PolicyHost::new().unwrap();
+    let first = Arc::new(host.load(&[], &[default_chain("orders")]).unwrap());
+    let counter: Settings<'_> = &[("counter", "sequential")];
+    let second = Arc::new(
+        host.load(&[], &[chain("orders", &[("fencing", counter)])])
+            .unwrap(),
+    );
+    assert!(first.id() < second.id());
+
+    let mut chains = Chains::new();
+    chains.follow(&first);
+    let before = ask(&mut chains, 0, &question(Operation::Acquire));
+    assert_eq!(before.obligations.fence, Fence::Hybrid);
+    chains.follow(&second);
+    let after = ask(&mut chains, 0, &question(Operation::Acquire));
+    assert_eq!(after.obligations.fence, Fence::Sequential);
+    assert_eq!(after.obligations.ttl_default_ms, None);
+    chains.follow(&first);
+    assert_eq!(ask(&mut chains, 0, &question(Operation::Acquire)), before);
+
+    // Counters belong to the policy, whatever generation asked it.
+    let fencing = &host.counters()[0];
+    assert_eq!((&*fencing.0, fencing.1.calls), ("fencing", 3));
+    assert_eq!(first.counters(), second.counters());
+}
+
+#[test]
+fn following_the_same_generation_keeps_the_instances() {
+    let host = PolicyHost::new().unwrap();
+    let generation = Arc::new(host.load(&[], &[default_chain("orders")]).unwrap());
+    let mut chains = Chains::new();
+    chains.follow(&generation);
+    assert!(
+        format!("{chains:?}").contains("instances: 0"),
+        "instances are made lazily"
+    );
+    ask(&mut chains, 0, &question(Operation::Acquire));
+    chains.follow(&generation);
+    assert!(format!("{chains:?}").contains("instances: 3"));
+}
+
+#[test]
+fn chains_that_contradict_themselves_are_refused() {
+    let fencing = builtin("fencing").unwrap();
+    let owner_token = builtin("owner-token").unwrap();
+    let renamed = |name: &str, policy| PolicySource {
+        name: name.to_owned(),
+        module: ModuleSource::BuiltIn(policy),
+        ..PolicySource::built_in(policy)
+    };
+    let sources = [
+        renamed("other-fencing", fencing),
+        renamed("other-owner", owner_token),
+    ];
+    let sequential: Settings<'_> = &[("counter", "sequential")];
+    let token: Settings<'_> = &[("proofs", "token")];
+    let session: Settings<'_> = &[("proofs", "session")];
+    let specs = [
+        chain("orders", &[("fencing", &[]), ("other-fencing", sequential)]),
+        chain("stock", &[("owner-token", token), ("other-owner", session)]),
+        chain("fine", &[("owner-token", token), ("other-owner", &[])]),
+    ];
+    let errors = PolicyHost::new()
+        .unwrap()
+        .load(&sources, &specs)
+        .unwrap_err();
+    let lines: Vec<String> = errors.iter().map(LoadError::to_string).collect();
+    assert_eq!(lines.len(), 2, "{lines:#?}");
+    assert!(
+        lines[0].starts_with(
+            "namespace orders: policies fencing and other-fencing contradict each other on acquire"
+        ),
+        "{}",
+        lines[0]
+    );
+    assert!(
+        lines[1].starts_with(
+            "namespace stock: policies owner-token and other-owner contradict each other on extend"
+        ),
+        "{}",
+        lines[1]
+    );
+}
+
+#[test]
+fn everything_wrong_is_reported_at_once() {
+    let bad_ttl: Settings<'_> = &[("default", "2m"), ("ceiling", "1m")];
+    let bad_proof: Settings<'_> = &[("proofs", "luck")];
+    let lines = load_errors(&[
+        chain(
+            "orders",
+            &[("ttl-ceiling", bad_ttl), ("fencing", &[]), ("fencing", &[])],
+        ),
+        chain("stock", &[("owner-token", bad_proof), ("typo", &[])]),
+    ]);
+    assert_eq!(
+        lines,
+        [
+            "namespace orders: policy fencing stands twice in its chain",
+            "namespace orders: policy ttl-ceiling rejected its settings: \
+             default (2m) must be above zero and at most ceiling (1m)",
+            "namespace stock: there is no policy typo; there are owner-token, fencing, ttl-ceiling",
+            "namespace stock: policy owner-token rejected its settings: \
+             proofs = \"luck\": must be one of \"token\", \"session\", \"observed\", \"identity\"",
+        ]
+    );
+}
+
+#[test]
+fn a_name_stands_for_one_module() {
+    let policy = PolicySource::built_in(builtin("fencing").unwrap());
+    let sources = [policy.clone(), policy];
+    let errors = PolicyHost::new().unwrap().load(&sources, &[]).unwrap_err();
+    assert!(matches!(&errors[..], [LoadError::DefinedTwice { policy }] if policy == "fencing"));
+}
+
+#[test]
+fn limits_are_checked_and_room_is_counted() {
+    let mut policy = PolicySource::built_in(builtin("fencing").unwrap());
+    policy.limits.memory_bytes = 65 << 20;
+    let host = PolicyHost::new().unwrap();
+    let errors = host.load(std::slice::from_ref(&policy), &[]).unwrap_err();
+    assert!(errors[0].to_string().contains("at most 64 MiB"));
+    policy.limits.memory_bytes = 8 << 20;
+    policy.limits.fuel = 0;
+    let errors = host.load(&[policy], &[]).unwrap_err();
+    assert!(errors[0].to_string().contains("above zero"));
+
+    if !host.is_pooled() {
+        return;
+    }
+    let threads = std::thread::available_parallelism().unwrap().get();
+    let too_many = 4_096 / (threads * 2) + 1;
+    let specs: Vec<ChainSpec> = (0..too_many)
+        .map(|n| chain(&n.to_string(), &[("fencing", &[])]))
+        .collect();
+    let errors = host.load(&[], &specs).unwrap_err();
+    assert!(
+        matches!(&errors[..], [LoadError::TooMany { room: 4_096, .. }]),
+        "{errors:?}"
+    );
+}
+
+#[test]
+fn built_in_policies_are_described() {
+    let host = PolicyHost::new().unwrap();
+    let generation = host.load(&[], &[default_chain("orders")]).unwrap();
+    let names: Vec<&str> = generation
+        .policies()
+        .iter()
+        .map(|policy| &*policy.name)
+        .collect();
+    assert_eq!(names, BUILT_IN_NAMES);
+    let digests: BTreeSet<&str> = generation
+        .policies()
+        .iter()
+        .map(|policy| policy.digest())
+        .collect();
+    assert_eq!(digests.len(), 3);
+    for policy in generation.policies() {
+        assert_eq!(policy.version, Some(env!("CARGO_PKG_VERSION")));
+        assert!(
+            !policy.asks_clients,
+            "{} imports what it does not call",
+            policy.name
+        );
+    }
+    let chain: Vec<&str> = generation
+        .chain(NamespaceId(0))
+        .map(|name| &**name)
+        .collect();
+    assert_eq!(chain, BUILT_IN_NAMES);
+    assert!(builtin("nothing").is_none());
+}
+
+#[test]
+fn two_threads_answer_independently() {
+    let host = PolicyHost::new().unwrap();
+    let generation = Arc::new(host.load(&[], &[default_chain("orders")]).unwrap());
+    let threads: Vec<_> = (0..2)
+        .map(|_| {
+            let generation = generation.clone();
+            std::thread::spawn(move || {
+                let mut chains = Chains::new();
+                chains.follow(&generation);
+                for _ in 0..200 {
+                    let decision = ask(&mut chains, 0, &question(Operation::Acquire));
+                    assert_eq!((decision.verdict, decision.fault), (Verdict::Permit, None));
+                }
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert!(
+        host.counters()
+            .iter()
+            .all(|(_, counters)| counters.calls == 400)
+    );
+}
