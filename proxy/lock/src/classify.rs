@@ -40,6 +40,11 @@ impl<'a> PassThrough<'a> {
         PassThrough { frame, blocking }
     }
 
+    /// For a request that was classified as a change of connection state and copied meanwhile.
+    pub fn unchanged(session_verb: &'a [u8]) -> PassThrough<'a> {
+        PassThrough::of(session_verb, false)
+    }
+
     /// The client's bytes.
     pub fn frame(&self) -> &'a [u8] {
         self.frame
@@ -129,7 +134,7 @@ impl Classifier<'_> {
     ) -> Class<'r> {
         let mut locks: SmallVec<[(usize, Target); 2]> = SmallVec::new();
         let mut companion = None;
-        let scan = for_each_key(spec, &request, &mut |position, key, access| {
+        let scan = for_each_key(spec, &request, &mut |position, key, _| {
             if let Some(namespace) = self.namespaces.find(key) {
                 locks.push((
                     position,
@@ -138,8 +143,8 @@ impl Classifier<'_> {
                         key: Bytes::copy_from_slice(key),
                     },
                 ));
-            } else if access == Access::Write {
-                companion = companion.take().or_else(|| self.companion(key));
+            } else if companion.is_none() {
+                companion = self.companion(key);
             }
         });
         if let Err(error) = scan {
@@ -189,6 +194,8 @@ impl Classifier<'_> {
                     Class::Judge(command)
                 }
             }
+            // Redis looks for the key first: nil or this error, and no change either way.
+            Err(_) if verb == Verb::GetEx => Class::PassThrough(pass),
             Err(error) => Class::Error(error.to_string()),
         }
     }
@@ -258,8 +265,8 @@ impl Classifier<'_> {
         let spec = self.foreign.and_then(|table| table.find(&request));
         let mut found = None;
         for_each_foreign_key(spec, &request, &mut |_, key, access| {
-            if access == Access::Write && found.is_none() {
-                found = self.lock_or_companion(key);
+            if found.is_none() {
+                found = self.forbidden(key, access);
             }
         });
         match found {
@@ -275,22 +282,23 @@ impl Classifier<'_> {
     ) -> Result<Option<(Target, OpaqueKind)>, String> {
         let mut found = None;
         for_each_key(spec, request, &mut |_, key, access| {
-            if access == Access::Write && found.is_none() {
-                found = self.lock_or_companion(key);
+            if found.is_none() {
+                found = self.forbidden(key, access);
             }
         })
         .map_err(|error| error.to_string())?;
         Ok(found)
     }
 
+    /// A lock that would be written, or one of the proxy's own keys, which no client may name.
     #[inline]
-    fn lock_or_companion(&self, key: &[u8]) -> Option<(Target, OpaqueKind)> {
+    fn forbidden(&self, key: &[u8], access: Access) -> Option<(Target, OpaqueKind)> {
         if let Some(namespace) = self.namespaces.find(key) {
             let target = Target {
                 namespace,
                 key: Bytes::copy_from_slice(key),
             };
-            return Some((target, OpaqueKind::Command));
+            return (access == Access::Write).then_some((target, OpaqueKind::Command));
         }
         self.companion(key)
             .map(|target| (target, OpaqueKind::Companion))

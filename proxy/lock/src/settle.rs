@@ -14,7 +14,9 @@ use crate::decision::{
 };
 use crate::evidence::Facts;
 use crate::namespace::NamespaceId;
-use crate::op::{AskedTtl, ExtendSpelling, LockCommand, LockOp, ReleaseSpelling, Target};
+use crate::op::{
+    AskedTtl, ExtendSpelling, LockCommand, LockOp, OpaqueKind, Target,
+};
 use crate::reason::Reason;
 
 /// Whether refusals are carried out.
@@ -262,7 +264,7 @@ fn question<'a>(
             None,
             AskedTtl::None,
             false,
-            *kind == crate::op::OpaqueKind::Script,
+            *kind == OpaqueKind::Script,
         ),
     };
     let ttl_ms = match asked {
@@ -425,19 +427,6 @@ pub fn answers_natively(op: &LockOp, denial: &Denial) -> bool {
             ..
         } => *only_if_exists && !wants_old,
         LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Opaque { .. } => false,
-    }
-}
-
-/// Whether GETDEL is meant: its "nothing happened" is nil.
-pub fn answers_nil(op: &LockOp) -> bool {
-    match op {
-        LockOp::Release { spelling, .. } => *spelling == ReleaseSpelling::GetDel,
-        LockOp::Store { .. } => true,
-        LockOp::Extend { .. }
-        | LockOp::ReleaseMany { .. }
-        | LockOp::Acquire { .. }
-        | LockOp::AcquireAll { .. }
-        | LockOp::Opaque { .. } => false,
     }
 }
 

@@ -1,2 +1,49 @@
-//! The `lockwarden` binary.
-fn main() {}
+//! The `lockwarden` binary. The way of a command begins in `serve`, goes through `session` and is
+//! told in `intercept`; what changes what is in force is in `control`, what the proxy does of its
+//! own accord in `upkeep`.
+
+mod cli;
+
+mod run;
+
+mod serve;
+mod session;
+
+mod intercept;
+
+mod pushes;
+mod wires;
+
+mod shared;
+
+mod facts;
+mod kept;
+mod mirror;
+mod texts;
+mod watches;
+
+mod backend;
+mod upkeep;
+
+mod config;
+mod control;
+mod policies;
+
+mod admin;
+mod metrics;
+
+mod check;
+mod demo;
+
+mod exit;
+mod logging;
+mod private_redis;
+mod random;
+mod sockets;
+mod stop;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main()
+}

@@ -145,7 +145,7 @@ fn bad_options_get_the_errors_of_redis() {
             "SETEX lock:a -1 v",
             "ERR invalid expire time in 'setex' command",
         ),
-        ("GETEX lock:a EX 5 PERSIST", "ERR syntax error"),
+        ("SET lock:a 1 PX nought WHAT", "ERR syntax error"),
         (
             "EXPIRE lock:a x",
             "ERR value is not an integer or out of range",

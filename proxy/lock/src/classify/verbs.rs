@@ -94,7 +94,8 @@ pub(super) fn read(
 /// the same option given twice the last counts.
 fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
     let (mut nx, mut xx, mut get) = (false, false, false);
-    let mut ttl: Option<(TtlWord, AskedTtl)> = None;
+    // Redis reads the options to the end before it looks at their numbers.
+    let mut ttl: Option<(TtlWord, &[u8])> = None;
     let mut options = argv[3..].iter();
     while let Some(option) = options.next() {
         let word = option.to_ascii_uppercase();
@@ -107,11 +108,14 @@ fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
                 if ttl.as_ref().is_some_and(|(other, _)| *other != kind) {
                     return Err(ArgumentError::Syntax);
                 }
-                ttl = Some((kind, kind.read(&mut options, "set")?));
+                ttl = Some((kind, kind.number(&mut options)?));
             }
         }
     }
-    let ttl = ttl.map_or(AskedTtl::None, |(_, ttl)| ttl);
+    let ttl = match ttl {
+        Some((kind, number)) => kind.read(number, "set")?,
+        None => AskedTtl::None,
+    };
     let value = argv[2].clone();
     Ok(if nx {
         let reply = if get {
@@ -163,15 +167,20 @@ impl TtlWord {
         })
     }
 
-    fn read<'a>(
+    /// The argument behind the word.
+    fn number<'a>(
         self,
         rest: &mut impl Iterator<Item = &'a Bytes>,
-        command: &'static str,
-    ) -> Result<AskedTtl, ArgumentError> {
-        if self == TtlWord::Keep {
-            return Ok(AskedTtl::Keep);
+    ) -> Result<&'a [u8], ArgumentError> {
+        match self {
+            TtlWord::Keep => Ok(b""),
+            TtlWord::Ex | TtlWord::Px | TtlWord::ExAt | TtlWord::PxAt => {
+                rest.next().map(|number| &number[..]).ok_or(ArgumentError::Syntax)
+            }
         }
-        let number = rest.next().ok_or(ArgumentError::Syntax)?;
+    }
+
+    fn read(self, number: &[u8], command: &'static str) -> Result<AskedTtl, ArgumentError> {
         Ok(match self {
             TtlWord::Ex => AskedTtl::For(positive(number, 1000, command)?),
             TtlWord::Px => AskedTtl::For(positive(number, 1, command)?),
@@ -194,7 +203,7 @@ fn get_ex(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
             let kind = TtlWord::of(&word)
                 .filter(|kind| *kind != TtlWord::Keep)
                 .ok_or(ArgumentError::Syntax)?;
-            (Some(kind), kind.read(&mut options, "getex")?)
+            (Some(kind), kind.read(kind.number(&mut options)?, "getex")?)
         };
         if asked.as_ref().is_some_and(|(other, _)| *other != kind) {
             return Err(ArgumentError::Syntax);

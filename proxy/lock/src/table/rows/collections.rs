@@ -72,7 +72,7 @@ pub(super) const ROWS: &[CommandSpec] = &[
     row("pfadd", -2, ONE, Write),
     // Redis flags it as a read, but it rewrites the cached cardinality.
     row("pfcount", -2, ALL, Write),
-    row("pfmerge", -2, dest_sources(1), Write),
+    row("pfmerge", -2, ALL, Write),
     row("rpop", -2, ONE, Write),
     row("rpoplpush", 3, TWO, Write),
     row("rpush", -3, ONE, Write),

@@ -1,0 +1,331 @@
+//! What the admin address answers. Reading is open to whoever reaches the address, changing needs
+//! the admin token, and no GET changes anything. Every request goes through `guard` first.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{ConnectInfo, Query, Request, State, connect_info::Connected};
+use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use axum::http::{Method, StatusCode};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::serve::IncomingStream;
+use serde::{Deserialize, Serialize};
+
+use super::limits::Limited;
+use super::{AdminOptions, AdminToken, Control, ControlError, Origin};
+
+/// No order is longer than a namespace's name and a mode.
+const BODY: usize = 16 * 1024;
+
+/// Every request is answered in this time; what it started may go on.
+const ANSWER: Duration = Duration::from_secs(20);
+
+/// Nothing here is to be kept, framed, sniffed or embedded by a browser, and a connection serves
+/// one request (`limits.rs`).
+const HEADERS: [(HeaderName, &str); 7] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; frame-ancestors 'none'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::X_FRAME_OPTIONS, "DENY"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        "same-origin",
+    ),
+    (header::CACHE_CONTROL, "no-store"),
+    (header::CONNECTION, "close"),
+];
+
+/// The address a request came from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(SocketAddr);
+
+impl Connected<IncomingStream<'_, Limited>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Limited>) -> Peer {
+        Peer(*stream.remote_addr())
+    }
+}
+
+type Shared = State<Arc<dyn Control>>;
+
+pub(super) fn router(options: AdminOptions, control: Arc<dyn Control>) -> Router {
+    let readable = Router::new()
+        .route("/metrics", get(metrics))
+        .route("/live", get(live))
+        .route("/ready", get(ready));
+    let routes = match &options {
+        AdminOptions::Full { .. } => readable
+            .route("/mode", post(mode))
+            .route("/reload", post(reload)),
+        AdminOptions::MetricsOnly => readable,
+    };
+    routes
+        .fallback(async || problem(StatusCode::NOT_FOUND, "no such page"))
+        .with_state(control)
+        .layer(from_fn_with_state(Arc::new(options), guard))
+}
+
+/// Refuses what may not be asked, and dresses every answer.
+async fn guard(
+    State(options): State<Arc<AdminOptions>>,
+    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let mut response = match admit(&options, peer, &request) {
+        Ok(()) => match tokio::time::timeout(ANSWER, answer(request, next)).await {
+            Ok(response) => response,
+            Err(_) => problem(StatusCode::GATEWAY_TIMEOUT, "still under way, see the log"),
+        },
+        Err(refusal) => {
+            let status = refusal.status().as_u16();
+            tracing::warn!(%peer, status, method = %request.method(), "admin request refused");
+            refusal
+        }
+    };
+    for (name, value) in HEADERS {
+        response
+            .headers_mut()
+            .insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+/// Reads the body, bounded, before a handler sees the request.
+async fn answer(request: Request, next: Next) -> Response {
+    let (parts, body) = request.into_parts();
+    match to_bytes(body, BODY).await {
+        Ok(body) => next.run(Request::from_parts(parts, Body::from(body))).await,
+        Err(_) => problem(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "the body is larger than 16 KiB",
+        ),
+    }
+}
+
+#[expect(
+    clippy::result_large_err,
+    reason = "the error is the answer, and it is made once"
+)]
+fn admit(options: &AdminOptions, peer: SocketAddr, request: &Request) -> Result<(), Response> {
+    let AdminOptions::Full { token, host } = options else {
+        return Ok(());
+    };
+    if !host_is_ours(request, host.as_deref()) {
+        let text = "use an address, localhost or the configured name as Host";
+        return Err(problem(StatusCode::FORBIDDEN, text));
+    }
+    match *request.method() {
+        Method::GET | Method::HEAD => Ok(()),
+        _ => has_token(token, peer, request.headers()),
+    }
+}
+
+/// A page on another site can point its own name at this address, but cannot make a browser send
+/// another name than that as `Host`.
+fn host_is_ours(request: &Request, configured: Option<&str>) -> bool {
+    let named = request
+        .headers()
+        .get_all(header::HOST)
+        .iter()
+        .map(|value| value.to_str().ok());
+    let in_target = request
+        .uri()
+        .authority()
+        .map(|authority| Some(authority.as_str()));
+    let mut hosts = named.chain(in_target).peekable();
+    hosts.peek().is_some()
+        && hosts.all(|host| host.is_some_and(|host| is_our_name(without_port(host), configured)))
+}
+
+fn is_our_name(host: &str, configured: Option<&str>) -> bool {
+    let literal = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    literal.parse::<std::net::IpAddr>().is_ok()
+        || host.eq_ignore_ascii_case("localhost")
+        || configured.is_some_and(|name| host.eq_ignore_ascii_case(name))
+}
+
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.ends_with(':') => {
+            name
+        }
+        Some(_) | None => host,
+    }
+}
+
+#[expect(
+    clippy::result_large_err,
+    reason = "the error is the answer, and it is made once"
+)]
+fn has_token(token: &AdminToken, peer: SocketAddr, headers: &HeaderMap) -> Result<(), Response> {
+    let given = headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    if !given.is_some_and(|given| token.matches(given)) {
+        let text = "this needs the header Authorization: Bearer ADMIN-TOKEN";
+        let mut response = problem(StatusCode::UNAUTHORIZED, text);
+        let scheme = HeaderValue::from_static("Bearer");
+        response
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, scheme);
+        return Err(response);
+    }
+    match token.origin {
+        Origin::Configured => Ok(()),
+        Origin::Generated if crate::sockets::is_loopback(peer) => Ok(()),
+        Origin::Generated => {
+            let text = "a generated admin token works on this machine only; configure one";
+            Err(problem(StatusCode::FORBIDDEN, text))
+        }
+    }
+}
+
+async fn metrics(State(control): Shared) -> Response {
+    let format = "text/plain; version=0.0.4; charset=utf-8";
+    ([(header::CONTENT_TYPE, format)], control.metrics()).into_response()
+}
+
+async fn live() -> &'static str {
+    "live\n"
+}
+
+async fn ready(State(control): Shared) -> Response {
+    match control.readiness() {
+        Ok(()) => "ready\n".into_response(),
+        Err(reason) => {
+            let line = reason.replace(['\r', '\n'], " ");
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                format!("not ready: {line}\n"),
+            )
+                .into_response()
+        }
+    }
+}
+
+/// What `POST /mode` may be told, in its body or its query.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ModeOrder {
+    /// All of them, if none is named.
+    namespace: Option<String>,
+    mode: String,
+}
+
+#[derive(Serialize)]
+struct ModeAnswer {
+    modes: Vec<NamespaceMode>,
+}
+
+#[derive(Serialize)]
+struct NamespaceMode {
+    namespace: String,
+    mode: String,
+}
+
+async fn mode(
+    State(control): Shared,
+    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    request: Request,
+) -> Response {
+    let order = match read_order(request).await {
+        Ok(order) => order,
+        Err(text) => return problem(StatusCode::BAD_REQUEST, &text),
+    };
+    let done = in_background(move || {
+        let modes = control.set_mode(order.namespace.as_deref(), &order.mode);
+        (order, modes)
+    });
+    match done.await {
+        Ok((order, Ok(modes))) => {
+            let namespace = order.namespace.as_deref().unwrap_or("(all)");
+            tracing::info!(%peer, namespace, mode = order.mode, "mode set");
+            let modes = modes
+                .into_iter()
+                .map(|(namespace, mode)| NamespaceMode { namespace, mode })
+                .collect();
+            Json(ModeAnswer { modes }).into_response()
+        }
+        Ok((_, Err(ControlError::NotFound(text)))) => problem(StatusCode::NOT_FOUND, &text),
+        Ok((_, Err(ControlError::Invalid(text)))) => problem(StatusCode::BAD_REQUEST, &text),
+        Err(response) => response,
+    }
+}
+
+async fn read_order(request: Request) -> Result<ModeOrder, String> {
+    let usage = "say {\"namespace\":\"NAME\",\"mode\":\"monitor\"}, or only the mode for all";
+    let (parts, body) = request.into_parts();
+    let body: Bytes = to_bytes(body, BODY)
+        .await
+        .map_err(|error| error.to_string())?;
+    if body.is_empty() {
+        let Query(order) = Query::<ModeOrder>::try_from_uri(&parts.uri)
+            .map_err(|error| format!("{}: {usage}", error.body_text()))?;
+        return Ok(order);
+    }
+    serde_json::from_slice(&body).map_err(|error| format!("{error}: {usage}"))
+}
+
+async fn reload(State(control): Shared, ConnectInfo(Peer(peer)): ConnectInfo<Peer>) -> Response {
+    tracing::info!(%peer, "reload asked for");
+    match in_background(move || control.reload()).await {
+        Ok(Ok(result)) => Json(serde_json::json!({ "result": result })).into_response(),
+        Ok(Err(text)) => problem(StatusCode::UNPROCESSABLE_ENTITY, &text),
+        Err(response) => response,
+    }
+}
+
+/// Orders may take a while; pages are served meanwhile.
+async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Response> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| {
+        tracing::error!(%error, "an admin order failed");
+        problem(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "the order failed, see the log",
+        )
+    })
+}
+
+fn problem(status: StatusCode, text: &str) -> Response {
+    (status, Json(serde_json::json!({ "error": text }))).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(token: &AdminToken, peer: &str) -> Option<StatusCode> {
+        let mut headers = HeaderMap::new();
+        let value = format!("Bearer {}", token.reveal()).parse().unwrap();
+        headers.insert(header::AUTHORIZATION, value);
+        let answer = has_token(token, peer.parse().unwrap(), &headers);
+        answer.err().map(|refusal| refusal.status())
+    }
+
+    #[test]
+    fn a_generated_admin_token_is_of_no_use_elsewhere() {
+        let generated = AdminToken::generate().unwrap();
+        let configured = AdminToken::configured("s3cret".to_owned());
+        assert_eq!(status(&generated, "127.0.0.1:5000"), None);
+        assert_eq!(status(&generated, "[::1]:5000"), None);
+        assert_eq!(
+            status(&generated, "10.0.0.7:5000"),
+            Some(StatusCode::FORBIDDEN)
+        );
+        assert_eq!(status(&configured, "10.0.0.7:5000"), None);
+    }
+}

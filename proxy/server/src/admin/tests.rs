@@ -1,0 +1,341 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use super::*;
+
+#[derive(Default)]
+struct Fake {
+    trouble: Mutex<Option<String>>,
+    orders: Mutex<Vec<String>>,
+}
+
+impl Control for Fake {
+    fn metrics(&self) -> Vec<u8> {
+        b"lockwarden_backend_up 1\n".to_vec()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        self.trouble.lock().unwrap().clone().map_or(Ok(()), Err)
+    }
+
+    fn set_mode(
+        &self,
+        namespace: Option<&str>,
+        mode: &str,
+    ) -> Result<Vec<(String, String)>, ControlError> {
+        if !["enforce", "monitor"].contains(&mode) {
+            return Err(ControlError::Invalid(format!("no mode {mode:?}")));
+        }
+        if namespace == Some("nobody") {
+            return Err(ControlError::NotFound("no namespace \"nobody\"".to_owned()));
+        }
+        self.orders
+            .lock()
+            .unwrap()
+            .push(format!("{namespace:?} {mode}"));
+        let name = namespace.unwrap_or("orders").to_owned();
+        Ok(vec![(name, mode.to_owned())])
+    }
+
+    fn reload(&self) -> Result<String, String> {
+        self.orders.lock().unwrap().push("reload".to_owned());
+        match self.trouble.lock().unwrap().clone() {
+            Some(text) => Err(text),
+            None => Ok("2 namespaces, 3 policies".to_owned()),
+        }
+    }
+}
+
+struct Served {
+    handle: AdminHandle,
+    control: Arc<Fake>,
+}
+
+fn serve_with(options: AdminOptions) -> Served {
+    let control = Arc::new(Fake::default());
+    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let handle = serve(listener, options, control.clone()).unwrap();
+    Served { handle, control }
+}
+
+fn full() -> Served {
+    serve_with(AdminOptions::Full {
+        token: AdminToken::configured("s3cret".to_owned()),
+        host: Some("locks.example".to_owned()),
+    })
+}
+
+impl Served {
+    /// Sends one request as it stands and reads until the connection is closed.
+    fn sends(&self, request: &str) -> Answer {
+        let mut stream = TcpStream::connect(self.handle.address()).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer {
+            status,
+            head: head.to_ascii_lowercase(),
+            body: body.to_owned(),
+        }
+    }
+
+    fn gets(&self, path: &str) -> Answer {
+        self.sends(&format!(
+            "GET {path} HTTP/1.1\r\nHost: localhost:9180\r\n\r\n"
+        ))
+    }
+
+    fn posts(&self, path: &str, token: Option<&str>, body: &str) -> Answer {
+        let authorization = token.map_or(String::new(), |token| {
+            format!("Authorization: Bearer {token}\r\n")
+        });
+        self.sends(&format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\n{authorization}Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+    }
+
+    fn orders(&self) -> Vec<String> {
+        self.control.orders.lock().unwrap().clone()
+    }
+}
+
+struct Answer {
+    status: u16,
+    head: String,
+    body: String,
+}
+
+#[test]
+fn pages_for_reading_are_open_and_dressed() {
+    let admin = full();
+    let metrics = admin.gets("/metrics");
+    assert_eq!(
+        (metrics.status, metrics.body.as_str()),
+        (200, "lockwarden_backend_up 1\n")
+    );
+    assert!(
+        metrics
+            .head
+            .contains("content-type: text/plain; version=0.0.4"),
+        "{}",
+        metrics.head
+    );
+    assert_eq!(admin.gets("/live").status, 200);
+    for answer in [
+        metrics,
+        admin.gets("/nothing"),
+        admin.posts("/mode", None, ""),
+    ] {
+        for header in [
+            "content-security-policy: default-src 'none'",
+            "x-content-type-options: nosniff",
+            "x-frame-options: deny",
+            "cache-control: no-store",
+            "connection: close",
+        ] {
+            assert!(answer.head.contains(header), "{header}: {}", answer.head);
+        }
+    }
+}
+
+#[test]
+fn readiness_says_why_not_in_one_line() {
+    let admin = full();
+    assert_eq!(admin.gets("/ready").status, 200);
+    *admin.control.trouble.lock().unwrap() = Some("backend refused\nthe connection".to_owned());
+    let answer = admin.gets("/ready");
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.body, "not ready: backend refused the connection\n");
+    assert_eq!(admin.gets("/live").status, 200);
+}
+
+#[test]
+fn modes_are_switched_by_body_or_query() {
+    let admin = full();
+    let token = Some("s3cret");
+    let answer = admin.posts("/mode", token, r#"{"namespace":"orders","mode":"monitor"}"#);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_eq!(
+        answer.body,
+        r#"{"modes":[{"namespace":"orders","mode":"monitor"}]}"#
+    );
+    assert_eq!(
+        admin.posts("/mode", token, r#"{"mode":"enforce"}"#).status,
+        200
+    );
+    assert_eq!(
+        admin
+            .posts("/mode?namespace=stock&mode=monitor", token, "")
+            .status,
+        200
+    );
+    let expected = [
+        r#"Some("orders") monitor"#,
+        "None enforce",
+        r#"Some("stock") monitor"#,
+    ];
+    assert_eq!(admin.orders(), expected);
+}
+
+#[test]
+fn bad_orders_change_nothing_and_say_why() {
+    let admin = full();
+    let token = Some("s3cret");
+    for (path, body, status, word) in [
+        (
+            "/mode",
+            r#"{"namespace":"nobody","mode":"monitor"}"#,
+            404,
+            "nobody",
+        ),
+        ("/mode", r#"{"mode":"loud"}"#, 400, "loud"),
+        (
+            "/mode",
+            r#"{"mode":"monitor","nmespace":"orders"}"#,
+            400,
+            "nmespace",
+        ),
+        ("/mode", "{", 400, "EOF"),
+        ("/mode", "", 400, "mode"),
+        ("/mode?mode=monitor&nmespace=orders", "", 400, "nmespace"),
+        ("/modes", "", 404, "no such page"),
+    ] {
+        let answer = admin.posts(path, token, body);
+        assert_eq!(answer.status, status, "{path} {body}: {}", answer.body);
+        assert!(answer.body.contains(word), "{path} {body}: {}", answer.body);
+    }
+    assert_eq!(admin.orders(), [""; 0]);
+}
+
+#[test]
+fn reload_tells_its_result() {
+    let admin = full();
+    let answer = admin.posts("/reload", Some("s3cret"), "");
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (200, r#"{"result":"2 namespaces, 3 policies"}"#)
+    );
+    *admin.control.trouble.lock().unwrap() = Some("line 3: unknown key".to_owned());
+    let answer = admin.posts("/reload", Some("s3cret"), "");
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (422, r#"{"error":"line 3: unknown key"}"#)
+    );
+}
+
+#[test]
+fn orders_need_the_admin_token_and_reading_changes_nothing() {
+    let admin = full();
+    for token in [
+        None,
+        Some(""),
+        Some("s3cre"),
+        Some("s3cret2"),
+        Some("S3cret"),
+    ] {
+        for path in ["/mode?mode=monitor", "/reload"] {
+            let answer = admin.posts(path, token, "");
+            assert_eq!(answer.status, 401, "{path} {token:?}");
+            assert!(answer.head.contains("www-authenticate: bearer"));
+        }
+    }
+    for path in ["/mode?mode=monitor", "/reload"] {
+        assert_eq!(admin.gets(path).status, 405, "{path}");
+    }
+    assert_eq!(admin.orders(), [""; 0]);
+}
+
+#[test]
+fn a_foreign_host_name_is_refused() {
+    let admin = full();
+    let address = admin.handle.address();
+    for (host, status) in [
+        ("localhost", 200),
+        ("LOCALHOST:9180", 200),
+        (&address.to_string(), 200),
+        ("[::1]:9180", 200),
+        ("[::1]", 200),
+        ("locks.example:9180", 200),
+        ("evil.example", 403),
+        ("localhost.evil.example", 403),
+        ("127.0.0.1.evil.example:9180", 403),
+        ("", 403),
+    ] {
+        let answer = admin.sends(&format!("GET /live HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(answer.status, status, "{host}");
+    }
+    assert_eq!(admin.sends("GET /live HTTP/1.1\r\n\r\n").status, 403);
+    let two = "GET /live HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n";
+    assert_ne!(admin.sends(two).status, 200);
+    let target = "GET http://evil.example/live HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    assert_eq!(admin.sends(target).status, 403);
+}
+
+#[test]
+fn the_metrics_address_serves_pages_by_any_name_and_takes_no_orders() {
+    let admin = serve_with(AdminOptions::MetricsOnly);
+    for path in ["/metrics", "/live", "/ready"] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: pod-7.example\r\n\r\n");
+        assert_eq!(admin.sends(&request).status, 200, "{path}");
+    }
+    assert_eq!(
+        admin.posts("/mode?mode=monitor", Some("s3cret"), "").status,
+        404
+    );
+    assert_eq!(admin.posts("/reload", Some("s3cret"), "").status, 404);
+    assert_eq!(admin.orders(), [""; 0]);
+}
+
+#[test]
+fn a_body_without_end_is_refused() {
+    let admin = full();
+    let body = "x".repeat(16 * 1024 + 1);
+    let answer = admin.posts("/mode", Some("s3cret"), &body);
+    assert_eq!(answer.status, 413);
+    assert_eq!(admin.orders(), [""; 0]);
+}
+
+#[test]
+fn a_generated_admin_token_is_random_and_works_from_this_machine() {
+    let token = AdminToken::generate().unwrap();
+    let secret = token.reveal().to_owned();
+    assert_eq!(secret.len(), 32);
+    assert_ne!(secret, AdminToken::generate().unwrap().reveal());
+    assert!(!format!("{token:?}").contains(&secret));
+    let admin = serve_with(AdminOptions::Full { token, host: None });
+    assert_eq!(admin.posts("/reload", Some(&secret), "").status, 200);
+}
+
+#[test]
+fn an_empty_admin_token_opens_nothing() {
+    let token = AdminToken::configured(String::new());
+    let admin = serve_with(AdminOptions::Full { token, host: None });
+    assert_eq!(admin.posts("/reload", Some(""), "").status, 401);
+}
+
+#[test]
+fn an_occupied_address_is_an_error_before_anything_starts() {
+    let first = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let error = bind(first.local_addr().unwrap()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+}
+
+#[test]
+fn stopping_does_not_wait_for_a_silent_peer() {
+    let admin = full();
+    let address = admin.handle.address();
+    let _silent = TcpStream::connect(address).unwrap();
+    assert_eq!(admin.gets("/live").status, 200);
+    let before = Instant::now();
+    admin.handle.stop();
+    assert!(before.elapsed() < Duration::from_secs(15));
+    assert!(TcpStream::connect(address).is_err());
+}

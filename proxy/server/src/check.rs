@@ -1,0 +1,99 @@
+//! `lockwarden check`: what would go wrong, before it does.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use lockwarden_policy::PolicyHost;
+
+use crate::backend::{Address, BackendError, Conversation};
+use crate::config::{Backend, Config, Finding, Report, Severity};
+use crate::control::Source;
+use crate::{exit, facts, policies, run};
+
+/// Checks the configuration and its policies, and where asked to the backend.
+pub(crate) fn check(source: &Source, backend: bool) -> ExitCode {
+    let loaded = source.load();
+    let mut findings = loaded.findings;
+    if let Some(config) = &loaded.config {
+        match PolicyHost::new() {
+            Ok(host) => findings.extend(policies::load(&host, config).err().unwrap_or_default()),
+            Err(error) => findings.push(Finding::error_in(None, None, error.to_string())),
+        }
+    }
+    if !findings.is_empty() {
+        println!("{}", Report(&findings));
+    }
+    let broken = findings.iter().any(|finding| finding.severity == Severity::Error);
+    let config = match loaded.config {
+        Some(config) if !broken => config,
+        Some(_) | None => return exit::configuration(),
+    };
+    describe(&config);
+    if backend { ask_backend(&config) } else { ExitCode::SUCCESS }
+}
+
+/// What is in force, and what it will cost.
+fn describe(config: &Config) {
+    for namespace in &config.namespaces {
+        let keys: Vec<_> = namespace.keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
+        println!(
+            "namespace {}: {} in {:?} mode, policies {}",
+            namespace.name,
+            keys.join(" "),
+            namespace.mode,
+            if namespace.policies.is_empty() { "none".into() } else { namespace.policies.join(" ") },
+        );
+    }
+    println!(
+        "memory: about 250 bytes on Redis for each lock used in the last ten ceilings (at least ten minutes)"
+    );
+}
+
+fn ask_backend(config: &Config) -> ExitCode {
+    let Backend::Redis(url) = &config.backend else {
+        println!("backend: private; it is started with the proxy");
+        return ExitCode::SUCCESS;
+    };
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("lockwarden: {error}");
+            return exit::configuration();
+        }
+    };
+    let address = Address { url: url.clone() };
+    let asked = runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(10), ask(&address))
+            .await
+            .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
+    });
+    let report = match asked {
+        Ok(asked) => asked,
+        Err(error) => {
+            println!("backend: {error}");
+            return exit::unreachable();
+        }
+    };
+    let version = if report.version.is_empty() { "unknown" } else { &report.version };
+    println!("backend: {address} answers, {version}");
+    let mut doubts = Vec::new();
+    doubts.extend(run::refusal(&report, config.listen, config.allow_open));
+    if !report.may_ask {
+        doubts.push("the proxy's own connection may not log in: keep-alive needs a user in the backend URL".into());
+    }
+    if report.evicts_all {
+        doubts.push("maxmemory-policy is allkeys-*: an eviction may take a lock's record".into());
+    }
+    for doubt in &doubts {
+        println!("backend: {doubt}");
+    }
+    if doubts.is_empty() { ExitCode::SUCCESS } else { exit::findings() }
+}
+
+/// Asks the server what it is.
+async fn ask(address: &Address) -> Result<facts::Report, BackendError> {
+    let mut own = address.converse().await?;
+    let mut stranger = Conversation::new(address.connect().await?);
+    let (report, _) = facts::ask(&mut own, &mut stranger).await?;
+    Ok(report)
+}

@@ -1,0 +1,91 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::config::Overrides;
+use crate::control::Source;
+use crate::{check, demo, metrics, run};
+
+/// Makes the locks of legacy applications safe: a proxy in front of Redis.
+#[derive(Debug, Parser)]
+#[command(name = "lockwarden", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Start the proxy
+    Run(Settings),
+    /// Check the configuration and the policies; with --backend also the server
+    Check {
+        #[command(flatten)]
+        settings: Settings,
+        /// Also ask the backend
+        #[arg(long)]
+        backend: bool,
+    },
+    /// Tell the classic story: a late DEL without the proxy, and with it
+    Demo,
+    /// Print the catalogue of metrics
+    Metrics {
+        /// As the page of the documentation
+        #[arg(long)]
+        docs: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+struct Settings {
+    /// The configuration; without one lock:* is only watched
+    #[arg(short, long, value_name = "FILE", env = "LOCKWARDEN_CONFIG")]
+    config: Option<PathBuf>,
+    /// Where clients connect, for example 127.0.0.1:6380
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// The server, for example redis://127.0.0.1:6379, or "private"
+    #[arg(long, value_name = "URL")]
+    backend_url: Option<String>,
+    /// Where the admin interface listens, or "off"
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<String>,
+    /// A second address for metrics and health only
+    #[arg(long, value_name = "ADDRESS")]
+    metrics: Option<String>,
+    /// enforce or monitor for all namespaces, or NAMESPACE=MODE for one
+    #[arg(long, value_name = "MODE")]
+    mode: Vec<String>,
+}
+
+impl Settings {
+    fn source(self) -> Source {
+        Source {
+            file: self.config,
+            overrides: Overrides {
+                listen: self.listen,
+                backend: self.backend_url,
+                admin: self.admin,
+                metrics: self.metrics,
+                modes: self.mode,
+            },
+        }
+    }
+}
+
+/// Does what the command line says.
+pub(crate) fn main() -> ExitCode {
+    // A wrong command line ends with 2, which is ours for it too.
+    match Cli::parse().command {
+        Command::Run(settings) => run::run(settings.source()),
+        Command::Check { settings, backend } => check::check(&settings.source(), backend),
+        Command::Demo => demo::demo(),
+        Command::Metrics { docs } => {
+            metrics::print_catalogue(docs);
+            ExitCode::SUCCESS
+        }
+    }
+}

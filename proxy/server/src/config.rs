@@ -1,0 +1,106 @@
+//! Configuration: text from a file, the environment and the command line becomes checked types
+//! here, once, and everything that is wrong is reported at once with its place. It opens no socket
+//! and loads no policy; whether a policy likes its settings is found out by the policy host. Go on
+//! with [`load`]; `docs/configuration.md` is the same for operators.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+mod backend;
+mod document;
+mod draft;
+mod file;
+mod finding;
+mod namespace;
+mod overrides;
+mod policy;
+mod reach;
+mod reader;
+mod secret;
+mod settings;
+mod suggest;
+mod value;
+
+#[cfg(test)]
+mod tests;
+
+pub use backend::{Backend, BackendUrl};
+pub use finding::{Finding, Report, Severity};
+pub use namespace::{Adopt, Mode, NamespaceConfig, OnFault, OnViolation};
+pub use overrides::Overrides;
+pub use policy::PolicyModule;
+pub use secret::Secret;
+
+use draft::Draft;
+use finding::Findings;
+
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6380);
+const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
+const DEFAULT_BACKEND: (&str, u16) = ("127.0.0.1", 6379);
+const DEFAULT_DRAIN: Duration = Duration::from_secs(5);
+
+/// A configuration that was checked as far as that is possible without the network and without
+/// loading policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where clients connect. Port 0 asks the system for a free one.
+    pub listen: SocketAddr,
+    /// The Redis or Valkey behind the proxy.
+    pub backend: Backend,
+    /// Where the admin interface listens; `None` if it is off. Not loopback only with a token.
+    pub admin: Option<SocketAddr>,
+    /// What a request that changes something must bring; the server makes one up if there is none.
+    pub admin_token: Option<Secret>,
+    /// A second address that serves only metrics and health.
+    pub metrics: Option<SocketAddr>,
+    /// Namespaces with metric series of their own, 1 to 1000; the rest share one.
+    pub metrics_max_namespaces: usize,
+    /// Serve an unprotected backend on an address that is not loopback.
+    pub allow_open: bool,
+    /// What companion keys begin with: 1 to 32 printable bytes without spaces and braces.
+    pub companion_prefix: Bytes,
+    /// How long a stopping proxy waits for its clients, at most 10 minutes.
+    pub drain: Duration,
+    /// In the order of the file; the first that matches a key wins. Empty only where the file says
+    /// so (with a warning).
+    pub namespaces: Vec<NamespaceConfig>,
+    /// Policies that do not ship with the proxy.
+    pub policies: Vec<PolicyModule>,
+    /// The file that was read, as the caller named it.
+    pub source: Option<PathBuf>,
+}
+
+/// What came out of loading.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The configuration; `None` if a finding is an error.
+    pub config: Option<Config>,
+    /// Everything that is wrong or doubtful: the file's in its own order, then the environment's,
+    /// then the flags'. Print them with [`Report`].
+    pub findings: Vec<Finding>,
+}
+
+/// Puts the layers on one another, each over the one before: built-in, the file at `path`, the
+/// environment `env` (variables that do not begin with `LOCKWARDEN_` are ignored), `overrides`.
+pub fn load(
+    path: Option<&Path>,
+    overrides: &Overrides,
+    env: impl Iterator<Item = (String, String)>,
+) -> Loaded {
+    let mut findings = Findings::default();
+    let mut draft = Draft::built_in();
+    if let Some(path) = path {
+        file::read(path, &mut draft, &mut findings);
+    }
+    overrides::environment(&mut draft, env, &mut findings);
+    overrides::flags(&mut draft, overrides, &mut findings);
+    let config = draft.finish(path, &mut findings);
+    let config = (!findings.any_error()).then_some(config);
+    Loaded {
+        config,
+        findings: findings.into_sorted(path),
+    }
+}

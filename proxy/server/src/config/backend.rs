@@ -1,0 +1,211 @@
+//! Which Redis or Valkey stands behind the proxy, and the spelling of its URL. Connects to nothing;
+//! error texts never repeat a part of the URL that could be a password.
+
+use std::fmt;
+
+use super::secret::{self, Secret};
+
+/// What a URL looks like, for messages.
+const SHAPE: &str = "redis://[user[:password]@]host[:port][/db]";
+
+/// The port that Redis listens on unless told otherwise.
+const REDIS_PORT: u16 = 6379;
+
+/// Which server stands behind the proxy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// A redis-server (or valkey-server) from `PATH` that the proxy starts and stops itself.
+    Private,
+    /// A server that is there already.
+    Redis(BackendUrl),
+}
+
+/// Where a server is and how to log in for the proxy's own connections. Prints without the password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackendUrl {
+    /// Host name or IP address; an IPv6 address has no brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// ACL user; `None` is Redis's `default`.
+    pub user: Option<String>,
+    /// Password of that user.
+    pub password: Option<Secret>,
+    /// Logical database of the proxy's own connections.
+    pub db: u32,
+}
+
+impl fmt::Display for BackendUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("redis://")?;
+        if let Some(user) = &self.user {
+            write!(f, "{user}@")?;
+        }
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}/{}", self.host, self.port, self.db),
+            false => write!(f, "{}:{}/{}", self.host, self.port, self.db),
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Backend::Private => f.write_str("private"),
+            Backend::Redis(url) => url.fmt(f),
+        }
+    }
+}
+
+/// `private`, or a URL.
+pub(super) fn backend(text: &str) -> Result<Backend, String> {
+    if text == "private" {
+        return Ok(Backend::Private);
+    }
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return Err(match is_host_and_port(text) {
+            true => format!("\"{text}\" has no scheme; write \"redis://{text}\""),
+            false => format!("neither \"private\" nor a URL; write {SHAPE}"),
+        });
+    };
+    match scheme {
+        "redis" => url(rest).map(Backend::Redis),
+        "rediss" | "valkeys" => Err(format!(
+            "TLS to the backend ({scheme}://) is not there yet; use redis://"
+        )),
+        "redis-sentinel" | "redis+sentinel" => Err(format!(
+            "Sentinel ({scheme}://) is not there yet; name the current primary with redis://"
+        )),
+        "redis-cluster" | "redis+cluster" => Err(format!(
+            "a cluster ({scheme}://) is not there yet; use a single server with redis://"
+        )),
+        "unix" | "redis+unix" | "redis-socket" => Err(format!(
+            "unix sockets ({scheme}://) are not there yet; use redis:// with a TCP port"
+        )),
+        "valkey" => Err("write redis:// for Valkey too; the protocol is the same".to_owned()),
+        _ => Err(format!("must begin with redis://; write {SHAPE}")),
+    }
+}
+
+fn url(rest: &str) -> Result<BackendUrl, String> {
+    // The last @, so that a password with a bare @ or / in it is not taken for a host and shown.
+    let (login, server) = match rest.rsplit_once('@') {
+        Some((login, server)) => (Some(login), server),
+        None => (None, rest),
+    };
+    if server.contains(['?', '#']) {
+        return Err(format!(
+            "options behind ? or # are not understood; write {SHAPE}"
+        ));
+    }
+    let (authority, db) = match server.split_once('/') {
+        Some((authority, db)) => (authority, db),
+        None => (server, ""),
+    };
+    let (host, port) = host_and_port(authority)?;
+    let (user, password) = login.map_or(Ok((None, None)), credentials)?;
+    let db = match db {
+        "" => 0,
+        // Redis keeps database numbers in an int.
+        digits => digits
+            .parse()
+            .ok()
+            .filter(|&db| db <= i32::MAX as u32)
+            .ok_or_else(|| {
+                "the part behind the last / must be a database number, as in /0".to_owned()
+            })?,
+    };
+    Ok(BackendUrl {
+        host,
+        port,
+        user,
+        password,
+        db,
+    })
+}
+
+fn host_and_port(authority: &str) -> Result<(String, u16), String> {
+    let (host, port) = match authority.strip_prefix('[') {
+        Some(bracketed) => {
+            let (host, port) = bracketed
+                .split_once(']')
+                .filter(|(host, _)| host.parse::<std::net::Ipv6Addr>().is_ok())
+                .ok_or("the part in [ ] must be an IPv6 address, as in redis://[::1]:6379")?;
+            (
+                host,
+                if port.is_empty() {
+                    None
+                } else {
+                    Some(port.strip_prefix(':').unwrap_or(""))
+                },
+            )
+        }
+        None => match authority.split_once(':') {
+            Some((_, port)) if port.contains(':') => {
+                return Err("an IPv6 address needs brackets, as in redis://[::1]:6379".to_owned());
+            }
+            Some((host, port)) => (host, Some(port)),
+            None => (authority, None),
+        },
+    };
+    if host.is_empty() || host.len() > 255 || !host.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(format!("there is no usable host; write {SHAPE}"));
+    }
+    let port = match port {
+        None => REDIS_PORT,
+        Some(digits) => digits
+            .parse()
+            .ok()
+            .filter(|&port| port != 0)
+            .ok_or_else(|| "the port must be a number from 1 to 65535".to_owned())?,
+    };
+    Ok((host.to_owned(), port))
+}
+
+fn credentials(login: &str) -> Result<(Option<String>, Option<Secret>), String> {
+    let (user, password) = match login.split_once(':') {
+        Some((user, password)) => (user, Some(password)),
+        None => (login, None),
+    };
+    let user = match user {
+        "" => None,
+        user => Some(percent_decoded(user)?),
+    };
+    let password = match password {
+        None | Some("") => None,
+        Some(text) => Some(
+            secret::password(&percent_decoded(text)?)
+                .map_err(|error| format!("the password {error}"))?,
+        ),
+    };
+    Ok((user, password))
+}
+
+fn percent_decoded(text: &str) -> Result<String, String> {
+    let wrong =
+        || "the user or password has a % without two hex digits; write %25 for %".to_owned();
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(bytes.next()?).to_digit(16);
+        let (Some(high), Some(low)) = (digit(), digit()) else {
+            return Err(wrong());
+        };
+        decoded.push((high * 16 + low) as u8);
+    }
+    String::from_utf8(decoded).map_err(|_| "the user or password is not UTF-8 text".to_owned())
+}
+
+fn is_host_and_port(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
+    text.split_once(':').is_some_and(|(host, port)| {
+        !host.is_empty()
+            && host.len() < 64
+            && host.bytes().all(plain)
+            && port.parse::<u16>().is_ok()
+    })
+}

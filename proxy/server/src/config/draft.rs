@@ -1,0 +1,189 @@
+//! The configuration while its layers are put on one another: built-in, file, environment, flags.
+//! Remembers who said what, finds what does not fit together, and is turned into a [`Config`] once.
+//! It reads nothing itself; `file` and `overrides` fill it.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::backend::{Backend, BackendUrl};
+use super::finding::{Findings, Place};
+use super::namespace::NamespaceConfig;
+use super::policy::PolicyModule;
+use super::secret::Secret;
+use super::{Config, DEFAULT_ADMIN, DEFAULT_BACKEND, DEFAULT_DRAIN, DEFAULT_LISTEN};
+
+/// A value and who said it last; nobody means that it is built in.
+pub(super) struct Layered<T> {
+    value: T,
+    place: Option<Place>,
+}
+
+impl<T> Layered<T> {
+    fn built_in(value: T) -> Layered<T> {
+        Layered { value, place: None }
+    }
+
+    /// The next layer's word. `None` stands for one that could not be used and was reported.
+    pub(super) fn set(&mut self, value: Option<T>, place: Place) {
+        if let Some(value) = value {
+            self.value = value;
+        }
+        self.place = Some(place);
+    }
+}
+
+/// See the module.
+pub(super) struct Draft {
+    pub(super) listen: Layered<SocketAddr>,
+    pub(super) backend: Layered<Backend>,
+    pub(super) backend_password: Layered<Option<Secret>>,
+    pub(super) admin: Layered<Option<SocketAddr>>,
+    pub(super) admin_token: Layered<Option<Secret>>,
+    pub(super) metrics: Layered<Option<SocketAddr>>,
+    pub(super) metrics_max_namespaces: usize,
+    pub(super) allow_open: bool,
+    pub(super) companion_prefix: Bytes,
+    pub(super) drain: Duration,
+    pub(super) namespaces: Vec<NamespaceConfig>,
+    /// Whether every namespace's name is known, so that another name is certainly wrong.
+    pub(super) all_named: bool,
+    pub(super) policies: Vec<PolicyModule>,
+}
+
+impl Draft {
+    /// What holds where nobody says otherwise.
+    pub(super) fn built_in() -> Draft {
+        let (host, port) = DEFAULT_BACKEND;
+        let backend = BackendUrl {
+            host: host.to_owned(),
+            port,
+            user: None,
+            password: None,
+            db: 0,
+        };
+        Draft {
+            listen: Layered::built_in(DEFAULT_LISTEN),
+            backend: Layered::built_in(Backend::Redis(backend)),
+            backend_password: Layered::built_in(None),
+            admin: Layered::built_in(Some(DEFAULT_ADMIN)),
+            admin_token: Layered::built_in(None),
+            metrics: Layered::built_in(None),
+            metrics_max_namespaces: 32,
+            allow_open: false,
+            companion_prefix: Bytes::from_static(b"lw:"),
+            drain: DEFAULT_DRAIN,
+            namespaces: vec![NamespaceConfig::built_in()],
+            all_named: true,
+            policies: Vec::new(),
+        }
+    }
+
+    /// The last checks, across fields and layers, and the result. It is to be used only where no
+    /// finding is an error.
+    pub(super) fn finish(mut self, source: Option<&Path>, findings: &mut Findings) -> Config {
+        self.check_addresses(findings);
+        self.check_admin_token(findings);
+        self.give_backend_its_password(findings);
+        Config {
+            listen: self.listen.value,
+            backend: self.backend.value,
+            admin: self.admin.value,
+            admin_token: self.admin_token.value,
+            metrics: self.metrics.value,
+            metrics_max_namespaces: self.metrics_max_namespaces,
+            allow_open: self.allow_open,
+            companion_prefix: self.companion_prefix,
+            drain: self.drain,
+            namespaces: self.namespaces,
+            policies: self.policies,
+            source: source.map(Path::to_owned),
+        }
+    }
+
+    fn check_addresses(&self, findings: &mut Findings) {
+        let addresses = [
+            ("listen", Some(self.listen.value), &self.listen.place),
+            ("admin", self.admin.value, &self.admin.place),
+            ("metrics", self.metrics.value, &self.metrics.place),
+        ];
+        for (index, (name, address, place)) in addresses.iter().enumerate() {
+            for (other, other_address, other_place) in &addresses[..index] {
+                // Port 0 asks the system for any free port, so two of them differ.
+                let same = address.filter(|address| address.port() != 0) == *other_address;
+                // The later layer is what its author can mend; built-in addresses differ.
+                if let (true, Some(address), Some(place)) =
+                    (same, address, place.as_ref().or(other_place.as_ref()))
+                {
+                    let message = format!(
+                        "{name}: {address} is the address of {other} too; \
+                                           give each its own port"
+                    );
+                    findings.error(place.clone(), message);
+                }
+            }
+        }
+    }
+
+    fn check_admin_token(&self, findings: &mut Findings) {
+        let token_was_given = self.admin_token.place.is_some();
+        if let (Some(admin), Some(place), false) =
+            (self.admin.value, &self.admin.place, token_was_given)
+            && !admin.ip().to_canonical().is_loopback()
+        {
+            let port = admin.port();
+            let message = format!(
+                "admin: {admin} can be reached from other machines and there is no admin token; \
+                 set admin_token_file (or LOCKWARDEN_ADMIN_TOKEN), or use \"127.0.0.1:{port}\""
+            );
+            findings.error(place.clone(), message);
+        }
+    }
+
+    /// A password may come in the URL or by itself. The later layer wins; twice in one layer is a
+    /// mistake.
+    fn give_backend_its_password(&mut self, findings: &mut Findings) {
+        let url_place = self.backend.place.as_ref();
+        let Layered {
+            value: password,
+            place: password_place,
+        } = &self.backend_password;
+        match &mut self.backend.value {
+            Backend::Private => {
+                if let (Some(password_place), Some(url_place)) = (password_place, url_place)
+                    && password_place.layer() == url_place.layer()
+                {
+                    let message = "a private backend has no password; this one is not used";
+                    findings.warning(password_place.clone(), message.to_owned());
+                }
+            }
+            Backend::Redis(url) => {
+                let layer_of = |place: Option<&Place>| place.map(Place::layer);
+                if let (Some(_), Some(password_place)) = (&url.password, password_place)
+                    && layer_of(url_place) == Some(password_place.layer())
+                {
+                    let message = "the backend's URL has a password already; keep one of them";
+                    findings.error(password_place.clone(), message.to_owned());
+                }
+                let later = layer_of(password_place.as_ref()) > layer_of(url_place);
+                if let Some(password) = password
+                    && (url.password.is_none() || later)
+                {
+                    url.password = Some(password.clone());
+                }
+                if let (Some(user), None, None, Some(place)) =
+                    (&url.user, &url.password, password_place, url_place)
+                {
+                    let message = format!(
+                        "backend: there is no password for user {}; write it behind the user, as in \
+                         redis://user:password@host, or set backend_password_file",
+                        super::suggest::quoted(user)
+                    );
+                    findings.error(place.clone(), message);
+                }
+            }
+        }
+    }
+}

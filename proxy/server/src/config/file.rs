@@ -1,0 +1,255 @@
+//! The top of the file: the addresses, the backend, the secrets. Reads what the file says into the
+//! draft, namespaces and policies included; what the environment and the flags say is `overrides`,
+//! what does not fit together is found by `draft`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use toml::de::DeTable;
+
+use super::backend;
+use super::document::{self, Document};
+use super::draft::{Draft, Layered};
+use super::finding::{Findings, Place};
+use super::namespace;
+use super::policy::{self, PolicyModule};
+use super::reader::{Found, Key, Reader, Section};
+use super::secret::{self, Secret};
+use super::suggest::quoted;
+use super::value;
+
+/// Longest wait for clients at a stop; a service manager kills at 90 s or earlier anyway.
+const LONGEST_DRAIN: Duration = Duration::from_secs(600);
+
+/// Most namespaces with metric series of their own.
+const MOST_METRIC_NAMESPACES: u64 = 1000;
+
+/// The advice for a top key that stands in a table.
+pub(super) const BELONGS_ON_TOP: &str =
+    "it belongs on top of the file, before the first [[namespace]] or [[policy]]";
+
+const KEYS: &[Key] = &[
+    Key {
+        name: "listen",
+        example: "\"127.0.0.1:6380\"",
+    },
+    Key {
+        name: "backend",
+        example: "\"redis://127.0.0.1:6379\"",
+    },
+    Key {
+        name: "backend_password_file",
+        example: "\"redis-password\"",
+    },
+    Key {
+        name: "admin",
+        example: "\"127.0.0.1:9180\"",
+    },
+    Key {
+        name: "admin_token",
+        example: "\"<a long random text>\"",
+    },
+    Key {
+        name: "admin_token_file",
+        example: "\"admin-token\"",
+    },
+    Key {
+        name: "metrics",
+        example: "\"127.0.0.1:9181\"",
+    },
+    Key {
+        name: "metrics_max_namespaces",
+        example: "32",
+    },
+    Key {
+        name: "allow_open",
+        example: "false",
+    },
+    Key {
+        name: "companion_prefix",
+        example: "\"lw:\"",
+    },
+    Key {
+        name: "drain",
+        example: "\"5s\"",
+    },
+    Key {
+        name: "namespace",
+        example: "[{ name = \"orders\", keys = [\"lock:*\"] }]",
+    },
+    Key {
+        name: "policy",
+        example: "[{ name = \"mine\", module = \"mine.wasm\" }]",
+    },
+];
+
+/// Whether `key` is one of the keys on top of the file that are no tables.
+pub(super) fn is_top_key(key: &str) -> bool {
+    KEYS.iter()
+        .any(|known| known.name == key && !["namespace", "policy"].contains(&key))
+}
+
+/// Reads the file at `path` into the draft.
+pub(super) fn read(path: &Path, draft: &mut Draft, findings: &mut Findings) {
+    // Until the names are read, a mode override for an unknown namespace is not known to be wrong.
+    draft.all_named = false;
+    let Some(text) = document::read(path, findings) else {
+        return;
+    };
+    let document = Document::new(path, &text);
+    let Some(tree) = document.parse(findings) else {
+        return;
+    };
+    let mut reader = Reader {
+        document: &document,
+        findings,
+    };
+    read_top(&mut reader, tree.get_ref(), draft);
+}
+
+fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
+    let top = Section {
+        table,
+        span: 0..0,
+        known: KEYS,
+        scope: String::new(),
+    };
+
+    let listen = reader.parsed(&top, "listen", value::address);
+    layer(reader, &top, "listen", listen, &mut draft.listen);
+    let backend = reader.parsed(&top, "backend", backend::backend);
+    layer(reader, &top, "backend", backend, &mut draft.backend);
+    let password = secret_file(reader, &top, "backend_password_file", secret::password);
+    layer(
+        reader,
+        &top,
+        "backend_password_file",
+        password,
+        &mut draft.backend_password,
+    );
+    let admin = reader.parsed(&top, "admin", value::address_or_off);
+    layer(reader, &top, "admin", admin, &mut draft.admin);
+    let metrics = reader.parsed(&top, "metrics", value::address_or_off);
+    layer(reader, &top, "metrics", metrics, &mut draft.metrics);
+    read_admin_token(reader, &top, draft);
+
+    if let Some(most) = reader.integer(&top, "metrics_max_namespaces", 1..=MOST_METRIC_NAMESPACES) {
+        draft.metrics_max_namespaces = most.value as usize;
+    }
+    if let Some(allow_open) = reader.boolean(&top, "allow_open") {
+        draft.allow_open = allow_open.value;
+    }
+    if let Some(prefix) = reader.parsed(&top, "companion_prefix", value::companion_prefix) {
+        draft.companion_prefix = prefix.value;
+    }
+    let drain = reader.parsed(&top, "drain", |text| {
+        value::duration(text, Duration::ZERO..=LONGEST_DRAIN)
+    });
+    if let Some(drain) = drain {
+        draft.drain = drain.value;
+    }
+
+    let (modules, module_names) = policy::read(reader, &top);
+    draft.all_named = true;
+    if let Some(namespaces) = namespace::read(reader, &top, &module_names) {
+        draft.all_named = namespaces.all_named;
+        draft.namespaces = namespaces.list;
+    }
+    unused_modules(reader, &modules, draft);
+    draft.policies = modules;
+    reader.unknown_keys(&top, elsewhere);
+}
+
+/// Puts what the file says over what is built in. A value that could not be used leaves its place
+/// behind, so that nobody complains that it is missing as well.
+fn layer<T>(
+    reader: &Reader<'_>,
+    top: &Section<'_, '_>,
+    key: &str,
+    found: Option<Found<T>>,
+    target: &mut Layered<T>,
+) {
+    if let Some(value) = top.table.get(key) {
+        target.set(
+            found.map(|found| found.value),
+            reader.document.place(value.span()),
+        );
+    }
+}
+
+fn read_admin_token(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
+    let inline = reader
+        .parsed(top, "admin_token", secret::admin_token)
+        .map(optional);
+    let from_file = secret_file(reader, top, "admin_token_file", secret::admin_token);
+    layer(reader, top, "admin_token", inline, &mut draft.admin_token);
+    layer(
+        reader,
+        top,
+        "admin_token_file",
+        from_file,
+        &mut draft.admin_token,
+    );
+    if let (Some(_), Some(second)) = (
+        top.table.get("admin_token"),
+        top.table.get("admin_token_file"),
+    ) {
+        reader.error(second.span(), || {
+            "admin_token_file: admin_token is there too; keep one of them".to_owned()
+        });
+    }
+}
+
+/// A secret whose file the configuration names.
+fn secret_file(
+    reader: &mut Reader<'_>,
+    top: &Section<'_, '_>,
+    key: &str,
+    check: fn(&str) -> Result<Secret, String>,
+) -> Option<Found<Option<Secret>>> {
+    let document = reader.document;
+    let found = reader.parsed(top, key, |named| {
+        let path = document.beside(Path::new(named));
+        let text = secret::read_file(&path)?;
+        check(&text).map_err(|wrong| format!("the text in {} {wrong}", path.display()))
+    });
+    found.map(optional)
+}
+
+fn optional<T>(found: Found<T>) -> Found<Option<T>> {
+    Found {
+        value: Some(found.value),
+        span: found.span,
+    }
+}
+
+fn unused_modules(reader: &mut Reader<'_>, modules: &[PolicyModule], draft: &Draft) {
+    let used = |name| {
+        draft
+            .namespaces
+            .iter()
+            .any(|namespace| namespace.policies.contains(name))
+    };
+    for module in modules.iter().filter(|module| !used(&module.name)) {
+        let path = reader.document.path.to_owned();
+        let place = Place::File {
+            path,
+            position: module.position,
+        };
+        let name = quoted(&module.name);
+        let message = format!("policy {name} is in no namespace's chain, so it is never asked");
+        reader.findings.warning(place, message);
+    }
+}
+
+/// What a key that does not stand on top could have been meant as.
+fn elsewhere(key: &str) -> Option<String> {
+    let is_in = |keys: &[Key]| keys.iter().any(|known| known.name == key);
+    if is_in(namespace::KEYS) {
+        Some("it belongs under a [[namespace]]".to_owned())
+    } else if is_in(policy::KEYS) {
+        Some("it belongs under a [[policy]]".to_owned())
+    } else {
+        None
+    }
+}

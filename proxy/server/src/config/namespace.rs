@@ -1,0 +1,401 @@
+//! `[[namespace]]`: which keys are locks and what their operators chose for them. Reads and checks
+//! each table by itself and its names against the others; whether its globs are ever reached is
+//! `reach`, what a setting means is the policy's own business.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use bytes::Bytes;
+use toml::de::DeTable;
+
+use super::finding::Position;
+use super::policy::BUILT_IN_POLICIES;
+use super::reach;
+use super::reader::{Found, Key, Reader, Section};
+use super::settings::{self, Settings};
+use super::suggest::{did_you_mean, listed, quoted};
+use super::value;
+
+/// Namespaces in one file.
+const MOST_NAMESPACES: usize = 1000;
+
+/// Globs in one namespace.
+const MOST_GLOBS: usize = 1000;
+
+/// Longest glob, in bytes.
+const LONGEST_GLOB: usize = 1024;
+
+/// Policies in one chain.
+const LONGEST_CHAIN: usize = 32;
+
+pub(super) const KEYS: &[Key] = &[
+    Key {
+        name: "name",
+        example: "\"orders\"",
+    },
+    Key {
+        name: "keys",
+        example: "[\"lock:*\"]",
+    },
+    Key {
+        name: "mode",
+        example: "\"monitor\"",
+    },
+    Key {
+        name: "policies",
+        example: "[\"owner-token\", \"fencing\", \"ttl-ceiling\"]",
+    },
+    Key {
+        name: "on_violation",
+        example: "\"native\"",
+    },
+    Key {
+        name: "on_fault",
+        example: "\"deny\"",
+    },
+    Key {
+        name: "adopt",
+        example: "\"report\"",
+    },
+    Key {
+        name: "settings",
+        example: "{ ttl-ceiling = { ceiling = \"60s\" } }",
+    },
+];
+
+pub(super) const MODES: [(&str, Mode); 2] =
+    [("monitor", Mode::Monitor), ("enforce", Mode::Enforce)];
+const ON_VIOLATION: [(&str, OnViolation); 2] = [
+    ("native", OnViolation::Native),
+    ("error", OnViolation::Error),
+];
+const ON_FAULT: [(&str, OnFault); 2] = [("deny", OnFault::Deny), ("allow", OnFault::Allow)];
+const ADOPT: [(&str, Adopt); 2] = [("report", Adopt::Report), ("cap", Adopt::Cap)];
+
+/// Whether refusals happen or are only counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Answers stay Redis's own; misuse is counted and recorded.
+    #[default]
+    Monitor,
+    /// What a policy refuses does not happen.
+    Enforce,
+}
+
+/// What a client gets whose release or extension was refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnViolation {
+    /// What Redis answers when nothing happened.
+    #[default]
+    Native,
+    /// `-LOCKDENIED …`.
+    Error,
+}
+
+/// What happens where a policy traps or passes its deadline.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFault {
+    /// `-LOCKPOLICY …`.
+    #[default]
+    Deny,
+    /// The command goes on without that policy.
+    Allow,
+}
+
+/// What happens to locks without TTL that came to be without the proxy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Adopt {
+    /// They are counted and never touched.
+    #[default]
+    Report,
+    /// They get the ceiling as their TTL.
+    Cap,
+}
+
+/// One checked `[[namespace]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceConfig {
+    /// 1 to 64 of `A-Z a-z 0-9 _ . -`; unique.
+    pub name: String,
+    /// Redis globs of the lock keys. Empty only where the file says so (with a warning).
+    pub keys: Vec<Bytes>,
+    /// Whether refusals happen, after overrides by environment and flags.
+    pub mode: Mode,
+    /// The chain: names of built-in policies or of [`super::PolicyModule`]s, each at most once.
+    pub policies: Vec<String>,
+    /// Settings by policy, each a list of key and value sorted by key. Only policies of the chain
+    /// appear. Lists of the file are joined with commas.
+    pub settings: BTreeMap<String, Vec<(String, String)>>,
+    /// What a client gets whose release or extension was refused.
+    pub on_violation: OnViolation,
+    /// What happens where a policy does not answer.
+    pub on_fault: OnFault,
+    /// What happens to locks that came to be without the proxy.
+    pub adopt: Adopt,
+    /// The line of its `[[namespace]]`; `None` for the built-in one.
+    pub line: Option<usize>,
+    policy_positions: HashMap<String, Position>,
+    setting_positions: HashMap<(String, String), Position>,
+}
+
+impl NamespaceConfig {
+    /// What governs when no file says otherwise: `lock:*`, looked at and left alone.
+    pub(super) fn built_in() -> NamespaceConfig {
+        NamespaceConfig {
+            name: "default".to_owned(),
+            keys: vec![Bytes::from_static(b"lock:*")],
+            mode: Mode::default(),
+            policies: BUILT_IN_POLICIES.map(str::to_owned).to_vec(),
+            settings: BTreeMap::new(),
+            on_violation: OnViolation::default(),
+            on_fault: OnFault::default(),
+            adopt: Adopt::default(),
+            line: None,
+            policy_positions: HashMap::new(),
+            setting_positions: HashMap::new(),
+        }
+    }
+
+    /// Where the file sets `key` for `policy`.
+    pub fn setting_position(&self, policy: &str, key: &str) -> Option<Position> {
+        self.setting_positions
+            .get(&(policy.to_owned(), key.to_owned()))
+            .copied()
+    }
+
+    /// Where the file is about `policy` in this namespace: its settings, or else its name in the
+    /// chain, or else the namespace itself.
+    pub fn policy_position(&self, policy: &str) -> Option<Position> {
+        let namespace = self.line.map(|line| Position { line, column: 1 });
+        self.policy_positions.get(policy).copied().or(namespace)
+    }
+}
+
+/// The namespaces of a file.
+pub(super) struct Namespaces {
+    /// Those that could be read, in the order of the file.
+    pub(super) list: Vec<NamespaceConfig>,
+    /// Whether every one has a name, so that an unknown name is certainly unknown.
+    pub(super) all_named: bool,
+}
+
+/// Reads every `[[namespace]]` of the file; `None` if there is none. `module_names` are the
+/// policies that the file brings along.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    top: &Section<'_, '_>,
+    module_names: &[String],
+) -> Option<Namespaces> {
+    if !top.table.contains_key("namespace") {
+        return None;
+    }
+    let Some(tables) = reader.tables(top, "namespace", MOST_NAMESPACES) else {
+        return Some(Namespaces {
+            list: Vec::new(),
+            all_named: false,
+        });
+    };
+    if tables.is_empty() {
+        let span = top
+            .table
+            .get("namespace")
+            .map_or(0..0, |value| value.span());
+        reader.warning(
+            span,
+            "namespace: there is none, so every command passes through".to_owned(),
+        );
+    }
+    let mut read = Namespaces {
+        list: Vec::new(),
+        all_named: true,
+    };
+    let mut lines_of_names = HashMap::new();
+    let mut reach = reach::Reach::default();
+    for (index, table) in tables.iter().enumerate() {
+        let (name, scope) = name_and_scope(reader, table, index);
+        let known = BUILT_IN_POLICIES
+            .into_iter()
+            .chain(module_names.iter().map(String::as_str));
+        let section = Section {
+            table: table.value,
+            span: table.span.clone(),
+            known: KEYS,
+            scope,
+        };
+        let (namespace, globs) = one(
+            reader,
+            &section,
+            name.as_ref().map(|name| &*name.value),
+            &known.collect::<Vec<_>>(),
+        );
+        match &name {
+            None => read.all_named = false,
+            Some(name) => {
+                let line = reader.position(&name.span).line;
+                if let Some(first) = lines_of_names.insert(name.value.clone(), line) {
+                    lines_of_names.insert(name.value.clone(), first);
+                    reader.error(name.span.clone(), || {
+                        format!(
+                            "{}name: line {first} has a namespace of this name already; \
+                                 choose another",
+                            section.scope
+                        )
+                    });
+                }
+                reach.check(reader, &section, &globs);
+            }
+        }
+        read.list.push(namespace);
+    }
+    Some(read)
+}
+
+/// The name, and what messages about this namespace begin with.
+fn name_and_scope(
+    reader: &mut Reader<'_>,
+    table: &Found<&DeTable<'_>>,
+    index: usize,
+) -> (Option<Found<String>>, String) {
+    let numbered = format!("namespace #{}: ", index + 1);
+    let nameless = Section {
+        table: table.value,
+        span: table.span.clone(),
+        known: KEYS,
+        scope: numbered,
+    };
+    let name = reader.parsed(&nameless, "name", value::name);
+    let name = reader.required(&nameless, "name", name);
+    let scope = match &name {
+        Some(name) => format!("namespace {}: ", quoted(&name.value)),
+        None => nameless.scope,
+    };
+    (name, scope)
+}
+
+fn one(
+    reader: &mut Reader<'_>,
+    section: &Section<'_, '_>,
+    name: Option<&str>,
+    known_policies: &[&str],
+) -> (NamespaceConfig, Vec<Found<Bytes>>) {
+    let built_in = NamespaceConfig::built_in();
+    let globs = reader.strings(section, "keys", MOST_GLOBS, glob);
+    let globs = reader.required(section, "keys", globs);
+    if let Some(globs) = &globs
+        && entries(section, "keys") == 0
+    {
+        let message = format!(
+            "{}keys: the list is empty, so no key is a lock here",
+            section.scope
+        );
+        reader.warning(globs.span.clone(), message);
+    }
+    let mode = reader.choice(section, "mode", &MODES).unwrap_or_default();
+    let mut policy_positions = HashMap::new();
+    let chain = chain(reader, section, known_policies, &mut policy_positions);
+    let on_violation = reader
+        .choice(section, "on_violation", &ON_VIOLATION)
+        .unwrap_or_default();
+    let on_fault = reader
+        .choice(section, "on_fault", &ON_FAULT)
+        .unwrap_or_default();
+    let adopt = reader.choice(section, "adopt", &ADOPT).unwrap_or_default();
+    let Settings {
+        values,
+        positions: setting_positions,
+    } = settings::read(
+        reader,
+        section,
+        chain.as_deref(),
+        known_policies,
+        &mut policy_positions,
+    );
+    reader.unknown_keys(section, |key| elsewhere(key, known_policies));
+
+    let globs = globs.map_or(Vec::new(), |globs| globs.value);
+    let namespace = NamespaceConfig {
+        name: name.unwrap_or_default().to_owned(),
+        keys: globs.iter().map(|glob| glob.value.clone()).collect(),
+        mode,
+        policies: chain.unwrap_or(built_in.policies),
+        settings: values,
+        on_violation,
+        on_fault,
+        adopt,
+        line: Some(reader.position(&section.span).line),
+        policy_positions,
+        setting_positions,
+    };
+    (namespace, globs)
+}
+
+/// Every byte string is a valid Redis glob; only its length is bounded.
+fn glob(text: &str) -> Result<Bytes, String> {
+    match text.len() <= LONGEST_GLOB {
+        true => Ok(Bytes::copy_from_slice(text.as_bytes())),
+        false => Err(format!(
+            "{} is longer than {LONGEST_GLOB} bytes",
+            quoted(text)
+        )),
+    }
+}
+
+/// The chain as far as its names are known; `None` if a part of it could not be read, so that
+/// nothing is said about what is not in it.
+fn chain(
+    reader: &mut Reader<'_>,
+    section: &Section<'_, '_>,
+    known: &[&str],
+    positions: &mut HashMap<String, Position>,
+) -> Option<Vec<String>> {
+    if !section.table.contains_key("policies") {
+        return Some(BUILT_IN_POLICIES.map(str::to_owned).to_vec());
+    }
+    let mut seen = HashSet::new();
+    let chain = reader.strings(section, "policies", LONGEST_CHAIN, |text| {
+        if !known.contains(&text) {
+            return Err(unknown_policy(text, known));
+        }
+        match seen.insert(text.to_owned()) {
+            true => Ok(text.to_owned()),
+            false => Err(format!(
+                "{} is in the chain already; name it once",
+                quoted(text)
+            )),
+        }
+    })?;
+    for policy in &chain.value {
+        positions.insert(policy.value.clone(), reader.position(&policy.span));
+    }
+    (chain.value.len() == entries(section, "policies"))
+        .then(|| chain.value.into_iter().map(|policy| policy.value).collect())
+}
+
+/// How many entries a list has, those with errors included.
+fn entries(section: &Section<'_, '_>, key: &str) -> usize {
+    let list = section
+        .table
+        .get(key)
+        .and_then(|value| value.get_ref().as_array());
+    list.map_or(0, |items| items.len())
+}
+
+/// What to say about a policy name that is neither built in nor in a `[[policy]]`.
+pub(super) fn unknown_policy(text: &str, known: &[&str]) -> String {
+    let advice = did_you_mean(text, known.iter().copied()).unwrap_or_else(|| {
+        format!(
+            "known are {}; others need a [[policy]]",
+            listed(known.iter().copied(), "and")
+        )
+    });
+    format!("no policy is called {}; {advice}", quoted(text))
+}
+
+/// What a key that is no namespace's could have been meant as.
+fn elsewhere(key: &str, known_policies: &[&str]) -> Option<String> {
+    if known_policies.contains(&key) {
+        return Some(format!(
+            "a policy's settings stand under [namespace.settings.{key}]"
+        ));
+    }
+    super::file::is_top_key(key).then(|| super::file::BELONGS_ON_TOP.to_owned())
+}

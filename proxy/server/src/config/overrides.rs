@@ -1,0 +1,242 @@
+//! What the environment and the command line say over the file. Reads each spelling, points at the
+//! variable or flag where it is wrong, and knows every `LOCKWARDEN_` variable there is; the file's
+//! own keys are `file`.
+
+use super::backend::{self, Backend};
+use super::draft::{Draft, Layered};
+use super::finding::{Findings, Place};
+use super::namespace::{MODES, Mode};
+use super::reader::one_of;
+use super::secret;
+use super::suggest::{did_you_mean, listed, quoted};
+use super::value;
+
+/// What the command line says over the file and the environment; the texts are as typed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `--listen`.
+    pub listen: Option<String>,
+    /// `--backend`.
+    pub backend: Option<String>,
+    /// `--admin`.
+    pub admin: Option<String>,
+    /// `--metrics`.
+    pub metrics: Option<String>,
+    /// `--mode`, each `monitor` (for all) or `orders=monitor`.
+    pub modes: Vec<String>,
+}
+
+/// The variables with a meaning here; others of ours are read elsewhere.
+const VARIABLES: [&str; 8] = [
+    "LOCKWARDEN_ADMIN",
+    "LOCKWARDEN_ADMIN_TOKEN",
+    "LOCKWARDEN_ALLOW_OPEN",
+    "LOCKWARDEN_BACKEND",
+    "LOCKWARDEN_BACKEND_PASSWORD",
+    "LOCKWARDEN_LISTEN",
+    "LOCKWARDEN_METRICS",
+    "LOCKWARDEN_MODE",
+];
+const READ_ELSEWHERE: [&str; 2] = ["LOCKWARDEN_CONFIG", "LOCKWARDEN_LOG"];
+
+/// Puts the environment over the draft. A variable that is empty counts as not set, which is how
+/// compose files and unit files spell that.
+pub(super) fn environment(
+    draft: &mut Draft,
+    variables: impl Iterator<Item = (String, String)>,
+    findings: &mut Findings,
+) {
+    let mut ours: Vec<(String, String)> = variables
+        .filter(|(name, text)| name.starts_with("LOCKWARDEN_") && !text.is_empty())
+        .collect();
+    ours.sort();
+    for (name, text) in ours {
+        let place = Place::Environment(name.clone());
+        match name.as_str() {
+            "LOCKWARDEN_LISTEN" => put(&mut draft.listen, place, value::address(&text), findings),
+            "LOCKWARDEN_BACKEND" => put_backend(draft, place, &text, findings),
+            "LOCKWARDEN_BACKEND_PASSWORD" => {
+                let password = secret::password(&text).map(Some);
+                put(&mut draft.backend_password, place, password, findings);
+            }
+            "LOCKWARDEN_ADMIN" => {
+                put(
+                    &mut draft.admin,
+                    place,
+                    value::address_or_off(&text),
+                    findings,
+                );
+            }
+            "LOCKWARDEN_ADMIN_TOKEN" => {
+                let token = secret::admin_token(&text).map(Some);
+                put(&mut draft.admin_token, place, token, findings);
+            }
+            "LOCKWARDEN_METRICS" => {
+                put(
+                    &mut draft.metrics,
+                    place,
+                    value::address_or_off(&text),
+                    findings,
+                );
+            }
+            "LOCKWARDEN_ALLOW_OPEN" => match value::boolean(&text) {
+                Ok(allow_open) => draft.allow_open = allow_open,
+                Err(wrong) => findings.error(place, wrong),
+            },
+            "LOCKWARDEN_MODE" => modes(draft, text.split(','), &place, findings),
+            unknown => {
+                if let Some(advice) = unknown_variable(unknown, &text) {
+                    findings.warning(
+                        place,
+                        format!("no such variable, so it does nothing; {advice}"),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Puts the command line over the draft.
+pub(super) fn flags(draft: &mut Draft, overrides: &Overrides, findings: &mut Findings) {
+    if let Some(text) = &overrides.listen {
+        put(
+            &mut draft.listen,
+            Place::Flag("--listen"),
+            value::address(text),
+            findings,
+        );
+    }
+    if let Some(text) = &overrides.backend {
+        put_backend(draft, Place::Flag("--backend"), text, findings);
+    }
+    if let Some(text) = &overrides.admin {
+        put(
+            &mut draft.admin,
+            Place::Flag("--admin"),
+            value::address_or_off(text),
+            findings,
+        );
+    }
+    if let Some(text) = &overrides.metrics {
+        put(
+            &mut draft.metrics,
+            Place::Flag("--metrics"),
+            value::address_or_off(text),
+            findings,
+        );
+    }
+    let typed = overrides.modes.iter().flat_map(|text| text.split(','));
+    modes(draft, typed, &Place::Flag("--mode"), findings);
+}
+
+fn put<T>(
+    target: &mut Layered<T>,
+    place: Place,
+    parsed: Result<T, String>,
+    findings: &mut Findings,
+) {
+    match parsed {
+        Ok(value) => target.set(Some(value), place),
+        Err(wrong) => {
+            findings.error(place.clone(), wrong);
+            target.set(None, place);
+        }
+    }
+}
+
+fn put_backend(draft: &mut Draft, place: Place, text: &str, findings: &mut Findings) {
+    let parsed: Result<Backend, String> = backend::backend(text);
+    put(&mut draft.backend, place, parsed, findings);
+}
+
+/// Modes for all come first, so that the order of the words does not matter; of two for the same
+/// namespace the later one holds.
+fn modes<'a>(
+    draft: &mut Draft,
+    words: impl Iterator<Item = &'a str>,
+    place: &Place,
+    findings: &mut Findings,
+) {
+    let (for_one, for_all): (Vec<&str>, Vec<&str>) = words.partition(|word| word.contains('='));
+    for word in for_all {
+        match one_of::<Mode>(word.trim(), &MODES) {
+            Ok(mode) => draft
+                .namespaces
+                .iter_mut()
+                .for_each(|namespace| namespace.mode = mode),
+            Err(wrong) => findings.error(
+                place.clone(),
+                format!("{wrong}, or a namespace and one of them, as in \"orders=monitor\""),
+            ),
+        }
+    }
+    for word in for_one {
+        // The partition has seen the sign.
+        let (name, mode) = word.split_once('=').unwrap_or((word, ""));
+        let (name, mode) = (name.trim(), one_of::<Mode>(mode.trim(), &MODES));
+        if let Err(wrong) = &mode {
+            findings.error(place.clone(), format!("{}: {wrong}", quoted(word)));
+        }
+        match draft
+            .namespaces
+            .iter_mut()
+            .find(|namespace| namespace.name == name)
+        {
+            Some(namespace) => namespace.mode = mode.unwrap_or(namespace.mode),
+            None if draft.all_named => {
+                let message = unknown_namespace(draft, word, name);
+                findings.error(place.clone(), message);
+            }
+            None => {}
+        }
+    }
+}
+
+fn unknown_namespace(draft: &Draft, word: &str, name: &str) -> String {
+    let names = || {
+        draft
+            .namespaces
+            .iter()
+            .map(|namespace| namespace.name.as_str())
+    };
+    let advice = match did_you_mean(name, names()) {
+        Some(meant) => meant,
+        None if draft.namespaces.is_empty() => "there is none".to_owned(),
+        None => format!("there is {}", listed(names().take(10), "and")),
+    };
+    format!(
+        "{}: no namespace is called {}; {advice}",
+        quoted(word),
+        quoted(name)
+    )
+}
+
+/// What to say about a variable that nobody reads; `None` where nothing is to be said.
+fn unknown_variable(name: &str, text: &str) -> Option<String> {
+    // Kubernetes sets these in every pod beside a service that is called lockwarden.
+    let by_kubernetes = name.starts_with("LOCKWARDEN_SERVICE_")
+        || name.starts_with("LOCKWARDEN_PORT") && (text.contains("://") || name.contains("_TCP_"));
+    if READ_ELSEWHERE.contains(&name) || by_kubernetes {
+        return None;
+    }
+    // Naming the variable without _FILE would invite people to put a path where a secret belongs.
+    let advice = match name {
+        "LOCKWARDEN_ADMIN_TOKEN_FILE" | "LOCKWARDEN_BACKEND_PASSWORD_FILE" => {
+            let key = name.trim_start_matches("LOCKWARDEN_").to_lowercase();
+            format!("{key} is a key of the configuration file")
+        }
+        // Without our own prefix, which would make everything look alike.
+        _ => {
+            let short = |name: &'static str| name.trim_start_matches("LOCKWARDEN_");
+            let known = VARIABLES.into_iter().chain(READ_ELSEWHERE);
+            match super::suggest::nearest(
+                name.trim_start_matches("LOCKWARDEN_"),
+                known.clone().map(short),
+            ) {
+                Some(meant) => format!("did you mean \"LOCKWARDEN_{meant}\"?"),
+                None => format!("known are {}", listed(known, "and")),
+            }
+        }
+    };
+    Some(advice)
+}

@@ -1,0 +1,155 @@
+//! `[[policy]]`: WebAssembly policies that do not ship with the proxy, and the limits they run
+//! under. Opens no module; whether it is one is found out by the policy host when it loads it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::finding::Position;
+use super::reader::{Key, Reader, Section};
+use super::suggest::quoted;
+use super::value;
+
+/// The policies that ship with the proxy; also the default chain.
+pub const BUILT_IN_POLICIES: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
+
+/// Modules in one file.
+const MOST_MODULES: usize = 100;
+
+const DEFAULT_DEADLINE: Duration = Duration::from_millis(2);
+/// Above this a command would wait longer for its policy than most clients wait for Redis.
+const LONGEST_DEADLINE: Duration = Duration::from_millis(100);
+
+const DEFAULT_MEMORY: usize = 8 << 20;
+/// One page of WebAssembly memory.
+const LEAST_MEMORY: usize = 64 << 10;
+const MOST_MEMORY: usize = 256 << 20;
+
+pub(super) const KEYS: &[Key] = &[
+    Key {
+        name: "name",
+        example: "\"team-a-naming\"",
+    },
+    Key {
+        name: "module",
+        example: "\"policies/team_a_naming.wasm\"",
+    },
+    Key {
+        name: "sha256",
+        example: "\"<64 hex digits>\"",
+    },
+    Key {
+        name: "deadline",
+        example: "\"2ms\"",
+    },
+    Key {
+        name: "memory",
+        example: "\"8MiB\"",
+    },
+    Key {
+        name: "fuel",
+        example: "1000000",
+    },
+];
+
+/// One checked `[[policy]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyModule {
+    /// What chains call it; unique and not one of [`BUILT_IN_POLICIES`].
+    pub name: String,
+    /// The component; a relative path is taken from the configuration file's directory already.
+    pub module: PathBuf,
+    /// What the file's SHA-256 must be, where the operator pinned it.
+    pub sha256: Option<[u8; 32]>,
+    /// Longest wall time of one decision, 1 to 100 ms.
+    pub deadline: Duration,
+    /// Most linear memory in bytes, 64 KiB to 256 MiB.
+    pub memory_bytes: usize,
+    /// Fuel of one decision; `None` leaves it to the host.
+    pub fuel: Option<u64>,
+    /// Where the file names the module.
+    pub position: Option<Position>,
+}
+
+/// Reads every `[[policy]]` of the file. Those with errors are left out, their names are not.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    top: &Section<'_, '_>,
+) -> (Vec<PolicyModule>, Vec<String>) {
+    let (mut modules, mut names) = (Vec::new(), Vec::new());
+    for (index, table) in reader
+        .tables(top, "policy", MOST_MODULES)
+        .unwrap_or_default()
+        .into_iter()
+        .enumerate()
+    {
+        let scope = format!("policy #{}: ", index + 1);
+        let mut section = Section {
+            table: table.value,
+            span: table.span,
+            known: KEYS,
+            scope,
+        };
+        let name = reader.parsed(&section, "name", |text| unused_name(text, &names));
+        let name = reader
+            .required(&section, "name", name)
+            .map(|name| name.value);
+        if let Some(name) = &name {
+            section.scope = format!("policy {}: ", quoted(name));
+            names.push(name.clone());
+        }
+        modules.extend(one(reader, &section, name));
+    }
+    (modules, names)
+}
+
+fn one(
+    reader: &mut Reader<'_>,
+    section: &Section<'_, '_>,
+    name: Option<String>,
+) -> Option<PolicyModule> {
+    let module = reader.parsed(section, "module", |text| match text {
+        "" => Err("is empty; write the path of a component".to_owned()),
+        path => Ok(PathBuf::from(path)),
+    });
+    let module = reader.required(section, "module", module);
+    let sha256 = reader.parsed(section, "sha256", value::sha256);
+    let shortest = Duration::from_millis(1);
+    let deadline = reader.parsed(section, "deadline", |text| {
+        value::duration(text, shortest..=LONGEST_DEADLINE)
+    });
+    let memory = reader.parsed(section, "memory", |text| {
+        value::size(text, LEAST_MEMORY..=MOST_MEMORY)
+    });
+    let fuel = reader.integer(section, "fuel", 1..=i64::MAX as u64);
+    reader.unknown_keys(section, |key| {
+        super::file::is_top_key(key).then(|| super::file::BELONGS_ON_TOP.to_owned())
+    });
+
+    let module = module?;
+    Some(PolicyModule {
+        name: name?,
+        position: Some(reader.position(&module.span)),
+        module: reader.document.beside(&module.value),
+        sha256: sha256.map(|found| found.value),
+        deadline: deadline.map_or(DEFAULT_DEADLINE, |found| found.value),
+        memory_bytes: memory.map_or(DEFAULT_MEMORY, |found| found.value),
+        fuel: fuel.map(|found| found.value),
+    })
+}
+
+fn unused_name(text: &str, names: &[String]) -> Result<String, String> {
+    let name = value::name(text)?;
+    if BUILT_IN_POLICIES.contains(&text) {
+        return Err(format!(
+            "{} ships with the proxy; choose another name",
+            quoted(text)
+        ));
+    }
+    if names.contains(&name) {
+        return Err(format!(
+            "{} is another policy's name already; choose another",
+            quoted(text)
+        ));
+    }
+    Ok(name)
+}

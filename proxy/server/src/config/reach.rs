@@ -1,0 +1,106 @@
+//! Globs that no key ever reaches, because an earlier glob takes every key that they match. Says so
+//! only where it is certain (the same glob, or an earlier `prefix*`), and decides nothing.
+
+use std::collections::{BTreeSet, HashMap};
+
+use bytes::Bytes;
+
+use super::reader::{Found, Reader, Section};
+use super::suggest::quoted;
+
+/// Bytes that mean something in a Redis glob.
+const SPECIAL: [u8; 5] = *b"*?[]\\";
+
+/// The globs of the namespaces so far, in the order of the file.
+#[derive(Default)]
+pub(super) struct Reach {
+    exact: HashMap<Bytes, Earlier>,
+    /// Literal text in front of a closing `*`.
+    prefixes: HashMap<Bytes, Earlier>,
+    /// Lengths of those, so that a look-up tries only these.
+    prefix_lengths: BTreeSet<usize>,
+}
+
+/// A glob that comes first.
+#[derive(Clone)]
+struct Earlier {
+    glob: Bytes,
+    line: usize,
+}
+
+impl Reach {
+    /// Warns about the globs of the next namespace that are never reached, and notes the others.
+    pub(super) fn check(
+        &mut self,
+        reader: &mut Reader<'_>,
+        namespace: &Section<'_, '_>,
+        globs: &[Found<Bytes>],
+    ) {
+        let before: Vec<_> = globs
+            .iter()
+            .map(|glob| self.covering(&glob.value))
+            .collect();
+        if let Some(Some(first)) = before.first()
+            && before.iter().all(Option::is_some)
+        {
+            let scope = namespace.scope.trim_end_matches(": ");
+            let glob = shown(&first.glob);
+            reader.warning(namespace.span.clone(), match globs {
+                [_] => {
+                    format!("{scope} is never reached: {glob} on line {} matches first", first.line)
+                }
+                _ => format!(
+                    "{scope} is never reached: earlier globs match first, such as {glob} on line {}",
+                    first.line
+                ),
+            });
+            return;
+        }
+        // Here also those of this namespace count that stand in front.
+        for glob in globs {
+            if let Some(first) = self.covering(&glob.value) {
+                let message = format!(
+                    "{}keys: {} is never reached: {} on line {} matches first",
+                    namespace.scope,
+                    shown(&glob.value),
+                    shown(&first.glob),
+                    first.line
+                );
+                reader.warning(glob.span.clone(), message);
+            } else {
+                self.note(&glob.value, reader.position(&glob.span).line);
+            }
+        }
+    }
+
+    fn covering(&self, glob: &Bytes) -> Option<Earlier> {
+        let literal = glob
+            .iter()
+            .position(|byte| SPECIAL.contains(byte))
+            .unwrap_or(glob.len());
+        let by_prefix = self
+            .prefix_lengths
+            .range(..=literal)
+            .find_map(|&length| self.prefixes.get(&glob[..length]));
+        self.exact.get(glob).or(by_prefix).cloned()
+    }
+
+    fn note(&mut self, glob: &Bytes, line: usize) {
+        let earlier = Earlier {
+            glob: glob.clone(),
+            line,
+        };
+        if let [prefix @ .., b'*'] = &glob[..]
+            && !prefix.iter().any(|byte| SPECIAL.contains(byte))
+        {
+            self.prefix_lengths.insert(prefix.len());
+            self.prefixes
+                .insert(glob.slice(..prefix.len()), earlier.clone());
+        }
+        self.exact.insert(glob.clone(), earlier);
+    }
+}
+
+fn shown(glob: &Bytes) -> String {
+    quoted(&String::from_utf8_lossy(glob))
+}

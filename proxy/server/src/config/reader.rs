@@ -1,0 +1,328 @@
+//! Looks into one table of the file: typed values by key, with a finding for everything that is not
+//! what the key wants, and for every key that is not known. Knows no key itself; `draft`,
+//! `namespace` and `policy` bring theirs.
+
+use std::ops::{Range, RangeInclusive};
+
+use toml::Spanned;
+use toml::de::{DeInteger, DeTable, DeValue};
+
+use super::document::Document;
+use super::finding::{Findings, Place, Position};
+use super::suggest::{did_you_mean, listed, quoted};
+
+/// A key that a table may have.
+pub(super) struct Key {
+    pub(super) name: &'static str,
+    /// A valid value in TOML, for messages.
+    pub(super) example: &'static str,
+}
+
+/// A value with its place, so that later checks can point at it.
+#[derive(Clone)]
+pub(super) struct Found<T> {
+    pub(super) value: T,
+    pub(super) span: Range<usize>,
+}
+
+/// One table of the file with the keys it may have.
+pub(super) struct Section<'a, 'i> {
+    pub(super) table: &'a DeTable<'i>,
+    pub(super) span: Range<usize>,
+    pub(super) known: &'static [Key],
+    /// What messages about this table begin with, for example `namespace "orders": `.
+    pub(super) scope: String,
+}
+
+impl Section<'_, '_> {
+    fn example(&self, name: &str) -> &'static str {
+        self.known
+            .iter()
+            .find(|key| key.name == name)
+            .map_or("", |key| key.example)
+    }
+}
+
+/// Reads tables of one file into findings and checked values.
+pub(super) struct Reader<'a> {
+    pub(super) document: &'a Document<'a>,
+    pub(super) findings: &'a mut Findings,
+}
+
+impl Reader<'_> {
+    pub(super) fn error(&mut self, span: Range<usize>, message: impl FnOnce() -> String) {
+        // Beyond the bound an error is counted; finding its column would cost time for nothing.
+        if self.findings.full() {
+            let path = self.document.path.to_owned();
+            self.findings.error(
+                Place::File {
+                    path,
+                    position: None,
+                },
+                String::new(),
+            );
+        } else {
+            self.findings.error(self.document.place(span), message());
+        }
+    }
+
+    pub(super) fn warning(&mut self, span: Range<usize>, message: String) {
+        self.findings.warning(self.document.place(span), message);
+    }
+
+    pub(super) fn position(&self, span: &Range<usize>) -> Position {
+        self.document.position(span.start)
+    }
+
+    /// A key that must be there.
+    pub(super) fn required<T>(
+        &mut self,
+        section: &Section<'_, '_>,
+        key: &str,
+        found: Option<Found<T>>,
+    ) -> Option<Found<T>> {
+        if !section.table.contains_key(key) {
+            let (scope, example) = (&section.scope, section.example(key));
+            self.error(section.span.clone(), || {
+                format!("{scope}{key} is missing; write {key} = {example}")
+            });
+        }
+        found
+    }
+
+    /// A string that `parse` understands.
+    pub(super) fn parsed<T>(
+        &mut self,
+        section: &Section<'_, '_>,
+        key: &str,
+        parse: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Option<Found<T>> {
+        let value = section.table.get(key)?;
+        let span = value.span();
+        let DeValue::String(text) = value.get_ref() else {
+            self.wrong_type(section, key, value, "a string");
+            return None;
+        };
+        match parse(text) {
+            Ok(value) => Some(Found { value, span }),
+            Err(wrong) => {
+                self.error(span, || format!("{}{key}: {wrong}", section.scope));
+                None
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        section: &Section<'_, '_>,
+        key: &str,
+        choices: &[(&str, T)],
+    ) -> Option<T> {
+        self.parsed(section, key, |text| one_of(text, choices))
+            .map(|found| found.value)
+    }
+
+    /// `true` or `false`.
+    pub(super) fn boolean(&mut self, section: &Section<'_, '_>, key: &str) -> Option<Found<bool>> {
+        let value = section.table.get(key)?;
+        match value.get_ref() {
+            DeValue::Boolean(boolean) => Some(Found {
+                value: *boolean,
+                span: value.span(),
+            }),
+            _ => {
+                self.wrong_type(section, key, value, "true or false");
+                None
+            }
+        }
+    }
+
+    /// A whole number.
+    pub(super) fn integer(
+        &mut self,
+        section: &Section<'_, '_>,
+        key: &str,
+        range: RangeInclusive<u64>,
+    ) -> Option<Found<u64>> {
+        let value = section.table.get(key)?;
+        let DeValue::Integer(integer) = value.get_ref() else {
+            self.wrong_type(section, key, value, "an integer");
+            return None;
+        };
+        let found = number(integer).and_then(|number| u64::try_from(number).ok());
+        match found.filter(|number| range.contains(number)) {
+            Some(number) => Some(Found {
+                value: number,
+                span: value.span(),
+            }),
+            None => {
+                let (least, most) = (range.start(), range.end());
+                self.error(value.span(), || {
+                    format!(
+                        "{}{key}: {integer} is outside {least} to {most}",
+                        section.scope
+                    )
+                });
+                None
+            }
+        }
+    }
+
+    /// A list of strings that `parse` understands, without those it does not.
+    pub(super) fn strings<T>(
+        &mut self,
+        section: &Section<'_, '_>,
+        key: &str,
+        limit: usize,
+        mut parse: impl FnMut(&str) -> Result<T, String>,
+    ) -> Option<Found<Vec<Found<T>>>> {
+        let value = section.table.get(key)?;
+        let DeValue::Array(items) = value.get_ref() else {
+            self.wrong_type(section, key, value, "a list of strings");
+            return None;
+        };
+        if items.len() > limit {
+            let (scope, many) = (&section.scope, items.len());
+            self.error(value.span(), || {
+                format!("{scope}{key}: {many} entries are too many; {limit} is the most")
+            });
+            return None;
+        }
+        let mut strings = Vec::new();
+        for item in items.iter() {
+            let parsed = match item.get_ref() {
+                DeValue::String(text) => parse(text),
+                other => Err(format!("must hold only strings, not {}", described(other))),
+            };
+            match parsed {
+                Ok(value) => strings.push(Found {
+                    value,
+                    span: item.span(),
+                }),
+                Err(wrong) => {
+                    self.error(item.span(), || format!("{}{key}: {wrong}", section.scope))
+                }
+            }
+        }
+        Some(Found {
+            value: strings,
+            span: value.span(),
+        })
+    }
+
+    /// The tables of `[[key]]`; `limit` is the most there may be.
+    pub(super) fn tables<'t, 'i>(
+        &mut self,
+        section: &Section<'t, 'i>,
+        key: &str,
+        limit: usize,
+    ) -> Option<Vec<Found<&'t DeTable<'i>>>> {
+        let value = section.table.get(key)?;
+        let DeValue::Array(items) = value.get_ref() else {
+            self.error(value.span(), || {
+                format!(
+                    "{key}: must be a list of tables; write [[{key}]] with two brackets, and \
+                         its sub-tables behind it"
+                )
+            });
+            return None;
+        };
+        if items.len() > limit {
+            let many = items.len();
+            self.error(value.span(), || {
+                format!("{key}: {many} of them are too many; {limit} is the most")
+            });
+            return None;
+        }
+        let mut tables = Vec::new();
+        for item in items.iter() {
+            match item.get_ref() {
+                DeValue::Table(table) => tables.push(Found {
+                    value: table,
+                    span: item.span(),
+                }),
+                other => self.error(item.span(), || {
+                    format!(
+                        "{key}: must hold only tables, not {}; write [[{key}]]",
+                        described(other)
+                    )
+                }),
+            }
+        }
+        Some(tables)
+    }
+
+    /// Finds the keys that this table may not have. `elsewhere` may know better than edit distance
+    /// what is meant.
+    pub(super) fn unknown_keys(
+        &mut self,
+        section: &Section<'_, '_>,
+        elsewhere: impl Fn(&str) -> Option<String>,
+    ) {
+        let known = || section.known.iter().map(|key| key.name);
+        for key in section.table.keys() {
+            let name: &str = key.get_ref();
+            if known().any(|known| known == name) {
+                continue;
+            }
+            self.error(key.span(), || {
+                let advice = elsewhere(name)
+                    .or_else(|| did_you_mean(name, known()))
+                    .unwrap_or_else(|| format!("known here are {}", listed(known(), "and")));
+                format!("{}unknown key {}; {advice}", section.scope, quoted(name))
+            });
+        }
+    }
+
+    fn wrong_type(
+        &mut self,
+        section: &Section<'_, '_>,
+        key: &str,
+        value: &Spanned<DeValue<'_>>,
+        wanted: &str,
+    ) {
+        let example = section.example(key);
+        self.error(value.span(), || {
+            let is = described(value.get_ref());
+            format!(
+                "{}{key}: must be {wanted}, not {is}; write {key} = {example}",
+                section.scope
+            )
+        });
+    }
+}
+
+/// The choice that `text` names.
+pub(super) fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
+    let words = || choices.iter().map(|(word, _)| *word);
+    choices
+        .iter()
+        .find(|(word, _)| *word == text)
+        .map(|(_, choice)| *choice)
+        .ok_or_else(|| {
+            let shown = quoted(text);
+            match did_you_mean(text, words()) {
+                Some(meant) => format!("{shown} must be {}; {meant}", listed(words(), "or")),
+                None => format!("{shown} must be {}", listed(words(), "or")),
+            }
+        })
+}
+
+/// The number that an integer of TOML spells, in any radix.
+pub(super) fn number(integer: &DeInteger<'_>) -> Option<i128> {
+    i128::from_str_radix(integer.as_str(), integer.radix()).ok()
+}
+
+/// A value's type with its article.
+pub(super) fn described(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "an integer",
+        DeValue::Float(_) => "a float",
+        DeValue::Boolean(_) => "a boolean",
+        DeValue::Datetime(_) => "a date or time",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}

@@ -1,0 +1,140 @@
+//! `[namespace.settings.<policy>]`: what operators tell the policies of a chain. Flattens values of
+//! TOML to text and remembers where they stood; whether a policy knows a key and likes its value is
+//! judged by the policy.
+
+use std::collections::{BTreeMap, HashMap};
+
+use toml::de::{DeTable, DeValue};
+
+use super::finding::Position;
+use super::namespace::unknown_policy;
+use super::reader::{Reader, Section, described, number};
+use super::suggest::quoted;
+
+/// The settings of one namespace.
+#[derive(Default)]
+pub(super) struct Settings {
+    /// By policy, sorted by key.
+    pub(super) values: BTreeMap<String, Vec<(String, String)>>,
+    /// Where each value stands, by policy and key.
+    pub(super) positions: HashMap<(String, String), Position>,
+}
+
+/// Reads `settings` of one namespace. `chain` is `None` where it could not be read; then nothing
+/// is said about what is not in it.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    namespace: &Section<'_, '_>,
+    chain: Option<&[String]>,
+    known_policies: &[&str],
+    policy_positions: &mut HashMap<String, Position>,
+) -> Settings {
+    let mut settings = Settings::default();
+    let scope = &namespace.scope;
+    let Some(value) = namespace.table.get("settings") else {
+        return settings;
+    };
+    let DeValue::Table(policies) = value.get_ref() else {
+        let is = described(value.get_ref());
+        reader.error(value.span(), || {
+            format!(
+                "{scope}settings: must be tables by policy, not {is}; write \
+                     [namespace.settings.ttl-ceiling]"
+            )
+        });
+        return settings;
+    };
+    for (policy, values) in policies {
+        let name: &str = policy.get_ref();
+        if !known_policies.contains(&name) {
+            let wrong = unknown_policy(name, known_policies);
+            reader.error(policy.span(), || format!("{scope}settings: {wrong}"));
+            continue;
+        }
+        let DeValue::Table(values) = values.get_ref() else {
+            let is = described(values.get_ref());
+            reader.error(values.span(), || {
+                format!(
+                    "{scope}settings.{name}: must be a table, not {is}; write \
+                         [namespace.settings.{name}]"
+                )
+            });
+            continue;
+        };
+        if chain.is_some_and(|chain| !chain.iter().any(|in_chain| in_chain == name)) {
+            reader.error(policy.span(), || {
+                format!(
+                    "{scope}settings.{name}: {} is not in this namespace's chain; add it to \
+                         policies or remove its settings",
+                    quoted(name)
+                )
+            });
+        }
+        policy_positions.insert(name.to_owned(), reader.position(&policy.span()));
+        let flat = one_policy(reader, scope, name, values, &mut settings.positions);
+        settings.values.insert(name.to_owned(), flat);
+    }
+    settings
+}
+
+fn one_policy(
+    reader: &mut Reader<'_>,
+    scope: &str,
+    policy: &str,
+    values: &DeTable<'_>,
+    positions: &mut HashMap<(String, String), Position>,
+) -> Vec<(String, String)> {
+    let mut flat_values = Vec::new();
+    for (key, value) in values {
+        let key: &str = key.get_ref();
+        match flat(value.get_ref()) {
+            Ok(text) => {
+                let position = reader.position(&value.span());
+                positions.insert((policy.to_owned(), key.to_owned()), position);
+                flat_values.push((key.to_owned(), text));
+            }
+            Err(wrong) => {
+                let key = key.escape_debug();
+                reader.error(value.span(), || {
+                    format!("{scope}settings.{policy}.{key}: {wrong}")
+                });
+            }
+        }
+    }
+    // The tree keeps keys sorted, but not by promise.
+    flat_values.sort();
+    flat_values
+}
+
+/// A setting as the text that policies get.
+fn flat(value: &DeValue<'_>) -> Result<String, String> {
+    match value {
+        DeValue::String(text) => Ok(text.clone().into_owned()),
+        DeValue::Boolean(boolean) => Ok(boolean.to_string()),
+        DeValue::Integer(integer) => match number(integer) {
+            Some(number) if i64::try_from(number).is_ok() => Ok(number.to_string()),
+            _ => Err(format!("{integer} does not fit in 64 bits")),
+        },
+        DeValue::Float(float) => match float.as_str().parse::<f64>() {
+            Ok(number) if number.is_finite() => Ok(number.to_string()),
+            _ => Err(format!("{float} is not a finite number")),
+        },
+        DeValue::Array(items) => {
+            let texts = items.iter().map(|item| match item.get_ref() {
+                DeValue::String(text) if text.contains(',') => Err(
+                    "an entry of a list may not hold a comma, which separates entries".to_owned(),
+                ),
+                DeValue::String(text) => Ok(text.as_ref()),
+                other => Err(format!(
+                    "a list may hold only strings, not {}",
+                    described(other)
+                )),
+            });
+            Ok(texts.collect::<Result<Vec<_>, _>>()?.join(","))
+        }
+        DeValue::Datetime(_) | DeValue::Table(_) => Err(format!(
+            "must be a string, a number, true, false or a list of strings, not {}",
+            described(value)
+        )),
+    }
+}

@@ -1,0 +1,301 @@
+use super::*;
+
+#[test]
+fn a_namespace_is_checked_in_every_field() {
+    expect_findings(&[
+        (
+            r#"[[namespace]]
+"#,
+            &[
+                r#"c.toml:1:1 error: namespace #1: name is missing; write name = "orders""#,
+                r#"c.toml:1:1 error: namespace #1: keys is missing; write keys = ["lock:*"]"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "new orders"
+keys = ["lock:*"]
+"#,
+            &[
+                r#"c.toml:2:8 error: namespace #1: name: "new orders" is not a name; use 1 to 64 of A-Z a-z 0-9 _ . -"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "orders"
+keys = []
+"#,
+            &[
+                r#"c.toml:3:8 warning: namespace "orders": keys: the list is empty, so no key is a lock here"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "orders"
+keys = "lock:*"
+"#,
+            &[
+                r#"c.toml:3:8 error: namespace "orders": keys: must be a list of strings, not a string; write keys = ["lock:*"]"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "orders"
+keys = ["a", 7, "b", [""]]
+"#,
+            &[
+                r#"c.toml:3:14 error: namespace "orders": keys: must hold only strings, not an integer"#,
+                r#"c.toml:3:22 error: namespace "orders": keys: must hold only strings, not a list"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "a"
+keys = ["a"]
+[[namespace]]
+name = "b"
+keys = ["b"]
+[[namespace]]
+name = "a"
+keys = ["c"]
+"#,
+            &[
+                r#"c.toml:8:8 error: namespace "a": name: line 2 has a namespace of this name already; choose another"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "a"
+keys = ["a"]
+mode = "enforced"
+on_violation = "err"
+on_fault = "ignore"
+adopt = true
+"#,
+            &[
+                r#"c.toml:4:8 error: namespace "a": mode: "enforced" must be "monitor" or "enforce"; did you mean "enforce"?"#,
+                r#"c.toml:5:16 error: namespace "a": on_violation: "err" must be "native" or "error"; did you mean "error"?"#,
+                r#"c.toml:6:12 error: namespace "a": on_fault: "ignore" must be "deny" or "allow""#,
+                r#"c.toml:7:9 error: namespace "a": adopt: must be a string, not a boolean; write adopt = "report""#,
+            ],
+        ),
+        (
+            r#"namespace = [{ name = "a", keys = ["a"], mode = "enforce" }, 5]
+"#,
+            &[
+                "c.toml:1:62 error: namespace: must hold only tables, not an integer; write [[namespace]]",
+            ],
+        ),
+        (
+            r#"namespace = []
+"#,
+            &["c.toml:1:13 warning: namespace: there is none, so every command passes through"],
+        ),
+    ]);
+}
+
+#[test]
+fn a_chain_names_policies_that_exist_and_each_once() {
+    expect_findings(&[
+        (
+            r#"[[namespace]]
+name = "a"
+keys = ["a"]
+policies = ["ttl", "fencing", "owner_token", "mine", "fencing"]
+"#,
+            &[
+                r#"c.toml:4:13 error: namespace "a": policies: no policy is called "ttl"; did you mean "ttl-ceiling"?"#,
+                r#"c.toml:4:31 error: namespace "a": policies: no policy is called "owner_token"; did you mean "owner-token"?"#,
+                r#"c.toml:4:46 error: namespace "a": policies: no policy is called "mine"; known are "owner-token", "fencing" and "ttl-ceiling"; others need a [[policy]]"#,
+                r#"c.toml:4:54 error: namespace "a": policies: "fencing" is in the chain already; name it once"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "a"
+keys = ["a"]
+policies = "fencing"
+"#,
+            &[
+                r#"c.toml:4:12 error: namespace "a": policies: must be a list of strings, not a string; write policies = ["owner-token", "fencing", "ttl-ceiling"]"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "a"
+keys = ["a"]
+policies = ["fencing"]
+[namespace.settings.ttl-ceiling]
+ceiling = "60s"
+[namespace.settings.fencign]
+counter = "hybrid"
+"#,
+            &[
+                r#"c.toml:5:21 error: namespace "a": settings.ttl-ceiling: "ttl-ceiling" is not in this namespace's chain; add it to policies or remove its settings"#,
+                r#"c.toml:7:21 error: namespace "a": settings: no policy is called "fencign"; did you mean "fencing"?"#,
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn settings_are_flat_or_explained() {
+    expect_findings(&[
+        (
+            r#"[[namespace]]
+name = "a"
+keys = ["a"]
+settings = 3
+"#,
+            &[
+                r#"c.toml:4:12 error: namespace "a": settings: must be tables by policy, not an integer; write [namespace.settings.ttl-ceiling]"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "a"
+keys = ["a"]
+[namespace.settings]
+ceiling = "60s"
+fencing = "hybrid"
+"#,
+            &[
+                r#"c.toml:5:1 error: namespace "a": settings: no policy is called "ceiling"; did you mean "ttl-ceiling"?"#,
+                r#"c.toml:6:11 error: namespace "a": settings.fencing: must be a table, not a string; write [namespace.settings.fencing]"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "a"
+keys = ["a"]
+[namespace.settings.fencing]
+a = nan
+b = 9223372036854775808
+c = ["x,y"]
+d = [1]
+e = { f = 1 }
+g = 2026-01-01
+"#,
+            &[
+                r#"c.toml:5:5 error: namespace "a": settings.fencing.a: nan is not a finite number"#,
+                r#"c.toml:6:5 error: namespace "a": settings.fencing.b: 9223372036854775808 does not fit in 64 bits"#,
+                r#"c.toml:7:5 error: namespace "a": settings.fencing.c: an entry of a list may not hold a comma, which separates entries"#,
+                r#"c.toml:8:5 error: namespace "a": settings.fencing.d: a list may hold only strings, not an integer"#,
+                r#"c.toml:9:5 error: namespace "a": settings.fencing.e: must be a string, a number, true, false or a list of strings, not a table"#,
+                r#"c.toml:10:5 error: namespace "a": settings.fencing.g: must be a string, a number, true, false or a list of strings, not a date or time"#,
+            ],
+        ),
+    ]);
+}
+
+#[test]
+fn a_glob_that_is_never_reached_is_a_warning() {
+    expect_findings(&[
+        (
+            r#"[[namespace]]
+name = "all"
+keys = ["*"]
+
+[[namespace]]
+name = "stock"
+keys = ["stock*"]
+"#,
+            &[
+                r#"c.toml:5:1 warning: namespace "stock" is never reached: "*" on line 3 matches first"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "a"
+keys = ["lock:*", "x"]
+[[namespace]]
+name = "b"
+keys = ["lock:b:*", "x"]
+[[namespace]]
+name = "c"
+keys = ["lock:?", "y"]
+"#,
+            &[
+                r#"c.toml:4:1 warning: namespace "b" is never reached: earlier globs match first, such as "lock:*" on line 3"#,
+                r#"c.toml:9:9 warning: namespace "c": keys: "lock:?" is never reached: "lock:*" on line 3 matches first"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "a"
+keys = ["lock:*", "lock:*"]
+"#,
+            &[
+                r#"c.toml:3:19 warning: namespace "a": keys: "lock:*" is never reached: "lock:*" on line 3 matches first"#,
+            ],
+        ),
+        (
+            r#"[[namespace]]
+name = "a"
+keys = ["l*k", "l[ao]*", "\\*"]
+[[namespace]]
+name = "b"
+keys = ["lock:*", "l[ao]ck", "*"]
+"#,
+            &[],
+        ),
+    ]);
+}
+
+#[test]
+fn a_policy_module_is_checked_in_every_field() {
+    expect_findings(&[
+        (
+            r#"[[policy]]
+"#,
+            &[
+                r#"c.toml:1:1 error: policy #1: name is missing; write name = "team-a-naming""#,
+                r#"c.toml:1:1 error: policy #1: module is missing; write module = "policies/team_a_naming.wasm""#,
+            ],
+        ),
+        (
+            r#"[[policy]]
+name = "fencing"
+module = ""
+"#,
+            &[
+                r#"c.toml:2:8 error: policy #1: name: "fencing" ships with the proxy; choose another name"#,
+                "c.toml:3:10 error: policy #1: module: is empty; write the path of a component",
+            ],
+        ),
+        (
+            r#"[[policy]]
+name = "mine"
+module = "mine.wasm"
+sha256 = "abc"
+deadline = "1s"
+memory = "8MB"
+fuel = -1
+"#,
+            &[
+                r#"c.toml:3:10 warning: policy "mine" is in no namespace's chain, so it is never asked"#,
+                r#"c.toml:4:10 error: policy "mine": sha256: "abc" is not a SHA-256; write the 64 hex digits that `sha256sum` prints"#,
+                r#"c.toml:5:12 error: policy "mine": deadline: "1s" is outside 1ms to 100ms"#,
+                r#"c.toml:6:10 error: policy "mine": memory: "8MB" is not a size; write a whole number and B, KiB, MiB or GiB, as in "8MiB""#,
+                r#"c.toml:7:8 error: policy "mine": fuel: -1 is outside 1 to 9223372036854775807"#,
+            ],
+        ),
+        (
+            r#"[[policy]]
+name = "mine"
+module = "mine.wasm"
+deadline = "0ms"
+memory = "1GiB"
+[[policy]]
+name = "mine"
+module = "mine.wasm"
+"#,
+            &[
+                r#"c.toml:3:10 warning: policy "mine" is in no namespace's chain, so it is never asked"#,
+                r#"c.toml:4:12 error: policy "mine": deadline: "0ms" is outside 1ms to 100ms"#,
+                r#"c.toml:5:10 error: policy "mine": memory: "1GiB" is outside 64KiB to 256MiB"#,
+                r#"c.toml:7:8 error: policy #2: name: "mine" is another policy's name already; choose another"#,
+            ],
+        ),
+    ]);
+}

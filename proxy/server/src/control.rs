@@ -1,0 +1,253 @@
+//! Changing what is in force: modes by an order, everything by reading the configuration again. A
+//! change is put together aside and published as a whole; one that cannot be is refused and
+//! changes nothing.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lockwarden_lock::glob::Glob;
+use lockwarden_lock::namespace::Namespaces;
+use lockwarden_lock::settle::{Adopt, Mode, OnFault, OnViolation, Rules};
+use lockwarden_policy::{Generation, PolicyHost};
+
+use crate::admin::{Control, ControlError};
+use crate::config::{self, Config, NamespaceConfig, Overrides, Report};
+use crate::facts::Standing;
+use crate::metrics::{Metrics, ModeLabel, PolicyInfo, PolicyMode};
+use crate::policies;
+use crate::shared::{Active, NamespaceDetails, Shared, mode_label};
+
+/// What a reload needs beside the file.
+pub(crate) struct Source {
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) overrides: Overrides,
+}
+
+impl Source {
+    /// Reads the configuration.
+    pub(crate) fn load(&self) -> config::Loaded {
+        config::load(self.file.as_deref(), &self.overrides, environment())
+    }
+}
+
+/// The environment as text; what is no text is none of ours.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// The hand on the switch.
+pub(crate) struct Controller {
+    shared: Arc<Shared>,
+    host: PolicyHost,
+    source: Source,
+    /// What was read last, and one change at a time.
+    config: Mutex<Config>,
+}
+
+impl Controller {
+    pub(crate) fn new(shared: Arc<Shared>, host: PolicyHost, source: Source, config: Config) -> Controller {
+        Controller { shared, host, source, config: Mutex::new(config) }
+    }
+
+    fn reload_now(&self) -> Result<String, String> {
+        let mut current = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = self.source.load();
+        let Some(new) = loaded.config else {
+            return Err(Report(&loaded.findings).to_string());
+        };
+        let generation = policies::load(&self.host, &new).map_err(|findings| Report(&findings).to_string())?;
+        let fixed = unchangeable(&current, &new);
+        let active = activate(&new, Arc::new(generation), &self.shared.metrics)
+            .map_err(|error| error.to_string())?;
+        self.shared.active.store(Arc::new(active));
+        *current = new;
+        let mut done = format!("{} namespaces in force", current.namespaces.len());
+        if !fixed.is_empty() {
+            done.push_str(&format!("; a restart is needed for: {}", fixed.join(", ")));
+        }
+        Ok(done)
+    }
+}
+
+impl Control for Controller {
+    fn metrics(&self) -> Vec<u8> {
+        self.shared.metrics.render()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        if *self.shared.drain.borrow() {
+            return Err("the proxy is stopping".into());
+        }
+        match &*self.shared.server.standing() {
+            Standing::Serving => Ok(()),
+            Standing::NotServing(why) => Err(why.clone()),
+        }
+    }
+
+    fn set_mode(&self, namespace: Option<&str>, mode: &str) -> Result<Vec<(String, String)>, ControlError> {
+        let mode = match mode {
+            "enforce" => Mode::Enforce,
+            "monitor" => Mode::Monitor,
+            other => {
+                let text = format!("no such mode: {other:?}; there are \"enforce\" and \"monitor\"");
+                return Err(ControlError::Invalid(text));
+            }
+        };
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.shared.active.load_full();
+        let mut details = before.details.clone();
+        let mut switched = Vec::new();
+        for (details, configured) in details.iter_mut().zip(&mut config.namespaces) {
+            if namespace.is_none_or(|name| name == details.name) {
+                details.rules.mode = mode;
+                configured.mode = match mode {
+                    Mode::Enforce => config::Mode::Enforce,
+                    Mode::Monitor => config::Mode::Monitor,
+                };
+                switched.push((details.name.clone(), mode.word().to_owned()));
+            }
+        }
+        if let (Some(name), true) = (namespace, switched.is_empty()) {
+            let known: Vec<&str> = details.iter().map(|details| details.name.as_str()).collect();
+            let text = format!("no such namespace: {name:?}; there are {}", known.join(", "));
+            return Err(ControlError::NotFound(text));
+        }
+        let active = Active {
+            namespaces: before.namespaces.clone(),
+            details,
+            generation: before.generation.clone(),
+            companion_prefix: before.companion_prefix.clone(),
+        };
+        self.shared.active.store(Arc::new(active));
+        tell_metrics(&config, &self.shared.active.load().generation, &self.shared.metrics)
+            .map_err(|error| ControlError::Invalid(error.to_string()))?;
+        for (name, mode) in &switched {
+            tracing::warn!(namespace = name, mode, "mode switched");
+        }
+        Ok(switched)
+    }
+
+    fn reload(&self) -> Result<String, String> {
+        let reloaded = self.reload_now();
+        match &reloaded {
+            Ok(done) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                self.shared.metrics.config_loaded(now.as_secs_f64());
+                tracing::info!(done, "configuration loaded");
+            }
+            Err(why) => {
+                self.shared.metrics.config_rejected();
+                tracing::error!(why, "the configuration was not loaded; the one before stays in force");
+            }
+        }
+        reloaded
+    }
+}
+
+/// Keys of the configuration that only a restart changes.
+fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
+    let mut changed = Vec::new();
+    let mut compare = |same: bool, key: &'static str| {
+        if !same {
+            changed.push(key);
+        }
+    };
+    compare(old.listen == new.listen, "listen");
+    compare(old.backend == new.backend, "backend");
+    compare(old.admin == new.admin, "admin");
+    compare(old.admin_token == new.admin_token, "admin_token");
+    compare(old.metrics == new.metrics, "metrics");
+    compare(old.allow_open == new.allow_open, "allow_open");
+    compare(old.metrics_max_namespaces == new.metrics_max_namespaces, "metrics_max_namespaces");
+    compare(old.drain == new.drain, "drain");
+    changed
+}
+
+/// Puts a checked configuration and its policies together.
+pub(crate) fn activate(
+    config: &Config,
+    generation: Arc<Generation>,
+    metrics: &Arc<Metrics>,
+) -> prometheus::Result<Active> {
+    tell_metrics(config, &generation, metrics)?;
+    let globs = |namespace: &NamespaceConfig| namespace.keys.iter().cloned().map(Glob::new).collect();
+    let details = config
+        .namespaces
+        .iter()
+        .enumerate()
+        .map(|(index, namespace)| NamespaceDetails {
+            name: namespace.name.clone(),
+            rules: rules(namespace),
+            metrics: metrics.namespace(index),
+        })
+        .collect();
+    Ok(Active {
+        namespaces: Arc::new(Namespaces::new(config.namespaces.iter().map(globs).collect())),
+        details,
+        generation,
+        companion_prefix: config.companion_prefix.clone(),
+    })
+}
+
+/// The namespaces of a configuration as the metrics name them.
+pub(crate) fn labels(config: &Config) -> Vec<(&str, ModeLabel)> {
+    config
+        .namespaces
+        .iter()
+        .map(|namespace| (namespace.name.as_str(), mode_label(mode(namespace))))
+        .collect()
+}
+
+fn tell_metrics(config: &Config, generation: &Generation, metrics: &Arc<Metrics>) -> prometheus::Result<()> {
+    metrics.set_namespaces(&labels(config))?;
+    let infos: Vec<PolicyInfo<'_>> = generation
+        .policies()
+        .iter()
+        .map(|policy| PolicyInfo {
+            name: &policy.name,
+            version: policy.version.unwrap_or(""),
+            digest: policy.digest(),
+            mode: policy_mode(config, &policy.name),
+        })
+        .collect();
+    metrics.set_policies(&infos)
+}
+
+fn policy_mode(config: &Config, policy: &str) -> PolicyMode {
+    let serves = |namespace: &&NamespaceConfig| namespace.policies.iter().any(|name| name == policy);
+    let mut modes = config.namespaces.iter().filter(serves).map(mode);
+    let Some(first) = modes.next() else {
+        return PolicyMode::Unused;
+    };
+    match (first, modes.all(|mode| mode == first)) {
+        (Mode::Enforce, true) => PolicyMode::Enforce,
+        (Mode::Monitor, true) => PolicyMode::Monitor,
+        (_, false) => PolicyMode::Mixed,
+    }
+}
+
+fn mode(namespace: &NamespaceConfig) -> Mode {
+    match namespace.mode {
+        config::Mode::Monitor => Mode::Monitor,
+        config::Mode::Enforce => Mode::Enforce,
+    }
+}
+
+fn rules(namespace: &NamespaceConfig) -> Rules {
+    Rules {
+        mode: mode(namespace),
+        on_violation: match namespace.on_violation {
+            config::OnViolation::Native => OnViolation::Native,
+            config::OnViolation::Error => OnViolation::Error,
+        },
+        on_fault: match namespace.on_fault {
+            config::OnFault::Deny => OnFault::Deny,
+            config::OnFault::Allow => OnFault::Allow,
+        },
+        adopt: match namespace.adopt {
+            config::Adopt::Report => Adopt::Report,
+            config::Adopt::Cap => Adopt::Cap,
+        },
+    }
+}

@@ -1,0 +1,422 @@
+//! The way of a command, from the client's bytes to the reply, in the order in which it happens:
+//! understood, judged, settled, planned, executed, answered. Everything that decides is in the lock
+//! and policy crates; this file only carries it from one to the next.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::classify::{Class, Classifier, TooLong};
+use lockwarden_lock::decision::Decision;
+use lockwarden_lock::evidence::{DbKey, Facts};
+use lockwarden_lock::op::{LockCommand, LockOp};
+use lockwarden_lock::outcome::{self, Answers, limit_line};
+use lockwarden_lock::plan::{Form, Plan, plan};
+use lockwarden_lock::settle::{self, Settled, judge, settle};
+use lockwarden_policy::Chains;
+use lockwarden_resp::{Value, parse_reply, put_value};
+use smallvec::SmallVec;
+
+use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
+use crate::random::refusal_id;
+use crate::session::state::{Place, StateChange};
+use crate::session::{InFlight, Look, Session};
+use crate::shared::Active;
+use crate::wires::{End, Inbox, Muted};
+
+thread_local! {
+    /// This thread's policy instances.
+    static CHAINS: RefCell<Chains> = RefCell::new(Chains::new());
+}
+
+impl Session {
+    /// Takes the request that is in the inbox all its way. A lock command is an order barrier:
+    /// nothing behind it is read before it was answered.
+    pub(crate) async fn intercept(&mut self, inbox: &mut Inbox) -> Result<(), End> {
+        let active = self.active();
+        let muted = self.next_muted();
+        let request = inbox.request();
+        let class = {
+            let foreign = self.shared.server.commands();
+            let classifier = Classifier {
+                namespaces: &active.namespaces,
+                companion_prefix: &active.companion_prefix,
+                foreign: foreign.as_deref(),
+                script: &|sha| self.shared.texts.get(sha),
+            };
+            classifier.classify(request)
+        };
+        match class {
+            Class::PassThrough(pass) => {
+                self.wires.forward(pass, muted);
+                self.queued();
+                self.count(CommandClass::PassThrough, CommandResult::Ok);
+                Ok(())
+            }
+            Class::Read(pass, targets) => {
+                self.read(request.name(), pass, targets, &active, muted);
+                Ok(())
+            }
+            Class::ScriptLoad(pass) => {
+                let text = Bytes::copy_from_slice(request.get(2).unwrap_or_default());
+                self.change_state(StateChange::Loaded(text), pass, muted);
+                Ok(())
+            }
+            Class::Session(verb, pass) => {
+                let words = request.args().skip(1).map(Bytes::copy_from_slice).collect();
+                let frame = Bytes::copy_from_slice(pass.frame());
+                self.session_verb(inbox, verb, words, frame, muted).await
+            }
+            Class::Judge(command) => self.govern(inbox, command, &active, muted).await,
+            Class::UnknownScript(command) => {
+                self.unknown_script(inbox, command, &active, muted).await
+            }
+            Class::TooLong(command, what) => self.too_long(inbox, command, what, &active, muted).await,
+            Class::Error(text) => {
+                self.count(CommandClass::Admin, CommandResult::Error);
+                self.error(&text, muted);
+                Ok(())
+            }
+        }
+    }
+
+    async fn govern(
+        &mut self,
+        inbox: &mut Inbox,
+        command: LockCommand,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        self.settled(inbox).await?;
+        if self.wires.pushes.is_monitoring() {
+            self.error("ERR Replica can't interact with the keyspace", muted);
+            return Ok(());
+        }
+        let rules = |namespace| active.rules(namespace);
+        if self.state.may_judge == Some(false)
+            && settle::forward_unjudged(&command, rules(command.op.target().namespace)).is_some()
+        {
+            return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
+        }
+        let begun = Instant::now();
+        let keys = self.keys(&command.op);
+        let facts = self.facts(&command.op, &keys, begun);
+
+        let decisions = self.decide(&command, &facts, active, begun);
+        let permitted = match settle(command, decisions, &rules) {
+            Settled::Permitted(permitted) => permitted,
+            Settled::Refused(refused) => {
+                self.refuse(&refused, active, muted);
+                return Ok(());
+            }
+            Settled::Forward(command, would) => {
+                let target = command.op.target().clone();
+                self.would_refuse(&target, command.name, command.op.operation(), &would, active);
+                self.count(CommandClass::Policy, CommandResult::Ok);
+                let pass = settle::forward_watched(&command, &would);
+                self.wires.forward(pass, muted);
+                self.queued();
+                return Ok(());
+            }
+        };
+        let who = self.state.who();
+        let random = &mut self.random;
+        let step = plan(&permitted, &facts, &who, &active.companion_prefix, &mut || random.grant());
+        let flight = InFlight { permitted, grants: step.grants().into(), keys };
+
+        if self.state.block.is_some() {
+            self.queue(&step, flight, muted);
+            return Ok(());
+        }
+        let judged = begun.elapsed();
+        let answer = self.execute(inbox, &step).await?;
+        let answered = Instant::now();
+        let reply = match self.conclude(&flight, &answer, active)? {
+            Concluded::Reply(reply) => reply,
+            Concluded::NoRights => {
+                let command = flight.permitted.command().clone();
+                return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
+            }
+        };
+        self.reply(&reply, muted);
+        let own = judged + answered.elapsed();
+        self.shared.metrics.added_latency.at(LatencyPath::Policy).observe(own.as_secs_f64());
+        let waited = answered.duration_since(begun + judged);
+        self.shared.metrics.backend_latency.observe(waited.as_secs_f64());
+        Ok(())
+    }
+
+    /// Asks the policies, on this thread's instances.
+    fn decide(
+        &self,
+        command: &LockCommand,
+        facts: &[Facts],
+        active: &Arc<Active>,
+        now: Instant,
+    ) -> SmallVec<[Decision; 1]> {
+        let circumstances = self.circumstances(now);
+        let rules = |namespace| active.rules(namespace);
+        let describe = |_| Some(self.description());
+        CHAINS.with_borrow_mut(|chains| {
+            chains.follow(&active.generation);
+            judge(chains, command, facts, &rules, &circumstances, &describe)
+        })
+    }
+
+    /// Sends a step and waits for its answer. A server that does not know the script gets its text:
+    /// it has not run anything then, so this is no repetition.
+    async fn execute(&mut self, inbox: &mut Inbox, step: &Plan) -> Result<Bytes, End> {
+        self.wires.execute(step, Form::Sha, Look::Answer, Muted::Yes);
+        let answer = self.answer(inbox).await?;
+        if !answer.starts_with(b"-NOSCRIPT") {
+            return Ok(answer);
+        }
+        self.wires.execute(step, Form::Text, Look::Answer, Muted::Yes);
+        self.answer(inbox).await
+    }
+
+    /// Reads a step's answer, remembers what follows from it, and words the reply.
+    pub(crate) fn conclude(
+        &mut self,
+        flight: &InFlight,
+        answer: &Bytes,
+        active: &Active,
+    ) -> Result<Concluded, End> {
+        let out_of_step = |what: &str| End::OutOfStep(what.to_owned());
+        let value = parse_reply(answer, self.state.protocol)
+            .map_err(|_| out_of_step("a script's answer is no reply"))?;
+        let answers = outcome::read(&value).map_err(|_| out_of_step("a script's answer is not its own"))?;
+        let permitted = &flight.permitted;
+        let op = &permitted.command().op;
+        if let Some(rights) = lacking_rights(&answers) {
+            if !permitted.enforces() && self.state.block.is_none() {
+                if matches!(answers, Answers::Error(_)) {
+                    self.state.may_judge = Some(false);
+                }
+                return Ok(Concluded::NoRights);
+            }
+            self.count(CommandClass::Policy, CommandResult::Error);
+            let line = rights_line(&rights, permitted.command(), &active.companion_prefix);
+            return Ok(Concluded::error(&line));
+        }
+        self.account(flight, &answers, active);
+        let answered = outcome::answer(op, &answers, permitted.allowed(), permitted.enforces())
+            .map_err(|_| out_of_step("a script's answer does not fit its command"))?;
+        let mut reply = BytesMut::new();
+        match answered {
+            outcome::Answered::Reply(value) => {
+                let failed = matches!(value, Value::Error(_));
+                let result = if failed { CommandResult::Error } else { CommandResult::Ok };
+                self.count(CommandClass::Policy, result);
+                put_value(&mut reply, &value, self.state.protocol);
+            }
+            outcome::Answered::Refusal(at, refused) => {
+                self.count(CommandClass::Policy, CommandResult::Denied);
+                let line = self.refusal_of_step(flight, at, &refused, active);
+                lockwarden_resp::put_error(&mut reply, &line);
+            }
+        }
+        Ok(Concluded::Reply(reply))
+    }
+
+    /// A read of locks: sent as it is, with the grant under which each value stands read just
+    /// before it, so that a change between the two can only make the proof fail.
+    fn read(
+        &mut self,
+        name: &[u8],
+        pass: lockwarden_lock::classify::PassThrough<'_>,
+        targets: SmallVec<[lockwarden_lock::op::Target; 1]>,
+        active: &Active,
+        muted: Muted,
+    ) {
+        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        if self.state.block.is_some() || self.state.may_judge == Some(false) {
+            self.wires.forward(pass, muted);
+            self.queued();
+            return;
+        }
+        if self.state.tracking || self.wires.pushes.is_monitoring() {
+            for target in &targets {
+                active.namespace(target.namespace).metrics.unjudged.at(UnjudgedWhy::Tracking).inc();
+            }
+            self.wires.forward(pass, muted);
+            return;
+        }
+        let mut keys = SmallVec::new();
+        for target in targets {
+            let companion =
+                lockwarden_lock::companion::companion_key(&active.companion_prefix, &target.key);
+            self.wires.inquire(&[b"GETRANGE", &companion, b"3", b"18"], Look::ReadGrant);
+            self.state.unsettled += 1;
+            keys.push((DbKey { db: self.state.db(), key: target.key }, 0));
+        }
+        if name.eq_ignore_ascii_case(b"MGET") {
+            place_in_reply(&mut keys, &pass);
+        }
+        self.state.unsettled += 1;
+        self.wires.forward_and_look(pass, Look::ReadValue(keys), muted);
+    }
+
+    /// `EVALSHA` of a text that this proxy has not seen. Outside a block every client answers
+    /// NOSCRIPT with the text; inside one there is no such answer.
+    async fn unknown_script(
+        &mut self,
+        inbox: &mut Inbox,
+        command: LockCommand,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        self.settled(inbox).await?;
+        let rules = active.rules(command.op.target().namespace);
+        if settle::forward_unjudged(&command, rules).is_some() {
+            return self.forward_unjudged(command, UnjudgedWhy::UnknownScript, active, muted);
+        }
+        if self.state.block.is_some() {
+            return self.govern(inbox, command, active, muted).await;
+        }
+        self.count(CommandClass::Policy, CommandResult::Error);
+        self.error("NOSCRIPT No matching script. Please use EVAL.", muted);
+        Ok(())
+    }
+
+    async fn too_long(
+        &mut self,
+        inbox: &mut Inbox,
+        command: LockCommand,
+        what: TooLong,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        self.settled(inbox).await?;
+        let rules = active.rules(command.op.target().namespace);
+        if settle::forward_unjudged(&command, rules).is_some() {
+            return self.forward_unjudged(command, UnjudgedWhy::TooLong, active, muted);
+        }
+        let limit = match what {
+            TooLong::Key => "a lock key has at most 1024 bytes",
+            TooLong::Value => "the value of a lock has at most 16384 bytes",
+        };
+        let line = limit_line(limit, &command.op.target().key, command.name, &refusal_id());
+        self.count(CommandClass::Policy, CommandResult::ProxyError);
+        self.error(&line, muted);
+        Ok(())
+    }
+
+    /// In a namespace that is only watched, what cannot be judged is Redis's alone.
+    fn forward_unjudged(
+        &mut self,
+        command: LockCommand,
+        why: UnjudgedWhy,
+        active: &Active,
+        muted: Muted,
+    ) -> Result<(), End> {
+        let namespace = command.op.target().namespace;
+        active.namespace(namespace).metrics.unjudged.at(why).inc();
+        self.count(CommandClass::Policy, CommandResult::Ok);
+        let Some(pass) = settle::forward_unjudged(&command, active.rules(namespace)) else {
+            self.error("ERR the mode of this lock's namespace was switched meanwhile; try again", muted);
+            return Ok(());
+        };
+        self.wires.forward(pass, muted);
+        self.queued();
+        Ok(())
+    }
+
+    fn queue(&mut self, step: &Plan, flight: InFlight, muted: Muted) {
+        let Some(block) = &mut self.state.block else {
+            return;
+        };
+        for (key, grant) in flight.keys.iter().zip(&flight.grants) {
+            block.grants.entry(key.clone()).or_default().push(*grant);
+        }
+        block.places.push((block.queued, Place::Step(Box::new(flight))));
+        block.queued += 1;
+        self.wires.execute_queued(step, muted);
+    }
+
+    fn keys(&self, op: &LockOp) -> SmallVec<[DbKey; 1]> {
+        let db = self.state.db();
+        op.targets()
+            .into_iter()
+            .map(|target| DbKey { db, key: target.key.clone() })
+            .collect()
+    }
+
+    fn facts(&mut self, op: &LockOp, keys: &[DbKey], now: Instant) -> SmallVec<[Facts; 1]> {
+        let acquires = matches!(op, LockOp::Acquire { .. } | LockOp::AcquireAll { .. });
+        keys.iter()
+            .map(|key| {
+                if acquires {
+                    self.evidence.attempted(key, now);
+                }
+                let mut facts = self.evidence.facts(key, now);
+                if let Some(grants) = self.state.block.as_ref().and_then(|block| block.grants.get(key)) {
+                    facts.queued.clone_from(grants);
+                }
+                facts
+            })
+            .collect()
+    }
+}
+
+/// What came of a step.
+pub(crate) enum Concluded {
+    /// The reply, encoded.
+    Reply(BytesMut),
+    /// Redis would not let this user run the step, and refusals are not carried out: the client's
+    /// own command may go.
+    NoRights,
+}
+
+impl Concluded {
+    fn error(line: &str) -> Concluded {
+        let mut reply = BytesMut::new();
+        lockwarden_resp::put_error(&mut reply, line);
+        Concluded::Reply(reply)
+    }
+}
+
+/// Redis's words where its ACLs stopped the step, or the command in it.
+fn lacking_rights(answers: &Answers) -> Option<String> {
+    let error = match answers {
+        Answers::Error(text) => Some(text.clone()),
+        Answers::One(one) if one.outcome == outcome::Outcome::Failed => {
+            one.native.as_ref().and_then(|native| native.as_error().cloned())
+        }
+        Answers::One(_) | Answers::Many(..) => None,
+    }?;
+    let text = String::from_utf8_lossy(&error).into_owned();
+    let rights = text.starts_with("NOPERM") || text.contains("The user executing the script");
+    rights.then_some(text)
+}
+
+fn rights_line(text: &str, command: &LockCommand, prefix: &[u8]) -> String {
+    format!(
+        "NOPERM lockwarden runs {} on a lock as a script: this user needs +eval +evalsha +mget +set \
+         +get +getrange +del +unlink +exists +pexpire +pttl +persist +time +setrange and the keys ~{}* \
+         beside its locks ({text})",
+        command.name.to_ascii_uppercase(),
+        String::from_utf8_lossy(prefix),
+    )
+}
+
+/// Which elements of an MGET's reply are the values of these keys.
+fn place_in_reply(
+    keys: &mut SmallVec<[(DbKey, usize); 1]>,
+    pass: &lockwarden_lock::classify::PassThrough<'_>,
+) {
+    let mut decoder = lockwarden_resp::RequestDecoder::new(Default::default());
+    if !matches!(decoder.decode(pass.frame()), Ok(lockwarden_resp::Step::Request { .. })) {
+        return;
+    }
+    let request = decoder.request(pass.frame());
+    let mut next = 1;
+    for (key, place) in keys {
+        while next < request.len() && request.arg(next) != &key.key[..] {
+            next += 1;
+        }
+        *place = next - 1;
+        next += 1;
+    }
+}

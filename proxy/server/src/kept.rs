@@ -1,0 +1,232 @@
+//! Leases whose TTL the proxy chose, and when each has to be renewed. The register only says what
+//! is due; the upkeep connection renews, in a script that asks Redis whether the lease is still
+//! that lease.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::plan::Renewal;
+use tokio::sync::Notify;
+
+/// A session, for as long as the process lives.
+pub(crate) type SessionNumber = u64;
+
+/// One lease to keep alive.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptLease {
+    pub(crate) session: SessionNumber,
+    pub(crate) namespace: NamespaceId,
+    pub(crate) renewal: Renewal,
+    /// When it ends unless it is renewed.
+    pub(crate) ends: Instant,
+    due: (Instant, u64),
+}
+
+#[derive(Default)]
+struct Register {
+    leases: HashMap<DbKey, KeptLease>,
+    due: BTreeMap<(Instant, u64), DbKey>,
+    by_session: HashMap<SessionNumber, HashSet<DbKey>>,
+    next: u64,
+}
+
+/// The register. Bounded by the leases that sessions hold.
+#[derive(Default)]
+pub(crate) struct Kept {
+    register: Mutex<Register>,
+    changed: Notify,
+}
+
+impl Kept {
+    /// Keeps a lease alive from now on.
+    pub(crate) fn add(
+        &self,
+        session: SessionNumber,
+        namespace: NamespaceId,
+        key: DbKey,
+        renewal: Renewal,
+        now: Instant,
+    ) {
+        let mut register = self.lock();
+        register.remove(&key);
+        let ttl = Duration::from_millis(renewal.ttl_ms);
+        let due = register.place(&key, now + ttl / 3);
+        register.by_session.entry(session).or_default().insert(key.clone());
+        let ends = now + ttl;
+        register.leases.insert(key, KeptLease { session, namespace, renewal, ends, due });
+        drop(register);
+        self.changed.notify_one();
+    }
+
+    /// No longer: it was given back, or its holder chose a TTL himself.
+    pub(crate) fn remove(&self, key: &DbKey, session: Option<SessionNumber>) {
+        let mut register = self.lock();
+        let same = register
+            .leases
+            .get(key)
+            .is_some_and(|lease| session.is_none_or(|session| session == lease.session));
+        if same {
+            register.remove(key);
+        }
+    }
+
+    /// The holder is gone: its leases go by their TTL.
+    pub(crate) fn end_session(&self, session: SessionNumber) {
+        let mut register = self.lock();
+        for key in register.by_session.remove(&session).unwrap_or_default() {
+            register.remove(&key);
+        }
+    }
+
+    /// The leases that are due, at most `most` of them.
+    pub(crate) fn due(&self, now: Instant, most: usize) -> Vec<(DbKey, KeptLease)> {
+        let register = self.lock();
+        register
+            .due
+            .range(..=(now, u64::MAX))
+            .take(most)
+            .filter_map(|(_, key)| Some((key.clone(), register.leases.get(key)?.clone())))
+            .collect()
+    }
+
+    /// Every lease, for the last renewal of a stopping proxy.
+    pub(crate) fn all(&self) -> Vec<(DbKey, KeptLease)> {
+        let register = self.lock();
+        register.leases.iter().map(|(key, lease)| (key.clone(), lease.clone())).collect()
+    }
+
+    /// It was renewed to this TTL.
+    pub(crate) fn renewed(&self, key: &DbKey, lease: &KeptLease, ttl: Duration, now: Instant) {
+        self.replace(key, lease, now + ttl, now + ttl / 3);
+    }
+
+    /// It has to wait until then.
+    pub(crate) fn postpone(&self, key: &DbKey, lease: &KeptLease, until: Instant) {
+        self.replace(key, lease, lease.ends, until);
+    }
+
+    /// That lease is over, if it is still the one that was meant.
+    pub(crate) fn ended(&self, key: &DbKey, lease: &KeptLease) {
+        let mut register = self.lock();
+        if register.leases.get(key).is_some_and(|now| now.renewal.grant == lease.renewal.grant) {
+            register.remove(key);
+        }
+    }
+
+    /// When the next one is due.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.lock().due.keys().next().map(|(at, _)| *at)
+    }
+
+    /// Waits until a lease was added.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    fn replace(&self, key: &DbKey, lease: &KeptLease, ends: Instant, due: Instant) {
+        let mut register = self.lock();
+        let same = register
+            .leases
+            .get(key)
+            .is_some_and(|now| now.renewal.grant == lease.renewal.grant && now.due == lease.due);
+        if !same {
+            return;
+        }
+        register.due.remove(&lease.due);
+        let due = register.place(key, due);
+        if let Some(lease) = register.leases.get_mut(key) {
+            (lease.ends, lease.due) = (ends, due);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Register> {
+        self.register.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Register {
+    fn place(&mut self, key: &DbKey, at: Instant) -> (Instant, u64) {
+        let due = (at, self.next);
+        self.next += 1;
+        self.due.insert(due, key.clone());
+        due
+    }
+
+    fn remove(&mut self, key: &DbKey) {
+        let Some(lease) = self.leases.remove(key) else {
+            return;
+        };
+        self.due.remove(&lease.due);
+        if let Some(keys) = self.by_session.get_mut(&lease.session) {
+            keys.remove(key);
+            if keys.is_empty() {
+                self.by_session.remove(&lease.session);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use lockwarden_lock::token::Grant;
+
+    use super::*;
+
+    fn lease(key: &'static str, grant: u8) -> (DbKey, Renewal) {
+        let lock = Bytes::from_static(key.as_bytes());
+        let renewal = Renewal {
+            lock: lock.clone(),
+            grant: Grant([grant; 16]),
+            ttl_ms: 3000,
+            keep_alive_ms: 60_000,
+            outlive_ms: 600_000,
+        };
+        (DbKey { db: 0, key: lock }, renewal)
+    }
+
+    #[test]
+    fn a_lease_is_due_after_a_third_of_its_ttl() {
+        let (kept, now) = (Kept::default(), Instant::now());
+        let (key, renewal) = lease("a", 1);
+        kept.add(1, NamespaceId(0), key.clone(), renewal, now);
+        assert!(kept.due(now, 10).is_empty());
+        let later = now + Duration::from_secs(1);
+        let due = kept.due(later, 10);
+        assert_eq!(due.len(), 1);
+        kept.renewed(&key, &due[0].1, Duration::from_secs(3), later);
+        assert!(kept.due(later, 10).is_empty());
+        assert_eq!(kept.next_due(), Some(later + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn nothing_is_kept_for_a_session_that_is_gone() {
+        let (kept, now) = (Kept::default(), Instant::now());
+        for (session, name) in [(1, "a"), (1, "b"), (2, "c")] {
+            let (key, renewal) = lease(name, 1);
+            kept.add(session, NamespaceId(0), key, renewal, now);
+        }
+        kept.end_session(1);
+        let left = kept.all();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].1.session, 2);
+    }
+
+    #[test]
+    fn a_renewal_of_an_older_lease_changes_nothing() {
+        let (kept, now) = (Kept::default(), Instant::now());
+        let (key, old) = lease("a", 1);
+        kept.add(1, NamespaceId(0), key.clone(), old, now);
+        let before = kept.all().remove(0).1;
+        kept.add(1, NamespaceId(0), key.clone(), lease("a", 2).1, now);
+        kept.ended(&key, &before);
+        assert_eq!(kept.all().len(), 1, "the newer lease stays");
+        kept.remove(&key, Some(9));
+        assert_eq!(kept.all().len(), 1, "another session's word does not count");
+        kept.remove(&key, Some(1));
+        assert!(kept.all().is_empty() && kept.next_due().is_none());
+    }
+}

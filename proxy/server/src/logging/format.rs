@@ -1,0 +1,115 @@
+//! The text format: time, level, what happened, then `name=value` for who and where. A value that
+//! could be mistaken, or could do something to a terminal, is quoted and escaped: keys are chosen
+//! by strangers. JSON comes from the library.
+
+use std::fmt::{self, Write as _};
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// One event as one line for a person.
+pub(super) struct Text;
+
+impl<S, N> FormatEvent<S, N> for Text
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        SystemTime.format_time(&mut writer)?;
+        let level = event.metadata().level();
+        if writer.has_ansi_escapes() {
+            write!(writer, " \u{1b}[{}m{level:<5}\u{1b}[0m", colour(level))?;
+        } else {
+            write!(writer, " {level:<5}")?;
+        }
+        let mut parts = Parts::default();
+        event.record(&mut parts);
+        writeln!(writer, "{}{}", parts.message, parts.fields)
+    }
+}
+
+fn colour(level: &Level) -> u8 {
+    match *level {
+        Level::ERROR => 31,
+        Level::WARN => 33,
+        Level::INFO => 32,
+        Level::DEBUG => 34,
+        Level::TRACE => 35,
+    }
+}
+
+#[derive(Default)]
+struct Parts {
+    message: String,
+    fields: String,
+}
+
+impl Parts {
+    fn field(&mut self, field: &Field, value: &str) {
+        // Writing to a String cannot fail.
+        let _ = if field.name() == "message" {
+            write!(self.message, " {}", Escaped(value))
+        } else if is_plain(value) {
+            write!(self.fields, " {}={value}", field.name())
+        } else {
+            write!(self.fields, " {}=\"{}\"", field.name(), Quoted(value))
+        };
+    }
+}
+
+impl Visit for Parts {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.field(field, value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.field(field, &format!("{value:?}"));
+    }
+}
+
+fn is_plain(value: &str) -> bool {
+    let marks = |c: char| matches!(c, '"' | '=' | '\\') || c.is_whitespace() || c.is_control();
+    !value.is_empty() && !value.contains(marks)
+}
+
+/// For the message: readable, but no control characters.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            if c.is_control() {
+                write!(f, "{}", c.escape_default())?;
+            } else {
+                f.write_char(c)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// For a value between quotes.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            if c.is_control() || matches!(c, '"' | '\\') {
+                write!(f, "{}", c.escape_default())?;
+            } else {
+                f.write_char(c)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,230 @@
+//! Everything that is counted, and the page `GET /metrics` answers. It is told what happened and is
+//! never asked by the data path: counting is an addition to a handle that was found beforehand.
+//! Names and help stand in `metrics/catalogue.rs`, label values in `metrics/labels.rs`.
+
+mod catalogue;
+mod decisions;
+mod labels;
+mod local;
+mod namespaces;
+mod policies;
+mod register;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+use prometheus::proto::MetricFamily;
+use prometheus::{
+    Encoder as _, Gauge, Histogram, IntCounter, IntGauge, Registry, Result, TextEncoder,
+};
+
+pub(crate) use catalogue::print_catalogue;
+pub(crate) use labels::{
+    AcquireOutcome, CommandClass, CommandResult, ConnectionState, DecisionKind, Direction,
+    HoldEnd, KeepAliveOutcome, LatencyPath, ModeLabel, PolicyMode,
+    ProtocolErrorKind, ReconnectReason, ReleaseOutcome, Side, UnjudgedWhy,
+};
+pub(crate) use local::LocalCounters;
+pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror};
+pub(crate) use policies::{PolicyInfo, PolicyMetrics};
+
+use catalogue as names;
+use labels::{Only, OverflowLabel};
+use namespaces::Namespaces;
+use policies::Policies;
+use register::{ByLabel, Registrar};
+
+/// A passed-through command costs less than the first; a proxy that needs the last is broken.
+const ADDED_SECONDS: [f64; 15] = [
+    10e-6, 25e-6, 50e-6, 75e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 50e-3, 0.1, 0.5,
+    1.0,
+];
+
+/// A round trip over loopback is near the first; after the last, clients have given up.
+const BACKEND_SECONDS: [f64; 14] = [
+    50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.5, 1.0, 5.0,
+];
+
+/// What is running, for `lockwarden_build_info`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BuildInfo<'a> {
+    /// Of the proxy.
+    pub(crate) version: &'a str,
+    /// Of the source, `unknown` outside a checkout.
+    pub(crate) revision: &'a str,
+    /// Version of wasmtime.
+    pub(crate) wasmtime: &'a str,
+    /// The newest WIT version that policies may use.
+    pub(crate) policy_abi: &'a str,
+}
+
+type Mirror = Box<dyn Fn() -> Vec<NamespaceMirror> + Send + Sync>;
+
+/// All metrics of the process.
+pub(crate) struct Metrics {
+    registry: Registry,
+    /// Commands by class and result; sessions count into a [`LocalCounters`].
+    pub(crate) commands: ByLabel<CommandClass, ByLabel<CommandResult, IntCounter>>,
+    /// Open connections of clients.
+    pub(crate) client_connections: IntGauge,
+    /// Commands read and not answered yet.
+    pub(crate) inflight: IntGauge,
+    /// Bytes from and to clients.
+    pub(crate) client_bytes: ByLabel<Direction, IntCounter>,
+    /// Connections to the backend.
+    pub(crate) backend_connections: ByLabel<ConnectionState, IntGauge>,
+    /// 1 while the backend answers.
+    pub(crate) backend_up: IntGauge,
+    /// Times the own connection was made again.
+    pub(crate) backend_reconnects: ByLabel<ReconnectReason, IntCounter>,
+    /// Connections closed because of what was on them.
+    pub(crate) protocol_errors: ByLabel<Side, ByLabel<ProtocolErrorKind, IntCounter>>,
+    /// Own time per command, seconds.
+    pub(crate) added_latency: ByLabel<LatencyPath, Histogram>,
+    /// The backend's time per command, seconds.
+    pub(crate) backend_latency: Histogram,
+    reload_successful: IntGauge,
+    reload_timestamp: Gauge,
+    label_overflow: ByLabel<OverflowLabel, IntCounter>,
+    namespaces: ArcSwap<Namespaces>,
+    max_namespaces: usize,
+    policies: ArcSwap<Policies>,
+    /// Also makes sure that two pages are not put together at the same time.
+    mirror: Mutex<Option<Mirror>>,
+}
+
+impl Metrics {
+    /// All metrics, at 0, for these namespaces in the order of their `NamespaceId`. It fails only
+    /// if the catalogue contradicts itself.
+    pub(crate) fn new(
+        build: BuildInfo<'_>,
+        namespaces: &[(&str, ModeLabel)],
+        max_namespaces: usize,
+    ) -> Result<Arc<Metrics>> {
+        let registry = Registry::new();
+        #[cfg(target_os = "linux")]
+        registry.register(Box::new(
+            prometheus::process_collector::ProcessCollector::for_self(),
+        ))?;
+        let make = Registrar::new(&registry);
+        make.gauge_vec(&names::BUILD_INFO)?
+            .with_label_values(&[
+                build.version,
+                build.revision,
+                build.wasmtime,
+                build.policy_abi,
+            ])
+            .set(1);
+        let label_overflow: ByLabel<OverflowLabel, IntCounter> =
+            make.counters(&names::LABEL_OVERFLOW)?;
+        let decisions_full = label_overflow.at(OverflowLabel::Decision);
+        let namespaces_full = label_overflow.at(OverflowLabel::Namespace);
+        let first = Namespaces::none(decisions_full, namespaces_full)?;
+        let metrics = Metrics {
+            commands: make.counters_by(&names::COMMANDS)?,
+            client_connections: make.only_gauge(&names::CLIENT_CONNECTIONS)?,
+            inflight: make.only_gauge(&names::INFLIGHT)?,
+            client_bytes: make.counters(&names::CLIENT_BYTES)?,
+            backend_connections: make.gauges_of(&names::BACKEND_CONNECTIONS, Only::Default)?,
+            backend_up: make.only_gauge(&names::BACKEND_UP)?,
+            backend_reconnects: make.counters_of(&names::BACKEND_RECONNECTS, Only::Default)?,
+            protocol_errors: make.counters_by(&names::PROTOCOL_ERRORS)?,
+            added_latency: make.histograms(&names::ADDED_LATENCY, &ADDED_SECONDS)?,
+            backend_latency: make
+                .histograms(&names::BACKEND_LATENCY, &BACKEND_SECONDS)?
+                .at(Only::Default)
+                .clone(),
+            reload_successful: make.gauge(&names::RELOAD_SUCCESSFUL)?,
+            reload_timestamp: make.float_gauge(&names::RELOAD_TIMESTAMP)?,
+            label_overflow,
+            namespaces: ArcSwap::from_pointee(first),
+            max_namespaces,
+            policies: ArcSwap::from_pointee(Policies::none()?),
+            mirror: Mutex::new(None),
+            registry,
+        };
+        metrics.set_namespaces(namespaces)?;
+        Ok(Arc::new(metrics))
+    }
+
+    /// Follows a reload or a change of mode. Names that stay keep their numbers, names that went
+    /// leave the page.
+    pub(crate) fn set_namespaces(&self, namespaces: &[(&str, ModeLabel)]) -> Result<()> {
+        let decisions_full = self.label_overflow.at(OverflowLabel::Decision);
+        let now = self.namespaces.load();
+        let next = now.with(namespaces, self.max_namespaces, decisions_full)?;
+        self.namespaces.store(Arc::new(next));
+        Ok(())
+    }
+
+    /// Follows a (re)load of policies.
+    pub(crate) fn set_policies(&self, policies: &[PolicyInfo<'_>]) -> Result<()> {
+        let (next, without_room) = self.policies.load().with(policies)?;
+        self.label_overflow
+            .at(OverflowLabel::Policy)
+            .inc_by(without_room as u64);
+        self.policies.store(Arc::new(next));
+        Ok(())
+    }
+
+    /// The metrics of the namespace at this place of the configuration.
+    pub(crate) fn namespace(&self, index: usize) -> Arc<NamespaceMetrics> {
+        self.namespaces.load().get(index).clone()
+    }
+
+    /// The metrics of a policy, to be kept by whoever calls it.
+    pub(crate) fn policy(&self, name: &str) -> Arc<PolicyMetrics> {
+        self.policies.load().get(name).clone()
+    }
+
+    /// Notes a configuration that was loaded, at this Unix time.
+    pub(crate) fn config_loaded(&self, unix_seconds: f64) {
+        self.reload_successful.set(1);
+        self.reload_timestamp.set(unix_seconds);
+    }
+
+    /// Notes a configuration that could not be loaded.
+    pub(crate) fn config_rejected(&self) {
+        self.reload_successful.set(0);
+    }
+
+    /// Where the gauges of held locks come from, asked each time the page is made.
+    pub(crate) fn set_mirror(&self, mirror: Mirror) {
+        *self.mirror.lock().unwrap_or_else(PoisonError::into_inner) = Some(mirror);
+    }
+
+    /// The page, in the Prometheus text format 0.0.4.
+    pub(crate) fn render(&self) -> Vec<u8> {
+        let mirror = self.mirror.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mirror) = mirror.as_ref() {
+            self.namespaces.load().show(&mirror());
+        }
+        let mut page = Vec::with_capacity(64 * 1024);
+        if let Err(error) = TextEncoder::new().encode(&self.gather(), &mut page) {
+            tracing::error!(%error, "the metrics page is incomplete");
+        }
+        page
+    }
+
+    /// One family per name: those of the namespaces and policies come from registries of their own.
+    fn gather(&self) -> Vec<MetricFamily> {
+        let namespaces = self.namespaces.load();
+        let policies = self.policies.load();
+        let registries = std::iter::once(&self.registry)
+            .chain(namespaces.registries())
+            .chain(policies.registries());
+        let mut families: BTreeMap<String, MetricFamily> = BTreeMap::new();
+        for mut family in registries.flat_map(Registry::gather) {
+            match families.get_mut(family.name()) {
+                Some(same) => same.mut_metric().append(&mut family.take_metric()),
+                None => {
+                    families.insert(family.name().to_owned(), family);
+                }
+            }
+        }
+        families.into_values().collect()
+    }
+}

@@ -1,0 +1,279 @@
+//! The names, types, labels and help texts of all metrics: the only table of them. What registers
+//! a metric, `lockwarden metrics` and `docs/metrics.md` all read it here. It holds no values.
+
+use std::fmt::Write as _;
+
+/// What kind of series a metric is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Only grows, and starts at 0 with the process.
+    Counter,
+    /// A value of now.
+    Gauge,
+    /// Counts in buckets.
+    Histogram,
+}
+
+impl Kind {
+    /// The word of the exposition format.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Kind::Counter => "counter",
+            Kind::Gauge => "gauge",
+            Kind::Histogram => "histogram",
+        }
+    }
+}
+
+/// One label and what it can be, in words for a reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LabelDoc {
+    /// The label.
+    pub(crate) name: &'static str,
+    /// Its values.
+    pub(crate) values: &'static str,
+}
+
+/// One metric, as documented and as registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MetricDoc {
+    /// The full name.
+    pub(crate) name: &'static str,
+    /// Its type.
+    pub(crate) kind: Kind,
+    /// Its labels, in the order of registration.
+    pub(crate) labels: &'static [LabelDoc],
+    /// What it says, as on the page.
+    pub(crate) help: &'static str,
+}
+
+/// Every metric of the proxy, in reading order.
+pub(crate) fn catalogue() -> Vec<MetricDoc> {
+    ALL.to_vec()
+}
+
+macro_rules! metrics {
+    ($($constant:ident = $kind:ident $name:literal { $($label:literal : $values:expr),* } $help:literal;)*) => {
+        $(
+            pub(super) const $constant: MetricDoc = MetricDoc {
+                name: $name,
+                kind: Kind::$kind,
+                labels: &[$(LabelDoc { name: $label, values: $values }),*],
+                help: $help,
+            };
+        )*
+        const ALL: &[MetricDoc] = &[$($constant),*];
+    };
+}
+
+const NAMESPACE: &str = "a `name` of the configuration, or `__other__`";
+const POLICY: &str = "a policy's name, or `__other__`";
+const ONE: &str = "`default`";
+
+metrics! {
+    BUILD_INFO = Gauge "lockwarden_build_info" {
+        "version": "of the proxy",
+        "revision": "of the source",
+        "wasmtime": "version",
+        "policy_abi": "the newest WIT version that policies may use"
+    } "Always 1; the labels say what is running.";
+
+    COMMANDS = Counter "lockwarden_commands_total" {
+        "class": "`passthrough`, `policy`, `admin`",
+        "result": "`ok`, `error`, `denied`, `proxy-error`"
+    } "Commands of clients, by the way they went and how they ended.";
+    DECISIONS = Counter "lockwarden_decisions_total" {
+        "namespace": NAMESPACE,
+        "operation": "`acquire`, `extend`, `release`, `write`, `other`",
+        "decision": "`allow`, `deny`, `would-deny`, `modify`",
+        "reason": "a reason of the error replies; empty where nothing was refused",
+        "policy": "the policy that refused; empty where nothing was refused",
+        "mode": "`enforce`, `monitor`"
+    } "Operations on locks, by what was decided about them.";
+    ACQUIRES = Counter "lockwarden_lock_acquires_total" {
+        "namespace": NAMESPACE,
+        "outcome": "`acquired`, `contended`, `denied`, `error`"
+    } "Attempts to acquire a lock, by outcome.";
+    RELEASES = Counter "lockwarden_lock_releases_total" {
+        "namespace": NAMESPACE,
+        "outcome": "`released`, `not-owner`, `absent`, `denied`"
+    } "Attempts to release a lock, by outcome.";
+    EXPIRED_WHILE_HELD = Counter "lockwarden_lock_expired_while_held_total" {
+        "namespace": NAMESPACE
+    } "Leases whose TTL ran out before their holder released them.";
+    OVERLAPS = Counter "lockwarden_lock_overlaps_total" {
+        "namespace": NAMESPACE
+    } "Times a former holder acted while somebody else held the lock.";
+    TTL_CLAMPED = Counter "lockwarden_ttl_clamped_total" {
+        "namespace": NAMESPACE
+    } "Leases that got a TTL, or a shorter one, from a policy.";
+    KEEP_ALIVE = Counter "lockwarden_keep_alive_renewals_total" {
+        "namespace": NAMESPACE,
+        "outcome": "`renewed`, `ended`, `skipped`"
+    } "Renewals of TTLs that the proxy chose, while their holder lives.";
+    UNGOVERNED = Counter "lockwarden_ungoverned_operations_total" {
+        "namespace": NAMESPACE
+    } "Operations on leases without a record, answered by the backend alone.";
+    UNJUDGED = Counter "lockwarden_unjudged_commands_total" {
+        "namespace": NAMESPACE,
+        "why": "`no-rights`, `tracking`"
+    } "Commands forwarded in monitor mode because the judging script may not run.";
+    OBSERVATIONS = Counter "lockwarden_observations_total" {
+        "namespace": NAMESPACE,
+        "kind": "`shared-token`, `shared-session`, `refused-then-released`, `outlived`, `debt`"
+    } "Findings about how clients use their locks that refuse nothing.";
+
+    LOCKS_HELD = Gauge "lockwarden_locks_held" {
+        "namespace": NAMESPACE,
+        "ttl": "`finite`, `none`"
+    } "Locks held now, as far as this proxy has seen.";
+    OLDEST_LOCK = Gauge "lockwarden_oldest_lock_acquired_timestamp_seconds" {
+        "namespace": NAMESPACE
+    } "When the lock that is held longest was acquired, Unix time; absent while none is held.";
+    HOLD_DURATION = Histogram "lockwarden_lock_hold_duration_seconds" {
+        "namespace": NAMESPACE,
+        "end": "`released`, `expired`"
+    } "How long leases lasted, by how they ended.";
+    REMAINING_TTL_RATIO = Histogram "lockwarden_lock_remaining_ttl_ratio" {
+        "namespace": NAMESPACE
+    } "TTL left at release divided by the TTL of the lease; near 0 is nearly unsafe.";
+
+    ADDED_LATENCY = Histogram "lockwarden_added_latency_seconds" {
+        "path": "`passthrough`, `policy`"
+    } "The proxy's own time for a command, without waiting for the backend.";
+    BACKEND_LATENCY = Histogram "lockwarden_backend_latency_seconds" {
+        "backend": ONE
+    } "From sending a command to the backend until its answer began.";
+
+    POLICY_EVALUATION = Histogram "lockwarden_policy_evaluation_duration_seconds" {
+        "policy": POLICY
+    } "How long one policy took for one decision.";
+    POLICY_FAILURES = Counter "lockwarden_policy_failures_total" {
+        "policy": POLICY,
+        "kind": "`trap`, `timeout`, `fuel`, `memory`, `bad-reply`"
+    } "Times a policy did not answer.";
+    POLICY_FUEL = Counter "lockwarden_policy_fuel_consumed_total" {
+        "policy": POLICY
+    } "Fuel that a policy used, about one per WebAssembly instruction.";
+    POLICY_INFO = Gauge "lockwarden_policy_info" {
+        "policy": POLICY,
+        "version": "the policy's own",
+        "digest": "first 12 hex digits of its SHA-256",
+        "mode": "`enforce`, `monitor`, `mixed`, `unused`"
+    } "Always 1; the labels say which policies are loaded.";
+
+    CLIENT_CONNECTIONS = Gauge "lockwarden_client_connections" {
+        "listener": ONE
+    } "Open connections of clients.";
+    INFLIGHT = Gauge "lockwarden_inflight_commands" {
+        "listener": ONE
+    } "Commands read from clients and not answered yet.";
+    CLIENT_BYTES = Counter "lockwarden_client_bytes_total" {
+        "direction": "`in`, `out`"
+    } "Bytes from clients and to them.";
+    BACKEND_CONNECTIONS = Gauge "lockwarden_backend_connections" {
+        "backend": ONE,
+        "state": "`connecting`, `open`"
+    } "Connections to the backend.";
+    BACKEND_UP = Gauge "lockwarden_backend_up" {
+        "backend": ONE
+    } "1 while the backend answers the proxy, else 0.";
+    BACKEND_RECONNECTS = Counter "lockwarden_backend_reconnects_total" {
+        "backend": ONE,
+        "reason": "`refused`, `closed`, `timeout`, `protocol`"
+    } "Times the proxy's own connection to the backend had to be made again.";
+    PROTOCOL_ERRORS = Counter "lockwarden_protocol_errors_total" {
+        "side": "`client`, `backend`",
+        "kind": "`malformed`, `limit`, `unexpected`"
+    } "Connections closed because of bytes that are not the protocol.";
+
+    LABEL_OVERFLOW = Counter "lockwarden_label_overflow_total" {
+        "label": "`namespace`, `policy`, `decision`"
+    } "Times something was counted under __other__ because a label had no room left.";
+    RELOAD_SUCCESSFUL = Gauge "lockwarden_config_last_reload_successful" {
+    } "1 if the last attempt to load the configuration succeeded, else 0.";
+    RELOAD_TIMESTAMP = Gauge "lockwarden_config_last_reload_success_timestamp_seconds" {
+    } "When the configuration was last loaded with success, Unix time.";
+}
+
+/// The catalogue as the page `docs/metrics.md`.
+pub(crate) fn markdown() -> String {
+    let mut page = String::from(HEAD);
+    for metric in ALL {
+        let _ = writeln!(
+            page,
+            "\n### `{}`\n\n{}. {}",
+            metric.name,
+            metric.kind.word(),
+            metric.help
+        );
+        if !metric.labels.is_empty() {
+            page.push('\n');
+        }
+        for label in metric.labels {
+            let _ = writeln!(page, "- `{}`: {}", label.name, label.values);
+        }
+    }
+    page.push_str(TAIL);
+    page
+}
+
+const HEAD: &str = "\
+<!-- Made from proxy/server/src/metrics/catalogue.rs. To write it anew:
+     UPDATE_DOCS=1 cargo test -p lockwarden metrics -->
+# Metrics
+
+`GET /metrics` on the admin address, and on the `metrics` address where one is configured, answers
+in the Prometheus text format 0.0.4. `lockwarden metrics` prints the same list as this page.
+
+- Labels come from small closed sets. A lock key, an owner token, a fencing token, a user or an
+  address is never a label; those are fields of log lines.
+- Every series that an alert could need is there at 0 from the start, because `increase()` does not
+  see a series that is born with its first event. Refusals that the built-in policies cannot make
+  appear with their first one.
+- At most `metrics.max_namespaces` (32) namespaces have a name of their own, the rest are counted
+  together as `__other__`; at most 12 policies likewise. With the defaults a proxy has fewer than
+  5,000 series, whatever its clients do.
+- Where the same question can be asked of one proxy and of several, sum: each proxy counts what went
+  through itself. `lockwarden_locks_held` counts what this proxy has seen granted.
+
+What to look at first:
+
+| question | expression |
+|---|---|
+| What was refused? | `sum by (namespace, reason) (increase(lockwarden_decisions_total{decision=\"deny\"}[1h]))` |
+| What would enforce mode refuse? | `sum by (namespace, reason) (increase(lockwarden_decisions_total{decision=\"would-deny\"}[1d]))` |
+| Did two holders overlap? | `increase(lockwarden_lock_overlaps_total[10m]) > 0` |
+| Which locks never end? | `lockwarden_locks_held{ttl=\"none\"} > 0` |
+| How old is the oldest lock? | `max(time() - lockwarden_oldest_lock_acquired_timestamp_seconds)` |
+| What does the proxy cost? | `histogram_quantile(0.99, sum by (le, path) (rate(lockwarden_added_latency_seconds_bucket[5m])))` |
+
+## The metrics
+";
+
+const TAIL: &str = "
+### `process_*`
+
+What the Prometheus client libraries say about every process: CPU, memory, open files, start time.
+
+## Buckets
+
+| histogram | first | last | why |
+|---|---|---|---|
+| `lockwarden_lock_hold_duration_seconds` | 1 ms | 30 min | shorter holds are one round trip; longer ones are looked up one by one |
+| `lockwarden_lock_remaining_ttl_ratio` | 0.05 | 1 | below one twentieth a lease was about to end under its holder |
+| `lockwarden_added_latency_seconds` | 10 µs | 1 s | a passed-through command costs less than the first; a second is a fault |
+| `lockwarden_backend_latency_seconds` | 50 µs | 5 s | a loopback round trip; longer than that clients give up |
+| `lockwarden_policy_evaluation_duration_seconds` | 250 ns | 10 ms | a warm built-in policy; above the largest sensible deadline |
+";
+
+/// Prints the catalogue: a line a metric, or the page of the documentation.
+pub(crate) fn print_catalogue(as_page: bool) {
+    if as_page {
+        print!("{}", markdown());
+        return;
+    }
+    for metric in ALL {
+        println!("{} {} {}", metric.name, metric.kind.word(), metric.help);
+    }
+}

@@ -1,0 +1,230 @@
+//! The metrics of one namespace, with a handle for each, so that counting on the data path is one
+//! addition. A namespace's series live in a registry of its own and leave the page with it; a
+//! namespace that stays over a reload keeps its numbers. `decisions.rs` has the largest metric.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use lockwarden_lock::decision::Operation;
+use lockwarden_lock::reason::Reason;
+use prometheus::{GaugeVec, Histogram, IntCounter, IntGauge, Registry, Result};
+
+use super::catalogue as names;
+use super::decisions::{Decisions, FOLDED};
+use super::labels::{
+    AcquireOutcome, DecisionKind, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel, Observation,
+    ReleaseOutcome, UnjudgedWhy,
+};
+use super::register::{ByLabel, Registrar};
+
+/// A hold shorter than the first bucket is one round trip; past the last, look at single locks.
+const HOLD_SECONDS: [f64; 17] = [
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+    1800.0,
+];
+
+/// Below the first bucket, one twentieth, the lease was about to end under its holder.
+const TTL_RATIOS: [f64; 6] = [0.05, 0.1, 0.25, 0.5, 0.75, 1.0];
+
+/// What is counted about one namespace.
+pub(crate) struct NamespaceMetrics {
+    pub(super) registry: Registry,
+    decisions: Decisions,
+    /// Counts here stand for several namespaces; each one says so.
+    folded: Option<IntCounter>,
+    /// Attempts to acquire.
+    pub(crate) acquires: ByLabel<AcquireOutcome, IntCounter>,
+    /// Attempts to release.
+    pub(crate) releases: ByLabel<ReleaseOutcome, IntCounter>,
+    /// Leases that ran out under their holder.
+    pub(crate) expired_while_held: IntCounter,
+    /// Acts of a former holder while another one held.
+    pub(crate) overlaps: IntCounter,
+    /// Leases that got a TTL, or a shorter one, from a policy.
+    pub(crate) ttl_clamped: IntCounter,
+    /// Renewals.
+    pub(crate) keep_alive: ByLabel<KeepAliveOutcome, IntCounter>,
+    /// Operations on leases without a record.
+    pub(crate) ungoverned: IntCounter,
+    /// Lock commands forwarded unjudged.
+    pub(crate) unjudged: ByLabel<UnjudgedWhy, IntCounter>,
+    /// Findings that refuse nothing.
+    pub(crate) observations: ByLabel<Observation, IntCounter>,
+    /// Seconds from grant to end.
+    pub(crate) hold_duration: ByLabel<HoldEnd, Histogram>,
+    /// TTL left at release divided by the lease's TTL.
+    pub(crate) remaining_ttl_ratio: Histogram,
+    held: ByLabel<HeldTtl, IntGauge>,
+    oldest: GaugeVec,
+}
+
+/// What the lease table knows about one namespace when the page is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NamespaceMirror {
+    /// The place of the namespace in the configuration.
+    pub(crate) index: usize,
+    /// Locks held with a TTL.
+    pub(crate) held_finite: u64,
+    /// Locks held without one.
+    pub(crate) held_none: u64,
+    /// When the oldest of them was acquired, Unix seconds.
+    pub(crate) oldest_unix_seconds: Option<f64>,
+}
+
+impl NamespaceMetrics {
+    fn new(name: &str, overflow: IntCounter, folded: Option<IntCounter>) -> Result<Self> {
+        let registry = Registry::new();
+        let make = Registrar::with_label(&registry, "namespace", name);
+        Ok(NamespaceMetrics {
+            decisions: Decisions::new(make.counter_vec(&names::DECISIONS)?, overflow),
+            folded,
+            acquires: make.counters(&names::ACQUIRES)?,
+            releases: make.counters(&names::RELEASES)?,
+            expired_while_held: make.counter(&names::EXPIRED_WHILE_HELD)?,
+            overlaps: make.counter(&names::OVERLAPS)?,
+            ttl_clamped: make.counter(&names::TTL_CLAMPED)?,
+            keep_alive: make.counters(&names::KEEP_ALIVE)?,
+            ungoverned: make.counter(&names::UNGOVERNED)?,
+            unjudged: make.counters(&names::UNJUDGED)?,
+            observations: make.counters(&names::OBSERVATIONS)?,
+            hold_duration: make.histograms(&names::HOLD_DURATION, &HOLD_SECONDS)?,
+            remaining_ttl_ratio: make.histogram(&names::REMAINING_TTL_RATIO, &TTL_RATIOS)?,
+            held: make.gauges(&names::LOCKS_HELD)?,
+            oldest: make.float_gauge_vec(&names::OLDEST_LOCK)?,
+            registry,
+        })
+    }
+
+    /// Counts one decision. `reason` and `policy` say who refused and why; they count only for
+    /// `Deny` and `WouldDeny`, which find their series in a short list instead of by a handle.
+    pub(crate) fn decision(
+        &self,
+        operation: Operation,
+        decision: DecisionKind,
+        reason: Option<Reason>,
+        policy: &str,
+        mode: ModeLabel,
+    ) {
+        if let Some(folded) = &self.folded {
+            folded.inc();
+        }
+        self.decisions
+            .count(operation.into(), decision, reason, policy, mode);
+    }
+
+    fn show(&self, mirror: NamespaceMirror) {
+        self.held.at(HeldTtl::Finite).set(gauge(mirror.held_finite));
+        self.held.at(HeldTtl::None).set(gauge(mirror.held_none));
+        match mirror.oldest_unix_seconds {
+            Some(seconds) => self.oldest.with_label_values::<&str>(&[]).set(seconds),
+            // Absent, not 0: `time() - 0` would be a lock held since 1970.
+            None => self.oldest.reset(),
+        }
+    }
+}
+
+/// The namespaces of one configuration, by their place in it.
+pub(super) struct Namespaces {
+    by_index: Vec<Arc<NamespaceMetrics>>,
+    by_name: HashMap<Box<str>, Arc<NamespaceMetrics>>,
+    rest: Arc<NamespaceMetrics>,
+    shows_rest: bool,
+}
+
+impl Namespaces {
+    /// The state before any configuration.
+    pub(super) fn none(decisions_full: &IntCounter, namespaces_full: &IntCounter) -> Result<Self> {
+        let folded = Some(namespaces_full.clone());
+        Ok(Namespaces {
+            by_index: Vec::new(),
+            by_name: HashMap::new(),
+            rest: Arc::new(NamespaceMetrics::new(
+                FOLDED,
+                decisions_full.clone(),
+                folded,
+            )?),
+            shows_rest: false,
+        })
+    }
+
+    /// The next configuration; a name that stays keeps its numbers.
+    pub(super) fn with(
+        &self,
+        namespaces: &[(&str, ModeLabel)],
+        max: usize,
+        decisions_full: &IntCounter,
+    ) -> Result<Namespaces> {
+        let mut next = Namespaces {
+            by_index: Vec::with_capacity(namespaces.len()),
+            by_name: HashMap::new(),
+            rest: self.rest.clone(),
+            shows_rest: false,
+        };
+        for (name, mode) in namespaces {
+            let metrics = match next.by_name.get(*name).or_else(|| self.by_name.get(*name)) {
+                Some(known) if next.has_room(name, max) => known.clone(),
+                None if next.has_room(name, max) => {
+                    Arc::new(NamespaceMetrics::new(name, decisions_full.clone(), None)?)
+                }
+                Some(_) | None => {
+                    next.shows_rest = true;
+                    next.rest.decisions.expect_mode(*mode);
+                    next.by_index.push(next.rest.clone());
+                    continue;
+                }
+            };
+            metrics.decisions.expect_mode(*mode);
+            next.by_name.insert((*name).into(), metrics.clone());
+            next.by_index.push(metrics);
+        }
+        Ok(next)
+    }
+
+    fn has_room(&self, name: &str, max: usize) -> bool {
+        self.by_name.contains_key(name) || self.by_name.len() < max
+    }
+
+    pub(super) fn get(&self, index: usize) -> &Arc<NamespaceMetrics> {
+        self.by_index.get(index).unwrap_or(&self.rest)
+    }
+
+    /// Sets the gauges of locks held; what the mirror does not name holds nothing.
+    pub(super) fn show(&self, mirror: &[NamespaceMirror]) {
+        let mut sums = vec![NamespaceMirror::default(); self.by_index.len()];
+        let mut rest = NamespaceMirror::default();
+        for known in mirror {
+            sums.get_mut(known.index).unwrap_or(&mut rest).add(known);
+        }
+        for (metrics, sum) in self.by_index.iter().zip(sums) {
+            if Arc::ptr_eq(metrics, &self.rest) {
+                rest.add(&sum);
+            } else {
+                metrics.show(sum);
+            }
+        }
+        self.rest.show(rest);
+    }
+
+    pub(super) fn registries(&self) -> impl Iterator<Item = &Registry> {
+        let rest = self.shows_rest.then_some(&self.rest);
+        self.by_name
+            .values()
+            .chain(rest)
+            .map(|metrics| &metrics.registry)
+    }
+}
+
+impl NamespaceMirror {
+    fn add(&mut self, other: &NamespaceMirror) {
+        self.held_finite += other.held_finite;
+        self.held_none += other.held_none;
+        self.oldest_unix_seconds = match (self.oldest_unix_seconds, other.oldest_unix_seconds) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+    }
+}
+
+fn gauge(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

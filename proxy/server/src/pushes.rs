@@ -1,0 +1,217 @@
+//! Frames that no request asked for: messages of subscriptions, invalidations, the feed of
+//! MONITOR; and the confirmations of SUBSCRIBE and its family, of which one request has several.
+//! Owns how they are told apart from replies. It keeps numbers, no channel names.
+
+use bytes::Bytes;
+use lockwarden_lock::table::Channel;
+
+/// A `SUBSCRIBE` or `UNSUBSCRIBE` whose confirmations are due.
+#[derive(Debug)]
+pub(crate) struct Channels {
+    kind: Channel,
+    subscribe: bool,
+    /// Confirmations that are due; `None`: as many as there are subscriptions, counted when the
+    /// first one comes.
+    left: Option<u64>,
+}
+
+impl Channels {
+    /// A request that names so many channels.
+    pub(crate) fn new(kind: Channel, subscribe: bool, named: usize) -> Channels {
+        let left = (named > 0).then_some(named as u64);
+        Channels { kind, subscribe, left }
+    }
+
+    fn word(&self) -> &'static [u8] {
+        match (self.kind, self.subscribe) {
+            (Channel::Channel, true) => b"subscribe",
+            (Channel::Channel, false) => b"unsubscribe",
+            (Channel::Pattern, true) => b"psubscribe",
+            (Channel::Pattern, false) => b"punsubscribe",
+            (Channel::Shard, true) => b"ssubscribe",
+            (Channel::Shard, false) => b"sunsubscribe",
+        }
+    }
+}
+
+/// What a frame is to a request that waits for confirmations.
+pub(crate) enum Confirmation {
+    /// One of several.
+    More,
+    /// The last one, or an error in its place.
+    Last,
+    /// Not for it.
+    Other,
+}
+
+/// What the connection may get without asking.
+#[derive(Debug, Default)]
+pub(crate) struct Pushes {
+    resp3: bool,
+    monitoring: bool,
+    confirming: bool,
+    channels: u64,
+    patterns: u64,
+    shards: u64,
+    /// Subscribed inside a transaction: how many is not known.
+    unknown: bool,
+}
+
+impl Pushes {
+    pub(crate) fn set_resp3(&mut self, resp3: bool) {
+        self.resp3 = resp3;
+    }
+
+    pub(crate) fn set_monitoring(&mut self) {
+        self.monitoring = true;
+    }
+
+    pub(crate) fn is_monitoring(&self) -> bool {
+        self.monitoring
+    }
+
+    /// A transaction may subscribe the connection to anything.
+    pub(crate) fn set_unknown(&mut self) {
+        self.unknown = true;
+    }
+
+    /// `RESET`: everything is over, and RESP2 is spoken.
+    pub(crate) fn reset(&mut self) {
+        *self = Pushes::default();
+    }
+
+    pub(crate) fn expect_confirmation(&mut self) {
+        self.confirming = true;
+    }
+
+    /// Whether such frames may come at all.
+    pub(crate) fn are_possible(&self) -> bool {
+        self.resp3 || self.confirming || self.is_subscribed()
+    }
+
+    /// Whether a frame that begins with this byte may be one.
+    pub(crate) fn may_be_push(&self, first: u8) -> bool {
+        match first {
+            b'>' => true,
+            b'*' => !self.resp3 && self.is_subscribed(),
+            b'+' => self.monitoring,
+            _ => false,
+        }
+    }
+
+    /// Whether a complete frame is one.
+    pub(crate) fn is_push(&self, frame: &Bytes) -> bool {
+        match frame.first() {
+            Some(b'>') => true,
+            Some(b'*') if !self.resp3 && self.is_subscribed() => matches!(
+                first_word(frame),
+                Some(b"message" | b"pmessage" | b"smessage" | b"sunsubscribe")
+            ),
+            // The feed's lines begin with a time; replies to the few commands that may be sent
+            // meanwhile do not.
+            Some(b'+') if self.monitoring => frame.get(1).is_some_and(u8::is_ascii_digit),
+            _ => false,
+        }
+    }
+
+    /// Takes a frame for the request that waits for confirmations.
+    pub(crate) fn confirm(&mut self, waiting: &mut Channels, frame: &Bytes) -> Confirmation {
+        if frame.first() == Some(&b'-') {
+            return Confirmation::Last;
+        }
+        if !matches!(frame.first(), Some(b'>' | b'*')) || first_word(frame) != Some(waiting.word()) {
+            return Confirmation::Other;
+        }
+        let count = match waiting.kind {
+            Channel::Channel => &mut self.channels,
+            Channel::Pattern => &mut self.patterns,
+            Channel::Shard => &mut self.shards,
+        };
+        let before = *count;
+        let left = waiting.left.get_or_insert(before.max(1));
+        *left = left.saturating_sub(1);
+        // A channel named twice counts twice here: then the connection is taken for subscribed
+        // longer than it is, and only looks more closely at its replies.
+        *count = if waiting.subscribe { before + 1 } else { before.saturating_sub(1) };
+        if *left == 0 {
+            self.settle_counts(frame);
+            return Confirmation::Last;
+        }
+        Confirmation::More
+    }
+
+    fn is_subscribed(&self) -> bool {
+        self.unknown || self.monitoring || self.channels + self.patterns + self.shards > 0
+    }
+
+    /// The frame ends with the number of subscriptions that are left: none left is sure.
+    fn settle_counts(&mut self, frame: &Bytes) {
+        if frame.ends_with(b":0\r\n") {
+            let shard = first_word(frame).is_some_and(|word| word.starts_with(b"s") && word[1..].starts_with(b"s") || word.starts_with(b"sun"));
+            if shard {
+                self.shards = 0;
+            } else {
+                (self.channels, self.patterns) = (0, 0);
+            }
+        }
+    }
+}
+
+/// The first element of an array or push of bulk strings.
+fn first_word(frame: &[u8]) -> Option<&[u8]> {
+    let mut lines = frame.splitn(4, |&byte| byte == b'\n');
+    lines.next()?;
+    lines.next()?.strip_prefix(b"$")?;
+    lines.next()?.strip_suffix(b"\r")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    #[test]
+    fn a_request_with_two_channels_is_confirmed_twice() {
+        let mut pushes = Pushes::default();
+        let mut waiting = Channels::new(Channel::Channel, true, 2);
+        let first = frame("*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n");
+        assert!(matches!(pushes.confirm(&mut waiting, &first), Confirmation::More));
+        let message = frame("*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n");
+        assert!(matches!(pushes.confirm(&mut waiting, &message), Confirmation::Other));
+        assert!(pushes.is_push(&message));
+        let second = frame("*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n");
+        assert!(matches!(pushes.confirm(&mut waiting, &second), Confirmation::Last));
+    }
+
+    #[test]
+    fn leaving_every_channel_takes_as_many_confirmations_as_there_are() {
+        let mut pushes = Pushes { channels: 2, ..Pushes::default() };
+        let mut waiting = Channels::new(Channel::Channel, false, 0);
+        let first = frame("*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:1\r\n");
+        assert!(matches!(pushes.confirm(&mut waiting, &first), Confirmation::More));
+        let last = frame("*3\r\n$11\r\nunsubscribe\r\n$1\r\nb\r\n:0\r\n");
+        assert!(matches!(pushes.confirm(&mut waiting, &last), Confirmation::Last));
+        assert!(!pushes.are_possible() || pushes.confirming);
+        let array = frame("*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n");
+        assert!(!pushes.is_push(&array), "an ordinary reply once nothing is subscribed");
+    }
+
+    #[test]
+    fn an_error_ends_the_wait() {
+        let mut pushes = Pushes::default();
+        let mut waiting = Channels::new(Channel::Pattern, true, 3);
+        let error = frame("-NOPERM no\r\n");
+        assert!(matches!(pushes.confirm(&mut waiting, &error), Confirmation::Last));
+    }
+
+    #[test]
+    fn the_feed_of_monitor_is_told_from_replies() {
+        let mut pushes = Pushes::default();
+        pushes.set_monitoring();
+        assert!(pushes.is_push(&frame("+1700000000.1 [0 127.0.0.1:1] \"PING\"\r\n")));
+        assert!(!pushes.is_push(&frame("+RESET\r\n")));
+    }
+}

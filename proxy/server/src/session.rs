@@ -1,0 +1,247 @@
+//! One client: its connection, its state, what it has proven so far, and the loop that serves it.
+//! The way of a command is in `intercept`; what changes the connection's own state in `verbs`, what
+//! a transaction does in `transaction`, what an outcome means for memory and counters in `account`.
+
+mod account;
+pub(crate) mod state;
+mod transaction;
+mod verbs;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use arc_swap::{ArcSwap, Cache};
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::decision::ClientDescription;
+use lockwarden_lock::evidence::{DbKey, Evidence};
+use lockwarden_lock::settle::{Circumstances, Permitted};
+use lockwarden_lock::token::{Grant, SessionId};
+use lockwarden_resp::{RequestError, RequestLimits};
+use smallvec::SmallVec;
+use tokio::net::TcpStream;
+
+use crate::metrics::{CommandClass, CommandResult, LocalCounters, ProtocolErrorKind, Side};
+use crate::random::Random;
+use crate::shared::{Active, Shared};
+use crate::wires::{End, Event, Inbox, Muted, Want, Wires};
+use state::{State, StateChange};
+
+/// What a reply is looked at for.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// The answer that the spine waits for.
+    Answer,
+    /// It says whether the connection's state changed.
+    State(StateChange),
+    /// The grant under which a value is about to be read.
+    ReadGrant,
+    /// The values of locks that were read: their keys and places in the reply.
+    ReadValue(SmallVec<[(DbKey, usize); 1]>),
+    /// The proxy's own tidying up; nobody wants the answer.
+    Own,
+}
+
+/// A step that is on its way: what is needed once its answer is there.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) permitted: Permitted,
+    pub(crate) grants: SmallVec<[Grant; 1]>,
+    pub(crate) keys: SmallVec<[DbKey; 1]>,
+}
+
+/// One client.
+pub(crate) struct Session {
+    pub(crate) shared: Arc<Shared>,
+    active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
+    pub(crate) wires: Wires<Look>,
+    pub(crate) state: State,
+    pub(crate) evidence: Evidence,
+    pub(crate) random: Random,
+    pub(crate) counters: LocalCounters,
+    pub(crate) peer: SocketAddr,
+    /// This process's number for the session.
+    pub(crate) number: u64,
+    /// Names the refusal that a step found, until its error line is worded.
+    pub(crate) last_refusal: Option<String>,
+    draining: bool,
+}
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+impl Session {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        client: TcpStream,
+        backend: TcpStream,
+        peer: SocketAddr,
+    ) -> Session {
+        let mut random = Random::new();
+        let id = SessionId(random.sixteen());
+        let drain = shared.drain.subscribe();
+        shared.metrics.client_connections.inc();
+        Session {
+            active: Cache::new(shared.active.clone()),
+            shared,
+            wires: Wires::new(client, backend, drain),
+            state: State::new(id, peer.ip()),
+            evidence: Evidence::default(),
+            random,
+            counters: LocalCounters::default(),
+            peer,
+            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            last_refusal: None,
+            draining: false,
+        }
+    }
+
+    /// Serves the client until one side is gone.
+    pub(crate) async fn serve(&mut self) -> End {
+        let mut inbox = Inbox::new();
+        if self.shared.server.wants_password() {
+            inbox.set_limits(RequestLimits::before_auth());
+        }
+        loop {
+            if let Err(end) = self.turn(&mut inbox).await {
+                return self.wires.finish(end).await;
+            }
+        }
+    }
+
+    async fn turn(&mut self, inbox: &mut Inbox) -> Result<(), End> {
+        match self.wires.next(inbox, Want::Request).await? {
+            Event::Request => self.intercept(inbox).await?,
+            Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
+            Event::Malformed(error) => return Err(self.malformed(error, inbox).await),
+            Event::ClientDone => self.wires.half_close(),
+            Event::Drain => self.draining = true,
+        }
+        if self.draining && inbox.is_empty() && self.wires.is_settled() && self.state.block.is_none() {
+            return Err(End::Done);
+        }
+        Ok(())
+    }
+
+    /// Waits for the answer to what was just sent; replies before it go where they belong.
+    pub(crate) async fn answer(&mut self, inbox: &mut Inbox) -> Result<Bytes, End> {
+        loop {
+            match self.wires.next(inbox, Want::Reply).await? {
+                Event::Reply(Look::Answer, frame, _) => return Ok(frame),
+                Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
+                Event::Drain => self.draining = true,
+                Event::Request | Event::Malformed(_) | Event::ClientDone => {}
+            }
+        }
+    }
+
+    /// Waits until the state is known in which the next command will be judged.
+    pub(crate) async fn settled(&mut self, inbox: &mut Inbox) -> Result<(), End> {
+        while self.state.unsettled > 0 {
+            match self.wires.next(inbox, Want::Reply).await? {
+                Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
+                Event::Drain => self.draining = true,
+                Event::Request | Event::Malformed(_) | Event::ClientDone => {}
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn active(&mut self) -> Arc<Active> {
+        self.active.load().clone()
+    }
+
+    pub(crate) fn circumstances(&self, now: Instant) -> Circumstances {
+        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Circumstances {
+            db: self.state.db(),
+            client: self.number,
+            now_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
+            now,
+            transactional: self.state.block.is_some(),
+        }
+    }
+
+    pub(crate) fn description(&self) -> ClientDescription {
+        ClientDescription {
+            name: String::from_utf8_lossy(&self.state.name).into_owned(),
+            user: String::from_utf8_lossy(&self.state.user).into_owned(),
+            address: self.peer.ip().to_string(),
+        }
+    }
+
+    /// Answers the client now, unless it asked not to be answered.
+    pub(crate) fn reply(&mut self, reply: &BytesMut, muted: Muted) {
+        if muted == Muted::No {
+            self.wires.reply(reply);
+        }
+    }
+
+    /// Answers the client in its turn, unless it asked not to be answered.
+    pub(crate) fn answer_locally(&mut self, reply: BytesMut, muted: Muted) {
+        if muted == Muted::No {
+            self.wires.answer(reply.freeze());
+        }
+    }
+
+    /// An error line in its turn. Inside a block it also spoils the block, as an error at queue
+    /// time does on Redis.
+    pub(crate) fn error(&mut self, text: &str, muted: Muted) {
+        if let Some(block) = &mut self.state.block {
+            block.spoil(text);
+        }
+        let mut reply = BytesMut::new();
+        lockwarden_resp::put_error(&mut reply, text);
+        self.answer_locally(reply, muted);
+    }
+
+    async fn malformed(&mut self, error: RequestError, inbox: &mut Inbox) -> End {
+        let kind = if error.kind().contains("limit") || error.kind().contains("too") {
+            ProtocolErrorKind::Limit
+        } else {
+            ProtocolErrorKind::Malformed
+        };
+        self.shared.metrics.protocol_errors.at(Side::Client).at(kind).inc();
+        tracing::info!(client = %self.peer, kind = error.kind(), "closing a connection: not a request");
+        let Some(line) = error.reply() else {
+            return End::Done;
+        };
+        let mut reply = BytesMut::new();
+        lockwarden_resp::put_error(&mut reply, line.as_bytes());
+        self.wires.answer(reply.freeze());
+        while !self.wires.is_settled() {
+            match self.wires.next(inbox, Want::Reply).await {
+                Ok(Event::Reply(look, frame, muted)) => {
+                    if let Err(end) = self.learn(look, frame, muted, inbox) {
+                        return end;
+                    }
+                }
+                Ok(_) => {}
+                Err(end) => return end,
+            }
+        }
+        End::Done
+    }
+
+    /// A passed-through command, for the counters.
+    pub(crate) fn count(&mut self, class: CommandClass, result: CommandResult) {
+        self.counters.command(class, result);
+    }
+
+    /// Moves what was counted to the shared counters.
+    pub(crate) fn flush_counters(&mut self) {
+        let (from, to) = std::mem::take(&mut self.wires.traffic);
+        self.counters.bytes_in += from;
+        self.counters.bytes_out += to;
+        self.counters.flush(&self.shared.metrics);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.flush_counters();
+        self.unwatch();
+        self.shared.kept.end_session(self.number);
+        self.shared.metrics.client_connections.dec();
+    }
+}

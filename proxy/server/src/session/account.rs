@@ -1,0 +1,457 @@
+//! What an outcome means for what is remembered: the connection's evidence, keep-alive, the mirror,
+//! the counters and the log. It changes no reply.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockwarden_lock::decision::{Denial, Operation};
+use lockwarden_lock::evidence::{DbKey, Own};
+use lockwarden_lock::lease::LeaseEvent;
+use lockwarden_lock::op::{AskedTtl, LockOp, Target};
+use lockwarden_lock::outcome::{
+    Answer, Answers, Ended, Granted, Outcome, RefusalLine, Refused as StepRefused, native_nothing,
+    refusal_line,
+};
+use lockwarden_lock::plan::{Renewal, outlive_ms};
+use lockwarden_lock::reason::Reason;
+use lockwarden_lock::settle::{Allowed, Code, Mode, Refused};
+use lockwarden_lock::token::{Grant, stored_form};
+use lockwarden_resp::put_value;
+
+use super::{InFlight, Session};
+use crate::metrics::{
+    AcquireOutcome, CommandClass, CommandResult, DecisionKind, KeepAliveOutcome, ReleaseOutcome,
+};
+use crate::random::refusal_id;
+use crate::shared::{Active, mode_label};
+use crate::wires::Muted;
+
+/// One lock of a step, with its outcome.
+struct Settled<'a> {
+    target: &'a Target,
+    key: &'a DbKey,
+    allowed: &'a Allowed,
+    answer: &'a Answer,
+    grant: Option<Grant>,
+    stored: Option<&'a Bytes>,
+    enforced: bool,
+}
+
+impl Session {
+    /// Remembers what a step did.
+    pub(crate) fn account(&mut self, flight: &InFlight, answers: &Answers, active: &Active) {
+        let op = &flight.permitted.command().op;
+        let answers: &[Answer] = match answers {
+            Answers::One(one) => std::slice::from_ref(one),
+            Answers::Many(_, each) => each,
+            Answers::Error(_) => {
+                if op.operation() == Operation::Acquire {
+                    let target = op.target();
+                    active.namespace(target.namespace).metrics.acquires.at(AcquireOutcome::Error).inc();
+                }
+                return;
+            }
+        };
+        let now = Instant::now();
+        for (index, target) in op.targets().into_iter().enumerate() {
+            // MSETNX answers once for all its locks when it takes none.
+            let Some(answer) = answers.get(index).or(answers.first()) else {
+                return;
+            };
+            let (Some(key), Some(allowed)) =
+                (flight.keys.get(index), flight.permitted.allowed().get(index))
+            else {
+                return;
+            };
+            let stored = match op {
+                LockOp::Acquire { value, .. } | LockOp::Store { value, .. } => Some(value),
+                LockOp::AcquireAll { locks } => locks.get(index).map(|(_, value)| value),
+                LockOp::Extend { .. }
+                | LockOp::Release { .. }
+                | LockOp::ReleaseMany { .. }
+                | LockOp::Opaque { .. } => None,
+            };
+            let grant = flight.grants.get(index).copied();
+            let enforced = flight.permitted.enforces();
+            let settled = Settled { target, key, allowed, answer, grant, stored, enforced };
+            self.account_one(op, &settled, active, now);
+        }
+    }
+
+    fn account_one(&mut self, op: &LockOp, one: &Settled<'_>, active: &Active, now: Instant) {
+        let metrics = active.namespace(one.target.namespace).metrics.clone();
+        let acquires = op.operation() == Operation::Acquire || op.operation() == Operation::TakeOver;
+        let mut decision = DecisionKind::Allow;
+        match &one.answer.outcome {
+            Outcome::Granted(granted) => {
+                metrics.acquires.at(AcquireOutcome::Acquired).inc();
+                if let Ended::RanOut(_) = granted.ended {
+                    metrics.expired_while_held.inc();
+                }
+                if self.clamped(op, granted.ttl_ms, one) {
+                    metrics.ttl_clamped.inc();
+                    decision = DecisionKind::Modify;
+                } else if granted.kept {
+                    decision = DecisionKind::Modify;
+                }
+                self.granted(one, granted, active, now);
+            }
+            Outcome::Busy { governed, .. } => {
+                metrics.acquires.at(AcquireOutcome::Contended).inc();
+                if !governed {
+                    metrics.ungoverned.inc();
+                }
+                self.evidence.refused(one.key);
+            }
+            Outcome::Extended { ttl_ms, kept, .. } => {
+                if self.clamped(op, *ttl_ms, one) {
+                    metrics.ttl_clamped.inc();
+                    decision = DecisionKind::Modify;
+                }
+                self.extended(one, *ttl_ms, *kept, active, now);
+            }
+            Outcome::Released { taken_over, .. } => {
+                metrics.releases.at(ReleaseOutcome::Released).inc();
+                if *taken_over {
+                    tracing::info!(
+                        namespace = %active.namespace(one.target.namespace).name,
+                        key = %String::from_utf8_lossy(&one.target.key),
+                        client = %self.peer,
+                        "a lock whose deadline had passed was taken over"
+                    );
+                }
+                self.evidence.released(one.key);
+                self.shared.kept.remove(one.key, None);
+                self.shared.mirror.apply(one.key.clone(), LeaseEvent::Released, now, active);
+            }
+            Outcome::Absent { ran_out } => {
+                if op.operation() == Operation::Release {
+                    metrics.releases.at(ReleaseOutcome::Absent).inc();
+                }
+                if *ran_out {
+                    metrics.expired_while_held.inc();
+                    self.evidence.lapsed(one.key, now);
+                    self.shared.kept.remove(one.key, Some(self.number));
+                }
+            }
+            Outcome::Refused(refused) => {
+                if op.operation() == Operation::Release {
+                    metrics.releases.at(ReleaseOutcome::NotOwner).inc();
+                }
+                if acquires && refused.reason == Reason::Overwrite {
+                    metrics.acquires.at(AcquireOutcome::Denied).inc();
+                }
+                self.refused_late(one, refused.late, &metrics, now);
+                if refused.keep_alive_ended {
+                    self.shared.kept.remove(one.key, None);
+                    metrics.keep_alive.at(KeepAliveOutcome::Ended).inc();
+                }
+                self.refused_by_step(op, one, refused, active);
+                return;
+            }
+            Outcome::Different { late } => {
+                if op.operation() == Operation::Release {
+                    metrics.releases.at(ReleaseOutcome::NotOwner).inc();
+                }
+                self.refused_late(one, *late, &metrics, now);
+                if *late {
+                    let policy = policy_of(Reason::Expired, one.target, active);
+                    let kind = if one.enforced { DecisionKind::Deny } else { DecisionKind::WouldDeny };
+                    let mode = mode_label(one.allowed.rules.mode);
+                    metrics.decision(op.operation(), kind, Some(Reason::Expired), policy, mode);
+                    return;
+                }
+            }
+            Outcome::Ungoverned => metrics.ungoverned.inc(),
+            Outcome::ConditionUnmet => {}
+            Outcome::Failed => {
+                if acquires {
+                    metrics.acquires.at(AcquireOutcome::Error).inc();
+                }
+            }
+        }
+        self.decided(op, one, decision, active);
+    }
+
+    /// Counts the decision, and in monitor mode what enforce would have refused.
+    fn decided(&mut self, op: &LockOp, one: &Settled<'_>, decision: DecisionKind, active: &Active) {
+        let details = active.namespace(one.target.namespace);
+        let mode = mode_label(one.allowed.rules.mode);
+        if let Some(would) = &one.allowed.would {
+            self.would_refuse(one.target, command_word(op), op.operation(), would, active);
+            return;
+        }
+        if let Some(reason) = one.answer.would.filter(|_| !one.enforced) {
+            let policy = policy_of(reason, one.target, active);
+            let would = Denial { reason, detail: None, policy: policy.into() };
+            self.would_refuse(one.target, command_word(op), op.operation(), &would, active);
+            if reason == Reason::Expired {
+                details.metrics.overlaps.inc();
+                self.evidence.lapsed(one.key, Instant::now());
+            }
+            return;
+        }
+        details.metrics.decision(op.operation(), decision, None, "", mode);
+    }
+
+    fn granted(&mut self, one: &Settled<'_>, granted: &Granted, active: &Active, now: Instant) {
+        let (Some(grant), Some(value)) = (one.grant, one.stored) else {
+            return;
+        };
+        let ttl = (granted.ttl_ms > 0).then(|| Duration::from_millis(granted.ttl_ms));
+        let own = Own {
+            grant,
+            fence: granted.fence,
+            stored: stored_form(value),
+            ends: ttl.map(|ttl| now + ttl),
+            lapsed: None,
+        };
+        self.evidence.granted(one.key.clone(), own);
+        let event = LeaseEvent::Granted {
+            namespace: one.target.namespace,
+            fence: granted.fence,
+            session: self.state.who().session,
+            ttl,
+        };
+        self.shared.mirror.apply(one.key.clone(), event, now, active);
+        self.keep(one, grant, granted.ttl_ms, granted.kept, now);
+        tracing::debug!(
+            namespace = %active.namespace(one.target.namespace).name,
+            key = %String::from_utf8_lossy(&one.target.key),
+            fence = granted.fence.0,
+            ttl_ms = granted.ttl_ms,
+            client = %self.peer,
+            "granted"
+        );
+    }
+
+    fn extended(&mut self, one: &Settled<'_>, ttl_ms: u64, kept: bool, active: &Active, now: Instant) {
+        let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
+        let ends = ttl.map(|ttl| now + ttl);
+        let stored = one.stored.map(stored_form);
+        self.evidence.extended(one.key, ends, stored);
+        self.shared.mirror.apply(one.key.clone(), LeaseEvent::Extended { ttl }, now, active);
+        let own = self.evidence.facts(one.key, now).own.filter(|own| own.lapsed.is_none());
+        match own {
+            Some(own) => self.keep(one, own.grant, ttl_ms, kept, now),
+            None if !kept => self.shared.kept.remove(one.key, None),
+            None => {}
+        }
+    }
+
+    /// Keep-alive begins or ends with the terms of the lease.
+    fn keep(&self, one: &Settled<'_>, grant: Grant, ttl_ms: u64, kept: bool, now: Instant) {
+        if !kept || ttl_ms == 0 {
+            self.shared.kept.remove(one.key, None);
+            return;
+        }
+        let obligations = &one.allowed.obligations;
+        // Every renewal gives what the policy would give again: the default, or the ceiling.
+        let renewal = Renewal {
+            lock: one.target.key.clone(),
+            grant,
+            ttl_ms,
+            keep_alive_ms: obligations.keep_alive_ms.unwrap_or(0),
+            outlive_ms: outlive_ms(obligations),
+        };
+        self.shared.kept.add(self.number, one.target.namespace, one.key.clone(), renewal, now);
+    }
+
+    /// Whether the TTL is shorter than the one that was asked for.
+    fn clamped(&self, op: &LockOp, ttl_ms: u64, one: &Settled<'_>) -> bool {
+        let asked = match op {
+            LockOp::Acquire { ttl, .. } | LockOp::Store { ttl, .. } | LockOp::Extend { ttl, .. } => *ttl,
+            LockOp::AcquireAll { .. }
+            | LockOp::Release { .. }
+            | LockOp::ReleaseMany { .. }
+            | LockOp::Opaque { .. } => AskedTtl::None,
+        };
+        match asked {
+            AskedTtl::For(ms) => one.enforced && i64::try_from(ttl_ms).is_ok_and(|ttl| ttl < ms),
+            AskedTtl::Until(_) => one.enforced && one.allowed.obligations.ttl_cap_ms == Some(ttl_ms),
+            AskedTtl::None | AskedTtl::Keep => false,
+        }
+    }
+
+    fn refused_late(
+        &mut self,
+        one: &Settled<'_>,
+        late: bool,
+        metrics: &crate::metrics::NamespaceMetrics,
+        now: Instant,
+    ) {
+        if late {
+            metrics.overlaps.inc();
+            self.evidence.lapsed(one.key, now);
+            self.shared.kept.remove(one.key, Some(self.number));
+        }
+    }
+
+    /// Counts and logs a refusal that the script found. The error line, where there is one, is
+    /// worded by [`Session::refusal_of_step`].
+    fn refused_by_step(&mut self, op: &LockOp, one: &Settled<'_>, refused: &StepRefused, active: &Active) {
+        let policy = policy_of(refused.reason, one.target, active);
+        let details = active.namespace(one.target.namespace);
+        let mode = mode_label(one.allowed.rules.mode);
+        details.metrics.decision(op.operation(), DecisionKind::Deny, Some(refused.reason), policy, mode);
+        let id = refusal_id();
+        self.log(&id, one.target, command_word(op), refused.reason, policy, Mode::Enforce, active);
+        self.last_refusal = Some(id);
+    }
+
+    /// The error line of a refusal that the script found.
+    pub(crate) fn refusal_of_step(
+        &mut self,
+        flight: &InFlight,
+        at: usize,
+        refused: &StepRefused,
+        active: &Active,
+    ) -> String {
+        let op = &flight.permitted.command().op;
+        let targets = op.targets();
+        let target = targets.get(at).copied().unwrap_or_else(|| op.target());
+        let id = self.last_refusal.take().unwrap_or_else(refusal_id);
+        refusal_line(&RefusalLine {
+            code: Code::Denied,
+            reason: refused.reason,
+            key: &target.key,
+            command: flight.permitted.command().name,
+            policy: policy_of(refused.reason, target, active),
+            id: &id,
+            fence: (refused.reason == Reason::StaleFence).then_some(refused.fence.0),
+            ttl_ms: None,
+            max_ms: None,
+            held_ms: Some(refused.now_ms.saturating_sub(refused.since_ms)),
+            detail: None,
+        })
+    }
+
+    /// A refusal that needed nothing from Redis.
+    pub(crate) fn refuse(&mut self, refused: &Refused, active: &Active, muted: Muted) {
+        let op = &refused.command.op;
+        let details = active.namespace(refused.target.namespace);
+        let (reason, policy) = (refused.denial.reason, &refused.denial.policy);
+        let mode = mode_label(details.rules.mode);
+        details.metrics.decision(op.operation(), DecisionKind::Deny, Some(reason), policy, mode);
+        match op.operation() {
+            Operation::Acquire => details.metrics.acquires.at(AcquireOutcome::Denied).inc(),
+            Operation::Release => details.metrics.releases.at(ReleaseOutcome::Denied).inc(),
+            Operation::Extend
+            | Operation::TakeOver
+            | Operation::Inspect
+            | Operation::Write
+            | Operation::GuardedWrite => {}
+        }
+        let result = match refused.code {
+            Code::Denied => CommandResult::Denied,
+            Code::Policy | Code::Limit => CommandResult::ProxyError,
+        };
+        self.count(CommandClass::Policy, result);
+        let id = refusal_id();
+        self.log(&id, &refused.target, refused.command.name, reason, policy, Mode::Enforce, active);
+        if refused.native && self.state.block.is_none() {
+            let mut reply = bytes::BytesMut::new();
+            put_value(&mut reply, &native_nothing(op), self.state.protocol);
+            self.answer_locally(reply, muted);
+            return;
+        }
+        let asked = match op {
+            LockOp::Acquire { ttl: AskedTtl::For(ms), .. }
+            | LockOp::Store { ttl: AskedTtl::For(ms), .. }
+            | LockOp::Extend { ttl: AskedTtl::For(ms), .. } => u64::try_from(*ms).ok(),
+            _ => None,
+        };
+        let line = refusal_line(&RefusalLine {
+            code: refused.code,
+            reason,
+            key: &refused.target.key,
+            command: refused.command.name,
+            policy,
+            id: &id,
+            fence: None,
+            ttl_ms: asked.filter(|_| reason == Reason::TtlTooLong),
+            max_ms: None,
+            held_ms: None,
+            detail: refused.denial.detail.as_deref(),
+        });
+        self.error(&line, muted);
+    }
+
+    /// Monitor mode: what enforce would have refused.
+    pub(crate) fn would_refuse(
+        &mut self,
+        target: &Target,
+        command: &str,
+        operation: Operation,
+        would: &Denial,
+        active: &Active,
+    ) {
+        let details = active.namespace(target.namespace);
+        let mode = mode_label(details.rules.mode);
+        details.metrics.decision(operation, DecisionKind::WouldDeny, Some(would.reason), &would.policy, mode);
+        self.log(&refusal_id(), target, command, would.reason, &would.policy, Mode::Monitor, active);
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "each is one field of the line")]
+    fn log(
+        &self,
+        id: &str,
+        target: &Target,
+        command: &str,
+        reason: Reason,
+        policy: &str,
+        mode: Mode,
+        active: &Active,
+    ) {
+        let client = self.peer.to_string();
+        let Some(repeated) = self.shared.refusals.admit(&client, &target.key, reason, Instant::now()) else {
+            return;
+        };
+        tracing::info!(
+            id,
+            namespace = %active.namespace(target.namespace).name,
+            key = %String::from_utf8_lossy(&target.key),
+            cmd = %command.to_ascii_uppercase(),
+            reason = reason.word(),
+            policy,
+            client,
+            name = %String::from_utf8_lossy(&self.state.name),
+            repeated,
+            "{}",
+            match mode {
+                Mode::Enforce => "refused",
+                Mode::Monitor => "would have been refused",
+            }
+        );
+    }
+}
+
+/// The policy whose rule a refusal found by a script follows from: the built-in one that asks for
+/// it, where the namespace has it.
+fn policy_of(reason: Reason, target: &Target, active: &Active) -> &'static str {
+    let built_in = match reason {
+        Reason::NotOwner
+        | Reason::Expired
+        | Reason::Overwrite
+        | Reason::TakeOver
+        | Reason::OpaqueWrite
+        | Reason::SharedToken => "owner-token",
+        Reason::StaleFence => "fencing",
+        Reason::NoTtl | Reason::TtlTooLong | Reason::Limited => "ttl-ceiling",
+        Reason::UnsafeScript => "scripts",
+        Reason::BulkDelete | Reason::Other => "lockwarden",
+    };
+    let present = active.generation.chain(target.namespace).any(|name| &**name == built_in);
+    if present || built_in == "scripts" { built_in } else { "lockwarden" }
+}
+
+fn command_word(op: &LockOp) -> &'static str {
+    match op {
+        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => "acquire",
+        LockOp::Store { .. } => "set",
+        LockOp::Extend { .. } => "extend",
+        LockOp::Release { .. } | LockOp::ReleaseMany { .. } => "release",
+        LockOp::Opaque { .. } => "write",
+    }
+}
+

@@ -1,0 +1,165 @@
+//! What Redis remembers of a connection, as far as judging and pairing depend on it. Tracked, not
+//! emulated: it changes when Redis's reply says that it did.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use bytes::Bytes;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::plan::Who;
+use lockwarden_lock::token::{Grant, Identity, SessionId};
+use lockwarden_resp::Protocol;
+
+use super::InFlight;
+
+/// A change that takes effect when its reply is no error.
+#[derive(Clone, Debug)]
+pub(crate) enum StateChange {
+    /// `SELECT`.
+    Select(u32),
+    /// `AUTH` as this user.
+    Auth(Bytes),
+    /// `HELLO`, with what it says.
+    Hello {
+        protocol: Option<Protocol>,
+        user: Option<Bytes>,
+        name: Option<Bytes>,
+    },
+    /// `CLIENT SETNAME`.
+    Name(Bytes),
+    /// `CLIENT TRACKING`.
+    Tracking(bool),
+    /// `MULTI`; an error means that there is no block after all.
+    Multi,
+    /// `RESET`.
+    Reset,
+    /// `MONITOR`.
+    Monitor,
+    /// `SCRIPT LOAD` of this text.
+    Loaded(Bytes),
+    /// A subscription inside a transaction.
+    Subscribed,
+}
+
+/// `CLIENT REPLY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyMode {
+    On,
+    Off,
+    /// Not for the next command.
+    Skip,
+}
+
+/// What stands at one place of a MULTI block, where that matters.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// A lock command, replaced by its script.
+    Step(Box<InFlight>),
+    /// A change of the connection's state.
+    Change(StateChange),
+}
+
+/// A MULTI block that is being queued.
+#[derive(Debug, Default)]
+pub(crate) struct Block {
+    /// Commands that Redis was given to queue.
+    pub(crate) queued: usize,
+    /// Those that somebody has to look at when the block was executed, by their place.
+    pub(crate) places: Vec<(usize, Place)>,
+    /// Names drawn for leases that earlier commands of the block may take.
+    pub(crate) grants: HashMap<DbKey, Vec<Grant>>,
+    /// The database that a SELECT inside the block switches to.
+    pub(crate) db: Option<u32>,
+    /// The first error at queue time that Redis does not know of.
+    pub(crate) spoiled: Option<String>,
+}
+
+impl Block {
+    /// The block will not be executed; the first reason counts.
+    pub(crate) fn spoil(&mut self, text: &str) {
+        self.spoiled.get_or_insert_with(|| text.to_owned());
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) selected: u32,
+    pub(crate) user: Bytes,
+    pub(crate) name: Bytes,
+    pub(crate) protocol: Protocol,
+    pub(crate) tracking: bool,
+    pub(crate) reply_mode: ReplyMode,
+    pub(crate) block: Option<Block>,
+    /// Lock keys that are watched.
+    pub(crate) watched: Vec<DbKey>,
+    /// Replies on their way that may change what judging depends on.
+    pub(crate) unsettled: usize,
+    /// Grants read ahead of a value whose reply is still to come.
+    pub(crate) read_grants: Vec<Option<Grant>>,
+    /// Whether this user may run the proxy's scripts, once that is known.
+    pub(crate) may_judge: Option<bool>,
+    session: SessionId,
+    address: IpAddr,
+    who: Who,
+}
+
+impl State {
+    pub(crate) fn new(session: SessionId, address: IpAddr) -> State {
+        let user = Bytes::from_static(b"default");
+        let identity = identity(&user, b"", address);
+        State {
+            selected: 0,
+            user,
+            name: Bytes::new(),
+            protocol: Protocol::Resp2,
+            tracking: false,
+            reply_mode: ReplyMode::On,
+            block: None,
+            watched: Vec::new(),
+            unsettled: 0,
+            read_grants: Vec::new(),
+            may_judge: None,
+            session,
+            address,
+            who: Who { session, identity, distinctive: false },
+        }
+    }
+
+    /// The database that the next command acts on.
+    pub(crate) fn db(&self) -> u32 {
+        self.block.as_ref().and_then(|block| block.db).unwrap_or(self.selected)
+    }
+
+    pub(crate) fn who(&self) -> Who {
+        self.who
+    }
+
+    pub(crate) fn set_user(&mut self, user: Bytes) {
+        self.user = user;
+        self.may_judge = None;
+        self.identify();
+    }
+
+    pub(crate) fn set_name(&mut self, name: Bytes) {
+        self.name = name;
+        self.identify();
+    }
+
+    /// `RESET` puts the connection back to its beginning.
+    pub(crate) fn reset(&mut self) {
+        let unsettled = self.unsettled;
+        *self = State::new(self.session, self.address);
+        self.unsettled = unsettled;
+    }
+
+    fn identify(&mut self) {
+        self.who.identity = identity(&self.user, &self.name, self.address);
+    }
+}
+
+/// Who a client is, as far as this version looks. No such identity is taken for a proof yet; equal
+/// ones keep a lock alive and end its keep-alive (see `docs/ownership.md`).
+fn identity(user: &[u8], name: &[u8], address: IpAddr) -> Identity {
+    Identity::of(&[user, name, address.to_string().as_bytes()])
+}

@@ -1,0 +1,122 @@
+//! MULTI blocks. Every lock command in one was judged when it was queued and replaced by its
+//! script; here the block's reply gets back its shape, element by element and otherwise byte for
+//! byte, and what happened is remembered only if the block was executed.
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::classify::PassThrough;
+use lockwarden_resp::{ReplyLimits, ReplyScanner, Scan};
+
+use super::state::{Block, Place};
+use super::verbs::error_frame;
+use super::{Look, Session};
+use crate::intercept::Concluded;
+use crate::wires::{End, Inbox, Muted};
+
+impl Session {
+    /// `EXEC`: an order barrier where anybody has to look at what it answers.
+    pub(crate) async fn exec(
+        &mut self,
+        inbox: &mut Inbox,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        self.settled(inbox).await?;
+        let block = self.state.block.take();
+        match block {
+            Some(Block { spoiled: Some(reason), .. }) => {
+                self.unwatch();
+                self.wires.inquire(&[b"DISCARD"], Look::Own);
+                let text = format!("EXECABORT Transaction discarded because of previous errors: {reason}");
+                self.answer_locally(error_frame(&text), muted);
+            }
+            Some(block) if !block.places.is_empty() => {
+                self.wires.forward_and_look(pass, Look::Answer, Muted::Yes);
+                let answer = self.answer(inbox).await?;
+                self.unwatch();
+                let reply = self.unwrap(block, answer, inbox)?;
+                if muted == Muted::No {
+                    self.wires.reply(&reply);
+                }
+            }
+            Some(_) | None => {
+                self.unwatch();
+                self.wires.forward(pass, muted);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn discard(&mut self, pass: PassThrough<'_>, muted: Muted) {
+        if self.state.block.take().is_some() {
+            self.unwatch();
+        }
+        self.wires.forward(pass, muted);
+    }
+
+    /// Puts the replies of the commands that were replaced back to their places.
+    fn unwrap(&mut self, block: Block, answer: Bytes, inbox: &mut Inbox) -> Result<Bytes, End> {
+        // nil: a watched key had changed. An error: nothing was executed either.
+        if !answer.starts_with(b"*") || answer.starts_with(b"*-1") {
+            return Ok(answer);
+        }
+        let active = self.active();
+        let elements = elements(&answer).ok_or_else(|| End::OutOfStep("EXEC answered no array".into()))?;
+        if elements.len() != block.queued {
+            return Err(End::OutOfStep("EXEC answered another number of replies than it was given commands".into()));
+        }
+        let mut reply = BytesMut::with_capacity(answer.len());
+        let mut copied = 0;
+        for (index, place) in block.places {
+            let (start, end) = elements[index];
+            let element = answer.slice(start..end);
+            match place {
+                Place::Change(change) => {
+                    self.apply(change, element.first() != Some(&b'-'), inbox);
+                }
+                Place::Step(flight) => {
+                    let one = match self.conclude(&flight, &element, &active)? {
+                        Concluded::Reply(one) => one,
+                        Concluded::NoRights => BytesMut::from(&element[..]),
+                    };
+                    reply.extend_from_slice(&answer[copied..start]);
+                    reply.extend_from_slice(&one);
+                    copied = end;
+                }
+            }
+        }
+        reply.extend_from_slice(&answer[copied..]);
+        Ok(reply.freeze())
+    }
+}
+
+/// Where the elements of an array stand.
+fn elements(array: &[u8]) -> Option<Vec<(usize, usize)>> {
+    let header = array.iter().position(|&byte| byte == b'\n')? + 1;
+    let mut elements = Vec::new();
+    let mut at = header;
+    while at < array.len() {
+        let mut scanner = ReplyScanner::new(ReplyLimits::default());
+        match scanner.scan(&array[at..]) {
+            Ok(Scan::Complete { consumed }) => {
+                elements.push((at, at + consumed));
+                at += consumed;
+            }
+            Ok(Scan::Partial) | Err(_) => return None,
+        }
+    }
+    Some(elements)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_elements_of_an_array_are_found() {
+        let array = b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n:2\r\n$-1\r\n";
+        let found = elements(array).expect("an array");
+        let texts: Vec<&[u8]> = found.iter().map(|(start, end)| &array[*start..*end]).collect();
+        assert_eq!(texts, [&b":1\r\n"[..], b"*2\r\n$1\r\na\r\n:2\r\n", b"$-1\r\n"]);
+        assert_eq!(elements(b"*1\r\n$5\r\nab"), None);
+    }
+}

@@ -1,0 +1,337 @@
+//! Commands that change the connection itself: forwarded and tracked, so that judging and pairing
+//! go on from what Redis has accepted. `CLIENT REPLY` is the exception: the proxy does it, and the
+//! backend always answers.
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::classify::PassThrough;
+use lockwarden_lock::companion::companion_key;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::op::Arguments;
+use lockwarden_lock::table::{SessionVerb, parse_integer};
+use lockwarden_lock::token::Grant;
+use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply};
+use smallvec::SmallVec;
+
+use super::state::{Block, Place, ReplyMode, StateChange};
+use super::{Look, Session};
+use crate::metrics::{CommandClass, CommandResult};
+use crate::pushes::Channels;
+use crate::wires::{End, Inbox, Muted};
+
+impl Session {
+    /// Whether the client wants the reply to the next command.
+    pub(crate) fn next_muted(&mut self) -> Muted {
+        match self.state.reply_mode {
+            ReplyMode::On => Muted::No,
+            ReplyMode::Off => Muted::Yes,
+            ReplyMode::Skip => {
+                self.state.reply_mode = ReplyMode::On;
+                Muted::Yes
+            }
+        }
+    }
+
+    /// A command went to Redis; inside a block it stands at the next place.
+    pub(crate) fn queued(&mut self) {
+        if let Some(block) = &mut self.state.block {
+            block.queued += 1;
+        }
+    }
+
+    pub(crate) async fn session_verb(
+        &mut self,
+        inbox: &mut Inbox,
+        verb: SessionVerb,
+        words: Arguments,
+        frame: Bytes,
+        muted: Muted,
+    ) -> Result<(), End> {
+        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        let pass = PassThrough::unchanged(&frame);
+        match verb {
+            SessionVerb::Multi => return self.multi(inbox, pass, muted).await,
+            SessionVerb::Exec => return self.exec(inbox, pass, muted).await,
+            SessionVerb::Discard => self.discard(pass, muted),
+            SessionVerb::Watch => self.watch(&words, pass, muted),
+            SessionVerb::Unwatch => {
+                if self.state.block.is_none() {
+                    self.unwatch();
+                }
+                self.wires.forward(pass, muted);
+                self.queued();
+            }
+            SessionVerb::Reset => {
+                if self.wires.pushes.is_monitoring() {
+                    self.wires.forget_expected();
+                    self.state.unsettled = 0;
+                }
+                self.state.block = None;
+                self.unwatch();
+                self.change_state(StateChange::Reset, pass, Muted::No);
+            }
+            SessionVerb::Quit => {
+                self.state.block = None;
+                self.wires.forward(pass, muted);
+            }
+            SessionVerb::Auth => {
+                let user = match words.len() {
+                    2 => words[0].clone(),
+                    _ => Bytes::from_static(b"default"),
+                };
+                self.change_state(StateChange::Auth(user), pass, muted);
+            }
+            SessionVerb::Hello => self.change_state(hello(&words), pass, muted),
+            SessionVerb::Select => match words.first().and_then(|word| database(word)) {
+                Some(db) => self.change_state(StateChange::Select(db), pass, muted),
+                None => {
+                    self.wires.forward(pass, muted);
+                    self.queued();
+                }
+            },
+            SessionVerb::ClientSetName => {
+                let name = words.get(1).cloned().unwrap_or_default();
+                self.change_state(StateChange::Name(name), pass, muted);
+            }
+            SessionVerb::ClientTracking => {
+                let on = words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"ON"));
+                self.change_state(StateChange::Tracking(on), pass, muted);
+            }
+            SessionVerb::ClientReply => self.client_reply(&words, pass, muted),
+            SessionVerb::Subscribe(kind) => self.channels(Channels::new(kind, true, words.len()), pass, muted),
+            SessionVerb::Unsubscribe(kind) => self.channels(Channels::new(kind, false, words.len()), pass, muted),
+            SessionVerb::Monitor => self.change_state(StateChange::Monitor, pass, muted),
+            SessionVerb::Replication => {
+                self.count(CommandClass::Admin, CommandResult::Error);
+                self.error("ERR lockwarden does not relay replication; connect replicas to Redis itself", muted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forwards a command whose reply says whether the state changed.
+    pub(crate) fn change_state(&mut self, change: StateChange, pass: PassThrough<'_>, muted: Muted) {
+        if let Some(block) = &mut self.state.block {
+            if let StateChange::Select(db) = change {
+                block.db = Some(db);
+            }
+            block.places.push((block.queued, Place::Change(change)));
+            block.queued += 1;
+            self.wires.forward(pass, muted);
+            return;
+        }
+        self.state.unsettled += 1;
+        self.wires.forward_and_look(pass, Look::State(change), muted);
+    }
+
+    /// A reply that somebody wanted to look at.
+    pub(crate) fn learn(
+        &mut self,
+        look: Look,
+        frame: Bytes,
+        muted: Muted,
+        inbox: &mut Inbox,
+    ) -> Result<(), End> {
+        match look {
+            Look::State(change) => {
+                self.state.unsettled = self.state.unsettled.saturating_sub(1);
+                if muted == Muted::No {
+                    self.wires.reply(&frame);
+                }
+                self.apply(change, frame.first() != Some(&b'-'), inbox);
+            }
+            Look::ReadGrant => {
+                self.state.unsettled = self.state.unsettled.saturating_sub(1);
+                if frame.starts_with(b"-NOPERM") {
+                    self.state.may_judge = Some(false);
+                }
+                let value = parse_reply(&frame, self.state.protocol);
+                let grant = value.ok().and_then(|value| value.as_bytes().cloned());
+                self.state.read_grants.push(grant.and_then(|grant| Grant::from_slice(&grant)));
+            }
+            Look::ReadValue(keys) => {
+                self.state.unsettled = self.state.unsettled.saturating_sub(1);
+                if muted == Muted::No {
+                    self.wires.reply(&frame);
+                }
+                self.observe(&keys, &frame);
+            }
+            Look::Own => {}
+            Look::Answer => {
+                return Err(End::OutOfStep("an answer that nobody waits for".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the state as Redis did.
+    pub(crate) fn apply(&mut self, change: StateChange, accepted: bool, inbox: &mut Inbox) {
+        match (change, accepted) {
+            // A nested MULTI was refused, but the block it stands in goes on.
+            (StateChange::Multi, false) => self.state.block = None,
+            (_, false) | (StateChange::Multi, true) => {}
+            (StateChange::Select(db), true) => self.state.selected = db,
+            (StateChange::Auth(user), true) => self.logged_in(user, inbox),
+            (StateChange::Hello { protocol, user, name }, true) => {
+                if let Some(protocol) = protocol {
+                    self.state.protocol = protocol;
+                    self.wires.pushes.set_resp3(protocol == Protocol::Resp3);
+                }
+                if let Some(user) = user {
+                    self.logged_in(user, inbox);
+                }
+                if let Some(name) = name {
+                    self.state.set_name(name);
+                }
+            }
+            (StateChange::Name(name), true) => self.state.set_name(name),
+            (StateChange::Tracking(on), true) => self.state.tracking = on,
+            (StateChange::Reset, true) => {
+                self.state.reset();
+                self.wires.pushes.reset();
+            }
+            (StateChange::Monitor, true) => self.wires.pushes.set_monitoring(),
+            (StateChange::Loaded(text), true) => self.shared.texts.saw(&text),
+            (StateChange::Subscribed, true) => self.wires.pushes.set_unknown(),
+        }
+    }
+
+    fn logged_in(&mut self, user: Bytes, inbox: &mut Inbox) {
+        self.state.set_user(user);
+        inbox.set_limits(RequestLimits::default());
+    }
+
+    fn observe(&mut self, keys: &[(DbKey, usize)], frame: &Bytes) {
+        let from = self.state.read_grants.len().saturating_sub(keys.len());
+        let grants: SmallVec<[Option<Grant>; 1]> = self.state.read_grants.drain(from..).collect();
+        let Ok(value) = parse_reply(frame, self.state.protocol) else {
+            return;
+        };
+        for ((key, place), grant) in keys.iter().zip(grants) {
+            let read = match &value {
+                Value::Array(items) => items.get(*place),
+                single => Some(single),
+            };
+            let Some(read) = read.filter(|read| !read.is_error()) else {
+                continue;
+            };
+            let watched = self.state.watched.contains(key);
+            self.evidence.observed(key.clone(), grant, read.as_bytes(), watched);
+        }
+    }
+
+    async fn multi(&mut self, inbox: &mut Inbox, pass: PassThrough<'_>, muted: Muted) -> Result<(), End> {
+        if self.state.block.is_some() {
+            self.wires.forward(pass, muted);
+            return Ok(());
+        }
+        self.find_out_rights(inbox).await?;
+        self.change_state(StateChange::Multi, pass, muted);
+        self.state.block = Some(Block::default());
+        Ok(())
+    }
+
+    /// Looking must never break anybody: a script that Redis does not let this user run would spoil
+    /// the whole block. So before the first block it is found out whether it may.
+    async fn find_out_rights(&mut self, inbox: &mut Inbox) -> Result<(), End> {
+        let active = self.active();
+        if self.state.may_judge.is_some() || !active.watches_any() {
+            return Ok(());
+        }
+        self.settled(inbox).await?;
+        let probe = companion_key(&active.companion_prefix, b"lockwarden");
+        self.wires.inquire(&[b"EVAL", b"return redis.call('GET', KEYS[1])", b"1", &probe], Look::Answer);
+        let answer = self.answer(inbox).await?;
+        // Before a login nothing is known yet, and nothing can be queued either.
+        self.state.may_judge = match answer.first() {
+            Some(b'-') if answer.starts_with(b"-NOAUTH") => None,
+            Some(b'-') => Some(false),
+            _ => Some(true),
+        };
+        Ok(())
+    }
+
+    fn watch(&mut self, words: &Arguments, pass: PassThrough<'_>, muted: Muted) {
+        let active = self.active();
+        if self.state.block.is_none() {
+            let db = self.state.db();
+            for word in words.iter().filter(|word| active.namespaces.find(word).is_some()) {
+                let key = DbKey { db, key: word.clone() };
+                if !self.state.watched.contains(&key) {
+                    self.shared.watches.add(&key);
+                    self.state.watched.push(key);
+                }
+            }
+        }
+        self.wires.forward(pass, muted);
+    }
+
+    /// Every WATCH of this connection is over.
+    pub(crate) fn unwatch(&mut self) {
+        for key in self.state.watched.drain(..) {
+            self.shared.watches.remove(&key);
+        }
+        self.evidence.unwatched();
+    }
+
+    fn client_reply(&mut self, words: &Arguments, pass: PassThrough<'_>, muted: Muted) {
+        if self.state.block.is_some() {
+            self.error("ERR CLIENT REPLY is not possible inside a transaction through lockwarden", muted);
+            return;
+        }
+        let word = words.get(1).map(|word| word.to_ascii_uppercase());
+        match word.as_deref() {
+            Some(b"ON") => {
+                self.state.reply_mode = ReplyMode::On;
+                self.wires.answer(Bytes::from_static(b"+OK\r\n"));
+            }
+            Some(b"OFF") => self.state.reply_mode = ReplyMode::Off,
+            Some(b"SKIP") if self.state.reply_mode == ReplyMode::On && muted == Muted::No => {
+                self.state.reply_mode = ReplyMode::Skip;
+            }
+            Some(b"SKIP") => {}
+            _ => self.wires.forward(pass, muted),
+        }
+    }
+
+    fn channels(&mut self, channels: Channels, pass: PassThrough<'_>, muted: Muted) {
+        if self.state.block.is_some() {
+            self.change_state(StateChange::Subscribed, pass, muted);
+        } else {
+            self.wires.forward_channels(pass, channels);
+        }
+    }
+}
+
+/// `HELLO [version [AUTH user password] [SETNAME name]]`; what Redis refuses changes nothing.
+fn hello(words: &Arguments) -> StateChange {
+    let protocol = match words.first().map(|word| &word[..]) {
+        Some(b"2") => Some(Protocol::Resp2),
+        Some(b"3") => Some(Protocol::Resp3),
+        _ => None,
+    };
+    let (mut user, mut name) = (None, None);
+    let mut at = 1;
+    while at < words.len() {
+        if words[at].eq_ignore_ascii_case(b"AUTH") {
+            user = words.get(at + 1).cloned();
+            at += 3;
+        } else if words[at].eq_ignore_ascii_case(b"SETNAME") {
+            name = words.get(at + 1).cloned();
+            at += 2;
+        } else {
+            at += 1;
+        }
+    }
+    StateChange::Hello { protocol, user, name }
+}
+
+fn database(word: &[u8]) -> Option<u32> {
+    parse_integer(word).ok().and_then(|db| u32::try_from(db).ok())
+}
+
+/// An encoded error line.
+pub(super) fn error_frame(text: &str) -> BytesMut {
+    let mut frame = BytesMut::new();
+    lockwarden_resp::put_error(&mut frame, text);
+    frame
+}

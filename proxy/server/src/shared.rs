@@ -1,0 +1,78 @@
+//! What all sessions of a process share: the configuration in force, counters, what is known of the
+//! server, and the registers that outlive one command. Sessions read it; only `control` changes
+//! what is in force.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use lockwarden_lock::namespace::{NamespaceId, Namespaces};
+use lockwarden_lock::settle::{Mode, Rules};
+use lockwarden_policy::Generation;
+use tokio::sync::watch;
+
+use crate::backend::Address;
+use crate::facts::Server;
+use crate::kept::Kept;
+use crate::logging::RepeatFolder;
+use crate::metrics::{Metrics, ModeLabel, NamespaceMetrics};
+use crate::mirror::Mirror;
+use crate::texts::Texts;
+use crate::watches::Watches;
+
+/// The configuration in force. Never changed, only replaced as a whole.
+pub(crate) struct Active {
+    pub(crate) namespaces: Arc<Namespaces>,
+    pub(crate) details: Vec<NamespaceDetails>,
+    pub(crate) generation: Arc<Generation>,
+    pub(crate) companion_prefix: Bytes,
+}
+
+/// One namespace in force.
+#[derive(Clone)]
+pub(crate) struct NamespaceDetails {
+    pub(crate) name: String,
+    pub(crate) rules: Rules,
+    pub(crate) metrics: Arc<NamespaceMetrics>,
+}
+
+impl Active {
+    /// The namespace with this place in the configuration.
+    pub(crate) fn namespace(&self, id: NamespaceId) -> &NamespaceDetails {
+        &self.details[usize::from(id.0)]
+    }
+
+    pub(crate) fn rules(&self, id: NamespaceId) -> Rules {
+        self.namespace(id).rules
+    }
+
+    /// Whether any namespace is only watched.
+    pub(crate) fn watches_any(&self) -> bool {
+        self.details.iter().any(|details| details.rules.mode == Mode::Monitor)
+    }
+}
+
+/// The label of a mode.
+pub(crate) fn mode_label(mode: Mode) -> ModeLabel {
+    match mode {
+        Mode::Enforce => ModeLabel::Enforce,
+        Mode::Monitor => ModeLabel::Monitor,
+    }
+}
+
+/// See the module.
+pub(crate) struct Shared {
+    pub(crate) active: Arc<ArcSwap<Active>>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) backend: Address,
+    pub(crate) server: Server,
+    pub(crate) texts: Texts,
+    pub(crate) watches: Watches,
+    pub(crate) mirror: Mirror,
+    pub(crate) kept: Kept,
+    pub(crate) refusals: RepeatFolder,
+    /// Turns true when the proxy is about to stop.
+    pub(crate) drain: watch::Sender<bool>,
+    pub(crate) started: Instant,
+}

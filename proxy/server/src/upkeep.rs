@@ -1,0 +1,253 @@
+//! The proxy's own connection to the backend: it finds out what the server is, says whether it is
+//! there, and renews the leases whose TTL the proxy chose. It never touches a client's traffic.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::plan::Form;
+use lockwarden_resp::Value;
+use tokio::sync::mpsc;
+
+use crate::backend::{BackendError, Conversation};
+use crate::facts::{self, Standing};
+use crate::kept::KeptLease;
+use crate::metrics::{ConnectionState, KeepAliveOutcome, ReconnectReason};
+use crate::shared::Shared;
+
+/// Between two looks at a server that is there.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Between two tries to reach one that is not: doubled up to a second.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Renewals sent at once.
+const BATCH: usize = 256;
+/// A renewal waits for a watched key until this part of the TTL is left.
+const WATCHED_UNTIL: u32 = 4;
+
+/// An order to the upkeep connection.
+pub(crate) enum Order {
+    /// Renew every kept lease to its full TTL, then say so.
+    RenewAll(tokio::sync::oneshot::Sender<()>),
+}
+
+/// What the rule against opening an unprotected server to a network says to a report.
+pub(crate) type Judgement = Box<dyn Fn(&facts::Report) -> Option<String> + Send + Sync>;
+
+/// Runs until the process ends.
+pub(crate) async fn run(shared: Arc<Shared>, refusal: Judgement, mut orders: mpsc::Receiver<Order>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        match connection(&shared, &refusal, &mut orders, &mut pause).await {
+            Ok(()) => return,
+            Err(error) => {
+                let reason = match &error {
+                    BackendError::Connect { .. } => ReconnectReason::Refused,
+                    BackendError::Broken(cause) if cause.kind() == std::io::ErrorKind::TimedOut => {
+                        ReconnectReason::Timeout
+                    }
+                    BackendError::Broken(_) => ReconnectReason::Closed,
+                    BackendError::OutOfStep(_) | BackendError::Login(_) => ReconnectReason::Protocol,
+                };
+                shared.metrics.backend_reconnects.at(reason).inc();
+                shared.metrics.backend_up.set(0);
+                stand(&shared, Standing::NotServing(error.to_string()), "");
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            order = orders.recv() => match order {
+                Some(Order::RenewAll(done)) => drop(done.send(())),
+                None => return,
+            },
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// One connection, from its making to its end.
+async fn connection(
+    shared: &Arc<Shared>,
+    refusal: &Judgement,
+    orders: &mut mpsc::Receiver<Order>,
+    pause: &mut Duration,
+) -> Result<(), BackendError> {
+    let open = shared.metrics.backend_connections.at(ConnectionState::Open);
+    let mut own = Upkeep { conversation: shared.backend.converse().await?, db: None };
+    {
+        let mut stranger = Conversation::new(shared.backend.connect().await?);
+        let (report, commands) = facts::ask(&mut own.conversation, &mut stranger).await?;
+        shared.server.set_wants_password(!report.open);
+        if let Some(commands) = commands {
+            shared.server.set_commands(commands);
+        }
+        let standing = match refusal(&report) {
+            Some(why) => Standing::NotServing(why),
+            None => Standing::Serving,
+        };
+        shared.metrics.backend_up.set(1);
+        let version = if report.version.is_empty() { "unknown" } else { &report.version };
+        stand(shared, standing, version);
+        if !report.may_ask {
+            tracing::warn!(
+                backend = %shared.backend,
+                "the proxy's own connection may not log in: name a user in the backend URL; \
+                 until then leases whose TTL the proxy chose are not renewed"
+            );
+        }
+    }
+    *pause = FIRST_PAUSE;
+    open.inc();
+    let ended = own.serve(shared, orders).await;
+    open.dec();
+    ended
+}
+
+/// Says in one log line that clients are served, or that they are not; only when it is news.
+fn stand(shared: &Shared, standing: Standing, version: &str) {
+    if !shared.server.set_standing(standing.clone()) {
+        return;
+    }
+    match standing {
+        Standing::Serving => {
+            tracing::info!(backend = %shared.backend, version, "the backend is up: clients are served");
+        }
+        Standing::NotServing(why) => {
+            tracing::error!(backend = %shared.backend, why, "no client is served");
+        }
+    }
+}
+
+struct Upkeep {
+    conversation: Conversation,
+    /// The database that is selected, once one was.
+    db: Option<u32>,
+}
+
+impl Upkeep {
+    async fn serve(
+        &mut self,
+        shared: &Arc<Shared>,
+        orders: &mut mpsc::Receiver<Order>,
+    ) -> Result<(), BackendError> {
+        let mut heartbeat = Instant::now() + HEARTBEAT;
+        loop {
+            let now = Instant::now();
+            let due = shared.kept.next_due().map_or(heartbeat, |due| due.min(heartbeat));
+            tokio::select! {
+                () = tokio::time::sleep(due.saturating_duration_since(now)) => {}
+                () = shared.kept.changed() => continue,
+                order = orders.recv() => match order {
+                    Some(Order::RenewAll(done)) => {
+                        let all = shared.kept.all();
+                        let renewed = self.renew(shared, all, Instant::now()).await;
+                        drop(done.send(()));
+                        renewed?;
+                    }
+                    None => return Ok(()),
+                },
+            }
+            let now = Instant::now();
+            let due = self.wait_for_watchers(shared, shared.kept.due(now, BATCH), now);
+            self.renew(shared, due, now).await?;
+            if now >= heartbeat {
+                // Any answer will do, also that a login is wanted.
+                self.conversation.ask(&["PING"]).await?;
+                shared.mirror.expire(now, &shared.active.load());
+                heartbeat = Instant::now() + HEARTBEAT;
+            }
+        }
+    }
+
+    /// Puts off what a session of this proxy watches, as long as there is time.
+    fn wait_for_watchers(
+        &self,
+        shared: &Shared,
+        due: Vec<(DbKey, KeptLease)>,
+        now: Instant,
+    ) -> Vec<(DbKey, KeptLease)> {
+        due.into_iter()
+            .filter(|(key, lease)| {
+                let ttl = Duration::from_millis(lease.renewal.ttl_ms);
+                let latest = lease.ends.checked_sub(ttl / WATCHED_UNTIL).unwrap_or(now);
+                if !shared.watches.is_watched(key) || now >= latest {
+                    return true;
+                }
+                let again = (now + ttl / 16).min(latest);
+                shared.kept.postpone(key, lease, again.max(now + Duration::from_millis(5)));
+                count(shared, lease, KeepAliveOutcome::Skipped);
+                false
+            })
+            .collect()
+    }
+
+    async fn renew(
+        &mut self,
+        shared: &Shared,
+        leases: Vec<(DbKey, KeptLease)>,
+        now: Instant,
+    ) -> Result<(), BackendError> {
+        if leases.is_empty() {
+            return Ok(());
+        }
+        let prefix = shared.active.load().companion_prefix.clone();
+        for batch in leases.chunks(BATCH) {
+            let mut requests = BytesMut::new();
+            let mut selected = Vec::with_capacity(batch.len());
+            for (key, lease) in batch {
+                let select = self.db != Some(key.db);
+                if select {
+                    let db = key.db.to_string();
+                    lockwarden_resp::put_request(&mut requests, &[b"SELECT", db.as_bytes()]);
+                    self.db = Some(key.db);
+                }
+                selected.push(select);
+                // The text goes along: it is short beside a round trip, and it is always known.
+                lease.renewal.plan(&prefix).put(&mut requests, Form::Text);
+            }
+            self.conversation.send(&requests).await?;
+            for ((key, lease), select) in batch.iter().zip(selected) {
+                if select {
+                    self.conversation.read().await?;
+                }
+                let answer = self.conversation.read().await?;
+                settle(shared, key, lease, &answer, now);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn settle(shared: &Shared, key: &DbKey, lease: &KeptLease, answer: &Value, now: Instant) {
+    match answer {
+        Value::Integer(ttl) if *ttl > 0 => {
+            let ttl = Duration::from_millis(u64::try_from(*ttl).unwrap_or(0));
+            shared.kept.renewed(key, lease, ttl, now);
+            let event = lockwarden_lock::lease::LeaseEvent::Extended { ttl: Some(ttl) };
+            shared.mirror.apply(key.clone(), event, now, &shared.active.load());
+            count(shared, lease, KeepAliveOutcome::Renewed);
+        }
+        Value::Integer(_) => {
+            shared.kept.ended(key, lease);
+            count(shared, lease, KeepAliveOutcome::Ended);
+        }
+        // Not now, for example while the server loads; it is tried again as long as there is time.
+        other => {
+            tracing::debug!(error = ?other.as_error(), "a lease could not be renewed");
+            if now >= lease.ends {
+                shared.kept.ended(key, lease);
+                count(shared, lease, KeepAliveOutcome::Ended);
+            } else {
+                shared.kept.postpone(key, lease, now + FIRST_PAUSE);
+            }
+        }
+    }
+}
+
+fn count(shared: &Shared, lease: &KeptLease, outcome: KeepAliveOutcome) {
+    let active = shared.active.load();
+    if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
+        details.metrics.keep_alive.at(outcome).inc();
+    }
+}

@@ -1,0 +1,522 @@
+//! The two sockets of one client: bytes in, bytes out, and which reply belongs to which request.
+//! It pairs replies with requests in order and hands over those that somebody wants to look at; it
+//! does not know what a lock is. The session reads `next`, the spine writes with `forward` and
+//! `execute`.
+
+use std::collections::VecDeque;
+use std::io;
+
+use bytes::{Buf, Bytes, BytesMut};
+use lockwarden_lock::classify::PassThrough;
+use lockwarden_lock::plan::{Form, Plan};
+use lockwarden_resp::{
+    ReplyError, ReplyLimits, ReplyScanner, Request, RequestDecoder, RequestError, RequestLimits,
+    Scan, Step,
+};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+
+use crate::pushes::{Channels, Confirmation, Pushes};
+
+/// Bytes asked of a socket at once.
+const READ_CHUNK: usize = 64 * 1024;
+/// Requests read ahead while an earlier one has to be answered first, in bytes.
+const READ_AHEAD: usize = 64 * 1024;
+/// Requests that wait for the backend to take them, in bytes; above that no more are read.
+const MOST_UNSENT: usize = 1024 * 1024;
+/// Replies that wait for the client to take them, in bytes; above that the backend waits.
+const MOST_UNREAD: usize = 64 * 1024 * 1024;
+/// A reply that has to be looked at may be as long as this.
+const LONGEST_COLLECTED: usize = 512 * 1024 * 1024 + 1024;
+/// An empty buffer that has grown above this is given back.
+const KEPT_CAPACITY: usize = 256 * 1024;
+
+/// Why a session ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    /// The client closed its connection, or it broke.
+    #[error("the client is gone")]
+    Client,
+    /// The backend closed its connection, or it broke. What was sent and not answered may have
+    /// happened; the client learns that by its own connection closing.
+    #[error("the backend is gone")]
+    Backend,
+    /// Everything was answered and the connection is to be closed.
+    #[error("done")]
+    Done,
+    /// The backend sent what no Redis sends, or a script answered what none of ours does.
+    #[error("the backend is out of step: {0}")]
+    OutOfStep(String),
+}
+
+/// What happened on the wires.
+#[derive(Debug)]
+pub(crate) enum Event<L> {
+    /// A request is complete; see [`Inbox::request`].
+    Request,
+    /// A reply arrived that somebody wanted to look at.
+    Reply(L, Bytes, Muted),
+    /// The client sent something that is no request.
+    Malformed(RequestError),
+    /// The client sends no more; what it sent was handed over.
+    ClientDone,
+    /// The proxy is about to stop.
+    Drain,
+}
+
+/// Whether the client asked not to be answered (`CLIENT REPLY`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Muted {
+    /// It wants the reply.
+    No,
+    /// It does not.
+    Yes,
+}
+
+/// What the session waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// The next request, or any reply that somebody looks at.
+    Request,
+    /// Replies only: a request that is already being dealt with has to be answered first.
+    Reply,
+}
+
+enum Expect<L> {
+    Relay { frames: u64, muted: Muted },
+    Local(Bytes),
+    Look(L, Muted),
+    Confirm(Channels),
+}
+
+/// What the client has sent.
+pub(crate) struct Inbox {
+    bytes: BytesMut,
+    decoder: RequestDecoder,
+    consumed: usize,
+    done: bool,
+    reported: bool,
+}
+
+impl Inbox {
+    pub(crate) fn new() -> Inbox {
+        Inbox {
+            bytes: BytesMut::new(),
+            decoder: RequestDecoder::new(RequestLimits::default()),
+            consumed: 0,
+            done: false,
+            reported: false,
+        }
+    }
+
+    /// The request that [`Event::Request`] spoke of.
+    pub(crate) fn request(&self) -> Request<'_> {
+        self.decoder.request(&self.bytes)
+    }
+
+    /// Other limits from the next request on.
+    pub(crate) fn set_limits(&mut self, limits: RequestLimits) {
+        self.decoder.set_limits(limits);
+    }
+
+    /// Whether nothing is waiting to be read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.len() == self.consumed
+    }
+
+    fn decode(&mut self) -> Result<bool, RequestError> {
+        loop {
+            if self.consumed > 0 {
+                self.bytes.advance(self.consumed);
+                self.consumed = 0;
+            }
+            if self.bytes.is_empty() {
+                give_back(&mut self.bytes);
+                return Ok(false);
+            }
+            match self.decoder.decode(&self.bytes)? {
+                Step::Request { consumed } => {
+                    self.consumed = consumed;
+                    return Ok(true);
+                }
+                Step::Ignored { consumed } => self.consumed = consumed,
+                Step::Incomplete { wants } => {
+                    self.bytes.reserve(wants.clamp(1, READ_CHUNK));
+                    return Ok(false);
+                }
+            }
+        }
+    }
+}
+
+/// The sockets, and the replies that are due.
+pub(crate) struct Wires<L> {
+    client: TcpStream,
+    backend: TcpStream,
+    to_client: BytesMut,
+    to_backend: BytesMut,
+    from_backend: BytesMut,
+    /// How much of `from_backend` belongs to the frame being collected and was scanned.
+    scanned: usize,
+    scanner: ReplyScanner,
+    expected: VecDeque<Expect<L>>,
+    blocking: u64,
+    /// Frames that no request asked for.
+    pub(crate) pushes: Pushes,
+    drain: watch::Receiver<bool>,
+    backend_closed: bool,
+    half_closed: bool,
+    /// Bytes that came from the client and went to it since they were last counted.
+    pub(crate) traffic: (u64, u64),
+}
+
+impl<L> Wires<L> {
+    pub(crate) fn new(client: TcpStream, backend: TcpStream, drain: watch::Receiver<bool>) -> Self {
+        Wires {
+            client,
+            backend,
+            to_client: BytesMut::new(),
+            to_backend: BytesMut::new(),
+            from_backend: BytesMut::new(),
+            scanned: 0,
+            scanner: ReplyScanner::new(ReplyLimits::default()),
+            expected: VecDeque::new(),
+            blocking: 0,
+            pushes: Pushes::default(),
+            drain,
+            backend_closed: false,
+            half_closed: false,
+            traffic: (0, 0),
+        }
+    }
+
+    /// Sends the client's own bytes; their reply is relayed.
+    pub(crate) fn forward(&mut self, pass: PassThrough<'_>, muted: Muted) {
+        self.to_backend.extend_from_slice(pass.frame());
+        if pass.is_blocking() {
+            self.blocking += 1;
+        }
+        self.expect_relay(muted);
+    }
+
+    /// Sends a step in place of a command of a MULTI block; Redis's word on it is relayed. Its text
+    /// goes along: a name that the server does not know would surface too late.
+    pub(crate) fn execute_queued(&mut self, plan: &Plan, muted: Muted) {
+        plan.put(&mut self.to_backend, Form::Text);
+        self.expect_relay(muted);
+    }
+
+    fn expect_relay(&mut self, muted: Muted) {
+        match self.expected.back_mut() {
+            Some(Expect::Relay { frames, muted: before }) if *before == muted => *frames += 1,
+            _ => self.expected.push_back(Expect::Relay { frames: 1, muted }),
+        }
+    }
+
+    /// Sends the client's own bytes; their reply is handed over.
+    pub(crate) fn forward_and_look(&mut self, pass: PassThrough<'_>, look: L, muted: Muted) {
+        self.to_backend.extend_from_slice(pass.frame());
+        self.expected.push_back(Expect::Look(look, muted));
+    }
+
+    /// Sends a subscription; its confirmations are relayed as they come.
+    pub(crate) fn forward_channels(&mut self, pass: PassThrough<'_>, channels: Channels) {
+        self.to_backend.extend_from_slice(pass.frame());
+        self.pushes.expect_confirmation();
+        self.expected.push_back(Expect::Confirm(channels));
+    }
+
+    /// Sends a step; its answer is handed over.
+    pub(crate) fn execute(&mut self, plan: &Plan, form: Form, look: L, muted: Muted) {
+        plan.put(&mut self.to_backend, form);
+        self.expected.push_back(Expect::Look(look, muted));
+    }
+
+    /// Sends a request of the proxy's own that only reads or tidies up; its answer is handed over.
+    pub(crate) fn inquire(&mut self, request: &[&[u8]], look: L) {
+        lockwarden_resp::put_request(&mut self.to_backend, request);
+        self.expected.push_back(Expect::Look(look, Muted::Yes));
+    }
+
+    /// Answers the client when it is this answer's turn.
+    pub(crate) fn answer(&mut self, reply: Bytes) {
+        if self.expected.is_empty() {
+            self.to_client.extend_from_slice(&reply);
+        } else {
+            self.expected.push_back(Expect::Local(reply));
+        }
+    }
+
+    /// Answers the client now: for a reply that was just handed over, whose turn it is.
+    pub(crate) fn reply(&mut self, frame: &[u8]) {
+        self.to_client.extend_from_slice(frame);
+    }
+
+    /// Whether every request has been answered.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.expected.is_empty()
+    }
+
+    /// Waits until something happens that the session has to deal with.
+    pub(crate) async fn next(&mut self, inbox: &mut Inbox, want: Want) -> Result<Event<L>, End> {
+        loop {
+            if let Some(event) = self.replies()? {
+                return Ok(event);
+            }
+            if self.backend_closed {
+                return Err(self.finish(End::Backend).await);
+            }
+            if want == Want::Request && self.to_backend.len() < MOST_UNSENT {
+                match inbox.decode() {
+                    Ok(true) => return Ok(Event::Request),
+                    Ok(false) => {}
+                    Err(error) => return Ok(Event::Malformed(error)),
+                }
+                if inbox.done && !inbox.reported {
+                    inbox.reported = true;
+                    return Ok(Event::ClientDone);
+                }
+            }
+            self.flush()?;
+            // A client that hung up does not wait for a command that may wait for ever.
+            if inbox.done && self.blocking > 0 {
+                self.half_close();
+            }
+            if self.wait(inbox, want).await? {
+                return Ok(Event::Drain);
+            }
+        }
+    }
+
+    /// Sends what is left and lets the backend know that no more will come: it sees what it would
+    /// have seen without a proxy.
+    pub(crate) fn half_close(&mut self) {
+        if self.half_closed || !self.to_backend.is_empty() {
+            return;
+        }
+        self.half_closed = true;
+        let socket = socket2::SockRef::from(&self.backend);
+        // An error means that the connection is gone already; reading will tell.
+        let _ = socket.shutdown(std::net::Shutdown::Write);
+    }
+
+    /// Hands over everything that is due to the client, then ends.
+    pub(crate) async fn finish(&mut self, end: End) -> End {
+        while !self.to_client.is_empty() {
+            match self.client.try_write(&self.to_client) {
+                Ok(written) => self.to_client.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let patience = std::time::Duration::from_secs(5);
+                    let ready = tokio::time::timeout(patience, self.client.writable());
+                    if !matches!(ready.await, Ok(Ok(()))) {
+                        return End::Client;
+                    }
+                }
+                Err(_) => return End::Client,
+            }
+        }
+        end
+    }
+
+    /// Moves what the backend sent: to the client, or to whoever wants to look at it.
+    fn replies(&mut self) -> Result<Option<Event<L>>, End> {
+        loop {
+            while let Some(Expect::Local(reply)) = self.expected.front() {
+                self.to_client.extend_from_slice(reply);
+                self.expected.pop_front();
+            }
+            if self.scanned >= self.from_backend.len() || self.to_client.len() > MOST_UNREAD {
+                return Ok(None);
+            }
+            if self.relay_plain()? {
+                continue;
+            }
+            let scan = self.scanner.scan(&self.from_backend[self.scanned..]);
+            let frame = match scan.map_err(out_of_step)? {
+                Scan::Partial => {
+                    self.scanned = self.from_backend.len();
+                    if self.scanned > LONGEST_COLLECTED {
+                        return Err(End::OutOfStep("a reply is too long to look at".into()));
+                    }
+                    return Ok(None);
+                }
+                Scan::Complete { consumed } => {
+                    let end = self.scanned + consumed;
+                    self.scanned = 0;
+                    self.from_backend.split_to(end).freeze()
+                }
+            };
+            if let Some(event) = self.route(frame)? {
+                return Ok(Some(event));
+            }
+        }
+    }
+
+    /// The usual case: replies that nobody looks at, as many as there are, as they come.
+    fn relay_plain(&mut self) -> Result<bool, End> {
+        if self.scanned > 0 {
+            return Ok(false);
+        }
+        let inside = !self.scanner.at_frame_start();
+        let may_be_push = !inside && self.pushes.may_be_push(self.from_backend[0]);
+        let (most, muted) = match self.expected.front() {
+            Some(Expect::Relay { frames, muted }) if !may_be_push => {
+                (if self.pushes.are_possible() { 1 } else { *frames }, *muted)
+            }
+            _ => return Ok(false),
+        };
+        let skipped = self.scanner.skip_frames(&self.from_backend, most).map_err(out_of_step)?;
+        if muted == Muted::No {
+            self.to_client.extend_from_slice(&self.from_backend[..skipped.bytes]);
+        }
+        self.from_backend.advance(skipped.bytes);
+        give_back(&mut self.from_backend);
+        self.relayed(skipped.frames);
+        Ok(true)
+    }
+
+    fn relayed(&mut self, count: u64) {
+        if let Some(Expect::Relay { frames, .. }) = self.expected.front_mut() {
+            *frames -= count;
+            if *frames == 0 {
+                self.expected.pop_front();
+            }
+        }
+        if count > 0 && self.expected.is_empty() {
+            self.blocking = 0;
+        }
+    }
+
+    fn route(&mut self, frame: Bytes) -> Result<Option<Event<L>>, End> {
+        if let Some(Expect::Confirm(channels)) = self.expected.front_mut() {
+            match self.pushes.confirm(channels, &frame) {
+                Confirmation::Last => {
+                    self.expected.pop_front();
+                    self.to_client.extend_from_slice(&frame);
+                    return Ok(None);
+                }
+                Confirmation::More => {
+                    self.to_client.extend_from_slice(&frame);
+                    return Ok(None);
+                }
+                Confirmation::Other => {}
+            }
+        }
+        if self.pushes.is_push(&frame) {
+            self.to_client.extend_from_slice(&frame);
+            return Ok(None);
+        }
+        match self.expected.pop_front() {
+            Some(Expect::Look(look, muted)) => Ok(Some(Event::Reply(look, frame, muted))),
+            Some(Expect::Relay { frames, muted }) => {
+                if muted == Muted::No {
+                    self.to_client.extend_from_slice(&frame);
+                }
+                if frames > 1 {
+                    self.expected.push_front(Expect::Relay { frames: frames - 1, muted });
+                }
+                Ok(None)
+            }
+            // Redis says an error of its own accord when it is about to hang up.
+            None if frame.first() == Some(&b'-') => {
+                self.to_client.extend_from_slice(&frame);
+                Ok(None)
+            }
+            Some(Expect::Confirm(_) | Expect::Local(_)) | None => {
+                Err(End::OutOfStep("a reply that nobody asked for".into()))
+            }
+        }
+    }
+
+    /// Gives up on replies that will not come, because the connection's mode swallowed them.
+    pub(crate) fn forget_expected(&mut self) {
+        self.expected.clear();
+    }
+
+    fn flush(&mut self) -> Result<(), End> {
+        while !self.to_client.is_empty() {
+            match self.client.try_write(&self.to_client) {
+                Ok(written) => {
+                    self.traffic.1 += written as u64;
+                    self.to_client.advance(written);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => return Err(End::Client),
+            }
+        }
+        while !self.to_backend.is_empty() {
+            match self.backend.try_write(&self.to_backend) {
+                Ok(written) => self.to_backend.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // What it still had to say may be read; then reading says that it is gone.
+                Err(_) => {
+                    self.to_backend.clear();
+                    self.half_closed = true;
+                }
+            }
+        }
+        give_back(&mut self.to_client);
+        give_back(&mut self.to_backend);
+        Ok(())
+    }
+
+    /// Sleeps until a socket can be used, and reads what there is. Answers whether to drain.
+    async fn wait(&mut self, inbox: &mut Inbox, want: Want) -> Result<bool, End> {
+        let read_client = !inbox.done
+            && match want {
+                Want::Request => self.to_backend.len() < MOST_UNSENT,
+                Want::Reply => inbox.bytes.len() - inbox.consumed < READ_AHEAD,
+            };
+        let client = interest(read_client, !self.to_client.is_empty());
+        let backend = interest(self.to_client.len() <= MOST_UNREAD, !self.to_backend.is_empty());
+        let (mut client_reads, mut backend_reads) = (false, false);
+        tokio::select! {
+            ready = self.client.ready(client.unwrap_or(Interest::READABLE)), if client.is_some() => {
+                client_reads = ready.map_err(|_| End::Client)?.is_readable() && read_client;
+            }
+            ready = self.backend.ready(backend.unwrap_or(Interest::READABLE)), if backend.is_some() => {
+                backend_reads = ready.map_err(|_| End::Backend)?.is_readable();
+            }
+            changed = self.drain.changed() => return Ok(changed.is_ok() && *self.drain.borrow()),
+        }
+        if client_reads {
+            inbox.bytes.reserve(READ_CHUNK);
+            match self.client.try_read_buf(&mut inbox.bytes) {
+                Ok(0) => inbox.done = true,
+                Ok(read) => self.traffic.0 += read as u64,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Err(End::Client),
+            }
+        }
+        if backend_reads {
+            self.from_backend.reserve(READ_CHUNK);
+            match self.backend.try_read_buf(&mut self.from_backend) {
+                Ok(0) => self.backend_closed = true,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => self.backend_closed = true,
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn interest(read: bool, write: bool) -> Option<Interest> {
+    match (read, write) {
+        (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
+        (true, false) => Some(Interest::READABLE),
+        (false, true) => Some(Interest::WRITABLE),
+        (false, false) => None,
+    }
+}
+
+fn out_of_step(error: ReplyError) -> End {
+    End::OutOfStep(error.to_string())
+}
+
+fn give_back(buffer: &mut BytesMut) {
+    if buffer.is_empty() && buffer.capacity() > KEPT_CAPACITY {
+        *buffer = BytesMut::new();
+    }
+}
