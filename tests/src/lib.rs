@@ -1,1 +1,28 @@
-//! harness
+//! The harness that drives the real `lockwarden` binary and a real `redis-server`. Tests read as
+//! transcripts: a client says a line and names the answer it expects. Everything here blocks, has a
+//! deadline, and is killed when it goes out of scope; nothing here knows how the proxy works inside.
+//! Start at [`World`], which plays one scenario without the proxy and with it.
+
+mod builder;
+mod client;
+mod deadline;
+mod http;
+mod metrics;
+mod process;
+mod proxy;
+mod record;
+mod redis;
+mod reply;
+mod words;
+mod world;
+
+pub use builder::{Mode, ProxyBuilder};
+pub use client::{Client, Exchange, encode};
+pub use deadline::{PATIENCE, comes_true, holds_for, wait_for, wait_for_value};
+pub use metrics::Metrics;
+pub use process::{Finished, lockwarden, run_to_end};
+pub use proxy::Proxy;
+pub use record::{Record, State};
+pub use redis::Redis;
+pub use reply::Reply;
+pub use world::{World, WorldKind};

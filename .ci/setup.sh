@@ -1,0 +1,106 @@
+#!/bin/sh
+# Makes a machine that has rustup ready to build, run and test lockwarden. Looks first and installs
+# only what is missing, so that a second run costs a few milliseconds. What it may not or cannot
+# install it names, all of it at once, and ends with 1. Called by the Makefile and by .ci/run.
+set -eu
+cd "$(dirname "$0")/.."
+PATH="${CARGO_HOME:-${HOME:-}/.cargo}/bin:$PATH"
+export PATH
+
+problems=''
+
+say() { printf 'set-up: %s\n' "$*"; }
+
+problem() {
+    problems="${problems}set-up: $*
+"
+}
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+main() {
+    set_up_system
+    set_up_rust
+    if [ -n "$problems" ]; then
+        printf '%s' "$problems" >&2
+        exit 1
+    fi
+}
+
+# --- a C compiler (rustc links with it), a Redis server, make ---
+
+set_up_system() {
+    look_for_system_packages
+    [ -n "$packages" ] || return 0
+    if ! has apt-get; then
+        problem "missing: $missing. This is not Debian or a relative of it, so install them with the package manager of this system (often packages called gcc, redis or valkey, make) and try again."
+    elif [ "$(id -u)" -ne 0 ]; then
+        problem "missing: $missing. Only root may install them: sudo apt-get update && sudo apt-get install --no-install-recommends$packages"
+    else
+        install_system_packages
+    fi
+}
+
+# Fills `packages` (each with a space before it) for apt-get and `missing` for people.
+look_for_system_packages() {
+    packages=''
+    missing=''
+    has cc || need 'gcc libc6-dev' 'a C compiler (cc)'
+    has redis-server || has valkey-server || need redis-server 'redis-server (or valkey-server)'
+    has make || need make make
+}
+
+need() {
+    packages="$packages $1"
+    missing="${missing:+$missing, }$2"
+}
+
+install_system_packages() {
+    say "missing: $missing; apt-get installs:$packages"
+    DEBIAN_FRONTEND=noninteractive
+    export DEBIAN_FRONTEND
+    # A fresh machine may still be busy with its own first updates: wait for the lock.
+    apt='apt-get -q -o DPkg::Lock::Timeout=300'
+    # One broken source need not matter: the packages may come from another.
+    $apt update || say 'apt-get update failed; trying with the package lists that are there'
+    # shellcheck disable=SC2086 # a list of words, on purpose
+    $apt install -y --no-install-recommends $packages ||
+        say 'apt-get install failed; its words are above'
+    look_for_system_packages
+    [ -z "$packages" ] || problem "still missing: $missing"
+}
+
+# --- the Rust toolchain that rust-toolchain.toml names, with its WebAssembly target ---
+
+set_up_rust() {
+    if ! has cargo && ! has rustup; then
+        problem 'missing: Rust. Install rustup (https://rustup.rs) and try again.'
+        return 0
+    fi
+    ! rust_is_ready || return 0
+    if ! has rustup; then
+        problem 'this Rust has no standard library for wasm32-unknown-unknown. Install it from where this Rust came from, or use rustup (https://rustup.rs).'
+        return 0
+    fi
+    channel=$(toolchain_file channel)
+    say "rustup installs Rust $channel with $(toolchain_file targets)"
+    # With every argument spelled out, for before 1.28 rustup did not read them from the file here.
+    rustup toolchain install "$channel" --no-self-update \
+        --profile "$(toolchain_file profile)" \
+        --component "$(toolchain_file components)" \
+        --target "$(toolchain_file targets)" ||
+        say 'rustup failed; its words are above'
+    rust_is_ready || problem "still missing: Rust $channel with $(toolchain_file targets)"
+}
+
+# Never installs anything by itself: without RUSTUP_AUTO_INSTALL=0 some versions of rustup would,
+# and silently here.
+rust_is_ready() {
+    library=$(RUSTUP_AUTO_INSTALL=0 rustc --print target-libdir \
+        --target "$(toolchain_file targets)" 2>/dev/null) && [ -d "$library" ]
+}
+
+# One value of rust-toolchain.toml; a list comes with commas between its words.
+toolchain_file() { sed -n "s/^$1 *= *//p" rust-toolchain.toml | tr -d '[]" '; }
+
+main

@@ -1,0 +1,71 @@
+# What a person types is what CI runs (.ci/run). Every target that builds sets the machine up first where
+# something is missing; where nothing is, that costs milliseconds.
+
+CONFIG ?= proxy/server/examples/lockwarden.toml
+FUZZ_SECONDS ?= 30
+
+# rustup puts cargo here, and not every shell knows.
+export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
+
+built := $(or $(CARGO_TARGET_DIR),target)
+# In CI a Cargo.lock that lags behind is an error; at a desk it is brought up to date.
+locked := $(if $(CI),--locked)
+fuzz_targets := $(basename $(notdir $(wildcard proxy/resp/fuzz/fuzz_targets/*.rs)))
+end_to_end_benches := $(basename $(notdir $(wildcard tests/examples/*.rs)))
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup run demo release test check check-format check-lints check-docs bench fuzz clean
+
+help: ## say what there is to type
+	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
+
+setup: ## install what the machine lacks; every other target does this first
+	@.ci/setup.sh
+
+run: release ## start the proxy on a private Redis; CONFIG=file for a configuration of your own
+	exec $(built)/release/lockwarden run --config $(CONFIG)
+
+demo: release ## the classic accident, first without the proxy and then with it
+	exec $(built)/release/lockwarden demo
+
+release: setup ## build the policies and the proxy as people run them
+	cargo build $(locked) --release -p lockwarden
+
+# The build selects what the test run selects, besides the binary that the integration tests drive:
+# `-p lockwarden` would resolve other features and build wasmtime a second time.
+test: setup ## run every test
+	cargo build $(locked) --workspace --bins --tests --examples
+	cargo test $(locked) --workspace --no-fail-fast
+
+check: check-format check-lints check-docs ## format, lints and documentation, without the tests
+
+check-format: setup ## is everything formatted?
+	cargo fmt --all --check
+	cargo fmt --manifest-path proxy/resp/fuzz/Cargo.toml --check
+
+check-lints: setup ## clippy, with warnings as errors
+	cargo clippy $(locked) --workspace --all-targets -- -D warnings
+
+check-docs: setup ## rustdoc, with warnings as errors
+	RUSTDOCFLAGS="-D warnings" cargo doc $(locked) --workspace --no-deps
+
+bench: release ## measure what docs/performance.md reports
+	cargo run $(locked) --release -p lockwarden-resp --example decode_cost
+	cargo run $(locked) --release -p lockwarden-policy --example decision_cost
+	@set -e; for bench in $(end_to_end_benches); do \
+	    set -x; cargo run $(locked) --release -p lockwarden-tests --example $$bench; { set +x; } 2>/dev/null; \
+	done
+
+fuzz: setup ## fuzz the framer for FUZZ_SECONDS a target (needs nightly Rust and cargo-fuzz)
+	@rustup toolchain list | grep -q '^nightly' || \
+	    { echo 'make fuzz needs nightly Rust: rustup toolchain install nightly'; exit 1; }
+	@command -v cargo-fuzz >/dev/null || \
+	    { echo 'make fuzz needs cargo-fuzz: cargo install --locked cargo-fuzz'; exit 1; }
+	@set -e; cd proxy/resp; for target in $(fuzz_targets); do \
+	    set -x; cargo +nightly fuzz run $$target -- -max_total_time=$(FUZZ_SECONDS); { set +x; } 2>/dev/null; \
+	done
+
+clean: ## remove what was built
+	cargo clean
+	rm -rf proxy/resp/fuzz/target

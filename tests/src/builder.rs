@@ -1,0 +1,192 @@
+//! A configuration under construction, as an operator would write it: the keys of the file, flags,
+//! environment. It starts a [`Proxy`] and knows nothing about running ones.
+
+use std::fmt::Write as _;
+
+use crate::deadline::wait_for;
+use crate::proxy::Proxy;
+
+/// The token that the harness's configuration asks of admin requests.
+pub(crate) const ADMIN_TOKEN: &str = "the-tests-own-admin-token";
+
+/// What a namespace does with a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It refuses.
+    Enforce,
+    /// It counts.
+    Monitor,
+}
+
+impl Mode {
+    /// The word of the configuration.
+    pub fn word(self) -> &'static str {
+        match self {
+            Mode::Enforce => "enforce",
+            Mode::Monitor => "monitor",
+        }
+    }
+}
+
+/// A configuration under construction: one namespace `locks` on `lock:*` with a default TTL of
+/// 600 ms and a ceiling of 10 s, unless a test says otherwise.
+pub struct ProxyBuilder {
+    backend: String,
+    top: Vec<String>,
+    namespace: Vec<String>,
+    settings: Vec<(String, String, String)>,
+    more: String,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) environment: Vec<(String, String)>,
+    wait_until_ready: bool,
+}
+
+impl ProxyBuilder {
+    /// In front of whatever listens at this address.
+    pub fn for_backend(backend: &str) -> ProxyBuilder {
+        ProxyBuilder {
+            backend: backend.to_owned(),
+            top: Vec::new(),
+            namespace: Vec::new(),
+            settings: Vec::new(),
+            more: String::new(),
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            wait_until_ready: true,
+        }
+        .mode(Mode::Enforce)
+        .setting("ttl-ceiling", "default", "\"600ms\"")
+        .setting("ttl-ceiling", "ceiling", "\"10s\"")
+    }
+
+    /// The mode of the namespace.
+    #[must_use]
+    pub fn mode(self, mode: Mode) -> Self {
+        self.namespace("mode", &format!("\"{}\"", mode.word()))
+    }
+
+    /// A key at the top of the file; the value as TOML writes it.
+    #[must_use]
+    pub fn top(mut self, key: &str, value: &str) -> Self {
+        set(&mut self.top, key, value);
+        self
+    }
+
+    /// A key of the namespace; the value as TOML writes it.
+    #[must_use]
+    pub fn namespace(mut self, key: &str, value: &str) -> Self {
+        set(&mut self.namespace, key, value);
+        self
+    }
+
+    /// A setting of one policy of the namespace; the value as TOML writes it.
+    #[must_use]
+    pub fn setting(mut self, policy: &str, key: &str, value: &str) -> Self {
+        self.settings
+            .retain(|(known, name, _)| (known.as_str(), name.as_str()) != (policy, key));
+        self.settings
+            .push((policy.to_owned(), key.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The default TTL of an acquire that names none.
+    #[must_use]
+    pub fn default_ttl(self, ttl: &str) -> Self {
+        self.setting("ttl-ceiling", "default", &format!("\"{ttl}\""))
+    }
+
+    /// The longest TTL.
+    #[must_use]
+    pub fn ceiling(self, ttl: &str) -> Self {
+        self.setting("ttl-ceiling", "ceiling", &format!("\"{ttl}\""))
+    }
+
+    /// More text at the end of the file: further namespaces, policies.
+    #[must_use]
+    pub fn more(mut self, text: &str) -> Self {
+        self.more.push_str(text);
+        self.more.push('\n');
+        self
+    }
+
+    /// One more word on the command line.
+    #[must_use]
+    pub fn argument(mut self, word: &str) -> Self {
+        self.arguments.push(word.to_owned());
+        self
+    }
+
+    /// One more variable of the environment.
+    #[must_use]
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Does not wait for the backend, only for the listener.
+    #[must_use]
+    pub fn without_waiting(mut self) -> Self {
+        self.wait_until_ready = false;
+        self
+    }
+
+    /// The configuration as text.
+    pub fn text(&self) -> String {
+        let mut text = format!("backend = \"{}\"\n", self.backend);
+        let mut top = vec![
+            "listen = \"127.0.0.1:0\"".to_owned(),
+            "admin = \"127.0.0.1:0\"".to_owned(),
+            format!("admin_token = \"{ADMIN_TOKEN}\""),
+        ];
+        for line in &self.top {
+            let key = line.split(' ').next().unwrap_or_default();
+            top.retain(|known| known.split(' ').next() != Some(key));
+            top.push(line.clone());
+        }
+        let mut namespace = vec![
+            "name = \"locks\"".to_owned(),
+            "keys = [\"lock:*\"]".to_owned(),
+        ];
+        for line in &self.namespace {
+            let key = line.split(' ').next().unwrap_or_default();
+            namespace.retain(|known| known.split(' ').next() != Some(key));
+            namespace.push(line.clone());
+        }
+        for line in top
+            .iter()
+            .chain([&"\n[[namespace]]".to_owned()])
+            .chain(&namespace)
+        {
+            text.push_str(line);
+            text.push('\n');
+        }
+        let mut settings = self.settings.clone();
+        settings.sort();
+        let mut last = None;
+        for (policy, key, value) in &settings {
+            if last != Some(policy) {
+                writeln!(text, "\n[namespace.settings.{policy}]").expect("a String takes all");
+                last = Some(policy);
+            }
+            writeln!(text, "{key} = {value}").expect("a String takes all");
+        }
+        text.push('\n');
+        text.push_str(&self.more);
+        text
+    }
+
+    /// Starts the proxy and waits until it serves.
+    #[track_caller]
+    pub fn start(self) -> Proxy {
+        let proxy = Proxy::run(&self);
+        if self.wait_until_ready {
+            wait_for("the proxy to be ready", || proxy.ready() == Some(200));
+        }
+        proxy
+    }
+}
+
+fn set(lines: &mut Vec<String>, key: &str, value: &str) {
+    lines.retain(|line| line.split(' ').next() != Some(key));
+    lines.push(format!("{key} = {value}"));
+}

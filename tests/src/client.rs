@@ -1,0 +1,368 @@
+//! A client that says one line and names the answer it expects. Each client connects from a
+//! loopback address of its own, so that two of them are two machines to the proxy. It knows frames,
+//! not locks; every read has a deadline.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::reply::Reply;
+use crate::words;
+
+/// How long a reply may take before the test fails.
+const REPLY_WITHIN: Duration = Duration::from_secs(5);
+
+/// Sources handed out so far; 127.16.0.1 is the first.
+static SOURCES: AtomicU32 = AtomicU32::new(1);
+
+/// One connection.
+pub struct Client {
+    stream: TcpStream,
+    input: RefCell<Input>,
+}
+
+/// Bytes that came and were not yet used up.
+#[derive(Default)]
+struct Input {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+/// Why there was no reply.
+enum Silence {
+    Closed,
+    Late,
+}
+
+/// A command that was sent and whose reply is to be looked at.
+#[must_use = "say what the reply must be"]
+pub struct Exchange<'a> {
+    client: &'a Client,
+    said: String,
+}
+
+/// A command as the canonical array of bulk strings.
+pub fn encode<T: AsRef<[u8]>>(arguments: &[T]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", arguments.len()).into_bytes();
+    for argument in arguments {
+        let argument = argument.as_ref();
+        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
+        bytes.extend_from_slice(argument);
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes
+}
+
+impl Client {
+    /// Connects from a source address that no other client has.
+    #[track_caller]
+    pub fn connect(to: SocketAddr) -> Client {
+        let next = SOURCES.fetch_add(1, Ordering::Relaxed);
+        let [_, high, middle, low] = next.to_be_bytes();
+        Client::connect_from(Ipv4Addr::new(127, 16 + high % 128, middle, low), to)
+    }
+
+    /// Connects from this source address.
+    #[track_caller]
+    pub fn connect_from(source: Ipv4Addr, to: SocketAddr) -> Client {
+        let stream = connect_from(source, to)
+            .unwrap_or_else(|error| panic!("cannot connect from {source} to {to}: {error}"));
+        stream
+            .set_nodelay(true)
+            .expect("a TCP socket takes TCP_NODELAY");
+        stream
+            .set_read_timeout(Some(REPLY_WITHIN))
+            .expect("the timeout is not zero");
+        stream
+            .set_write_timeout(Some(4 * REPLY_WITHIN))
+            .expect("the timeout is not zero");
+        Client {
+            stream,
+            input: RefCell::default(),
+        }
+    }
+
+    /// The address that the server sees.
+    pub fn source(&self) -> SocketAddr {
+        self.stream.local_addr().expect("the socket is bound")
+    }
+
+    /// Sends one command line; blanks separate arguments, quotes hold them together.
+    #[track_caller]
+    pub fn sends(&self, line: impl AsRef<str>) -> Exchange<'_> {
+        let line = line.as_ref();
+        self.sends_arguments(&words::split(line))
+    }
+
+    /// Sends one command of these arguments.
+    #[track_caller]
+    pub fn sends_arguments<T: AsRef<[u8]>>(&self, arguments: &[T]) -> Exchange<'_> {
+        let said: Vec<String> = arguments
+            .iter()
+            .map(|argument| shortened(&argument.as_ref().escape_ascii().to_string()))
+            .collect();
+        self.write(&encode(arguments));
+        Exchange {
+            client: self,
+            said: said.join(" "),
+        }
+    }
+
+    /// Sends all lines in one write, then expects these replies in order.
+    #[track_caller]
+    pub fn pipelines(&self, lines: &[&str], replies: &[&str]) {
+        let bytes: Vec<u8> = lines
+            .iter()
+            .flat_map(|line| encode(&words::split(line)))
+            .collect();
+        self.write(&bytes);
+        for (at, expected) in replies.iter().enumerate() {
+            let said = lines.get(at).unwrap_or(&"the pipeline");
+            Exchange {
+                client: self,
+                said: (*said).to_owned(),
+            }
+            .gets(expected);
+        }
+    }
+
+    /// Sends exactly these bytes.
+    #[track_caller]
+    pub fn sends_bytes(&self, bytes: impl AsRef<[u8]>) -> Exchange<'_> {
+        let bytes = bytes.as_ref();
+        self.write(bytes);
+        Exchange {
+            client: self,
+            said: shortened(&bytes.escape_ascii().to_string()),
+        }
+    }
+
+    /// The next reply, to a command sent before or to none at all.
+    pub fn then(&self) -> Exchange<'_> {
+        Exchange {
+            client: self,
+            said: "nothing more".to_owned(),
+        }
+    }
+
+    /// Writes bytes without looking for an answer. A connection that is closed already is no error
+    /// here; reading tells.
+    #[track_caller]
+    pub fn write(&self, bytes: &[u8]) {
+        match (&self.stream).write_all(bytes) {
+            Ok(()) => {}
+            Err(error) if is_close(error.kind()) => {}
+            Err(error) => panic!("{} bytes could not be sent: {error}", bytes.len()),
+        }
+    }
+
+    /// Says that nothing more will be sent, and goes on reading.
+    pub fn half_closes(&self) {
+        self.stream
+            .shutdown(Shutdown::Write)
+            .expect("the connection is open");
+    }
+
+    /// Everything that came until the other side closed.
+    #[track_caller]
+    pub fn reads_to_end(&self) -> Vec<u8> {
+        loop {
+            match self.read_more(Instant::now() + REPLY_WITHIN) {
+                Ok(()) => {}
+                Err(Silence::Closed) => break,
+                Err(Silence::Late) => panic!("the connection was not closed in time"),
+            }
+        }
+        let mut input = self.input.borrow_mut();
+        let start = std::mem::take(&mut input.start);
+        std::mem::take(&mut input.bytes).split_off(start)
+    }
+
+    /// The exact bytes of the next reply.
+    #[track_caller]
+    pub fn raw_reply(&self) -> Vec<u8> {
+        match self.next_reply(REPLY_WITHIN) {
+            Ok((_, raw)) => raw,
+            Err(silence) => panic!("no reply: {}", silence.words()),
+        }
+    }
+
+    /// Asserts that nothing comes for this long.
+    #[track_caller]
+    pub fn hears_nothing_for(&self, time: Duration) {
+        match self.next_reply(time) {
+            Ok((reply, _)) => panic!("silence was expected, but {reply} came"),
+            Err(Silence::Closed) => panic!("silence was expected, but the connection was closed"),
+            Err(Silence::Late) => {}
+        }
+    }
+
+    fn next_reply(&self, within: Duration) -> Result<(Reply, Vec<u8>), Silence> {
+        let end = Instant::now() + within;
+        loop {
+            if let Some(found) = self.input.borrow_mut().take_reply() {
+                return Ok(found);
+            }
+            self.read_more(end)?;
+        }
+    }
+
+    fn read_more(&self, end: Instant) -> Result<(), Silence> {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Silence::Late);
+        }
+        self.stream
+            .set_read_timeout(Some(left))
+            .expect("the timeout is not zero");
+        let mut chunk = vec![0; 1 << 16];
+        match (&self.stream).read(&mut chunk) {
+            Ok(0) => Err(Silence::Closed),
+            Ok(length) => {
+                self.input
+                    .borrow_mut()
+                    .bytes
+                    .extend_from_slice(&chunk[..length]);
+                Ok(())
+            }
+            Err(error) if is_close(error.kind()) => Err(Silence::Closed),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                Err(Silence::Late)
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(()),
+            Err(error) => panic!("reading a reply failed: {error}"),
+        }
+    }
+}
+
+impl Input {
+    fn take_reply(&mut self) -> Option<(Reply, Vec<u8>)> {
+        let (reply, length) = Reply::parse(&self.bytes[self.start..])?;
+        let raw = self.bytes[self.start..self.start + length].to_vec();
+        self.start += length;
+        if self.start * 2 > self.bytes.len() {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
+        Some((reply, raw))
+    }
+}
+
+impl Silence {
+    fn words(&self) -> &'static str {
+        match self {
+            Silence::Closed => "the connection was closed",
+            Silence::Late => "nothing came within the deadline",
+        }
+    }
+}
+
+impl Exchange<'_> {
+    /// The reply, whatever it is.
+    #[track_caller]
+    pub fn reply(self) -> Reply {
+        match self.client.next_reply(REPLY_WITHIN) {
+            Ok((reply, _)) => reply,
+            Err(silence) => panic!("{}: {}", self.said, silence.words()),
+        }
+    }
+
+    /// Asserts that the reply, as compact text, is this.
+    #[track_caller]
+    pub fn gets(self, expected: impl Display) {
+        let said = self.said.clone();
+        let reply = shortened(&self.reply().to_string());
+        assert_eq!(
+            reply,
+            shortened(&expected.to_string()),
+            "the reply to: {said}"
+        );
+    }
+
+    /// Asserts that the reply is an error that begins so, and returns its text.
+    #[track_caller]
+    pub fn gets_error(self, beginning: &str) -> String {
+        let said = self.said.clone();
+        match self.reply() {
+            Reply::Error(text) if text.starts_with(beginning) => text,
+            other => panic!("{said}: an error {beginning:?}… was expected, but {other} came"),
+        }
+    }
+
+    /// Asserts that the connection is closed without another reply.
+    #[track_caller]
+    pub fn gets_close(self) {
+        match self.client.next_reply(REPLY_WITHIN) {
+            Err(Silence::Closed) => {}
+            Err(Silence::Late) => panic!("{}: the connection stayed open", self.said),
+            Ok((reply, _)) => panic!("{}: {reply} came instead of a close", self.said),
+        }
+    }
+
+    /// The number that comes back.
+    #[track_caller]
+    pub fn integer(self) -> i64 {
+        self.reply().integer()
+    }
+
+    /// The string that comes back.
+    #[track_caller]
+    pub fn text(self) -> String {
+        self.reply().text()
+    }
+}
+
+fn is_close(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted
+    )
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(600) {
+        Some((at, _)) => format!("{}… ({} bytes)", &text[..at], text.len()),
+        None => text.to_owned(),
+    }
+}
+
+/// The standard library cannot choose a source address, so this asks the system itself.
+fn connect_from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let SocketAddr::V4(to) = to else {
+        panic!("the harness speaks IPv4 only, not {to}");
+    };
+    // SAFETY: no pointers are passed, and the result is checked before it is used.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: `fd` was just opened, is valid, and nobody else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    let (from, to) = (raw(SocketAddrV4::new(source, 0)), raw(to));
+    let length = size_of::<libc::sockaddr_in>() as libc::socklen_t;
+    // SAFETY: both addresses are initialised `sockaddr_in`s that outlive the calls, and `length`
+    // is their size.
+    let failed = unsafe {
+        libc::bind(fd, (&raw const from).cast(), length) != 0
+            || libc::connect(fd, (&raw const to).cast(), length) != 0
+    };
+    if failed {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(TcpStream::from(socket))
+}
+
+fn raw(address: SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: address.port().to_be(),
+        sin_addr: libc::in_addr {
+            s_addr: u32::from_ne_bytes(address.ip().octets()),
+        },
+        sin_zero: [0; 8],
+    }
+}

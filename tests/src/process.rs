@@ -1,0 +1,139 @@
+//! Child processes that cannot outlive a test: killed on drop, killed by the kernel when the test's
+//! thread dies. Knows where the binary under test is, and runs commands that end by themselves.
+
+use std::env;
+use std::io::Read;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+
+use crate::deadline::wait_for_value;
+
+/// A running child.
+pub(crate) struct Process(Child);
+
+/// What a command that ended by itself left behind.
+#[derive(Debug)]
+pub struct Finished {
+    /// The exit code; `None` after a signal.
+    pub code: Option<i32>,
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
+}
+
+impl Process {
+    pub(crate) fn spawn(command: &mut Command) -> std::io::Result<Process> {
+        // SAFETY: between fork and exec only `prctl` is called, which is async-signal-safe and
+        // takes no pointers.
+        unsafe {
+            command.pre_exec(|| {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                Ok(())
+            });
+        }
+        command.stdin(Stdio::null()).spawn().map(Process)
+    }
+
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.0
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn signal(&self, signal: libc::c_int) {
+        let id = libc::pid_t::try_from(self.0.id()).expect("process ids fit pid_t");
+        // SAFETY: `kill` takes no pointers; the child has not been waited for, so the id is its.
+        unsafe { libc::kill(id, signal) };
+    }
+
+    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().expect("the child is ours to wait for")
+    }
+
+    /// Waits for the end that the caller has brought about.
+    #[track_caller]
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        wait_for_value("the end of a process", || self.has_ended())
+    }
+
+    pub(crate) fn kill(&mut self) {
+        if self.has_ended().is_none() {
+            self.0.kill().expect("the child runs");
+            self.0.wait().expect("the child is ours to wait for");
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// The binary under test: `LOCKWARDEN_BIN`, else the one beside the running test.
+fn binary() -> PathBuf {
+    if let Some(path) = env::var_os("LOCKWARDEN_BIN") {
+        return path.into();
+    }
+    let test = env::current_exe().expect("the system knows this program's path");
+    let profile = test.parent().and_then(Path::parent);
+    let candidates = profile.into_iter().flat_map(|profile| {
+        [
+            profile.join("lockwarden"),
+            profile.join("../debug/lockwarden"),
+            profile.join("../release/lockwarden"),
+        ]
+    });
+    candidates.into_iter().find(|path| path.exists()).unwrap_or_else(|| {
+        panic!(
+            "no lockwarden binary beside {}; type `cargo build -p lockwarden` first, or set LOCKWARDEN_BIN",
+            test.display()
+        )
+    })
+}
+
+/// The command `lockwarden` with these arguments, without the caller's own settings.
+pub fn lockwarden(arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.args(arguments);
+    for (name, _) in env::vars_os() {
+        let ours = name.to_string_lossy();
+        if ours.starts_with("LOCKWARDEN_") {
+            command.env_remove(&name);
+        }
+    }
+    command
+}
+
+/// Runs a command that must end by itself within the deadline.
+#[track_caller]
+pub fn run_to_end(command: &mut Command) -> Finished {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process =
+        Process::spawn(command).unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+    let stdout = drain(process.child().stdout.take());
+    let stderr = drain(process.child().stderr.take());
+    let status = process.wait();
+    assert_ne!(status.signal(), Some(libc::SIGABRT), "{command:?} aborted");
+    Finished {
+        code: status.code(),
+        stdout: stdout.join().expect("reading does not panic"),
+        stderr: stderr.join().expect("reading does not panic"),
+    }
+}
+
+fn drain(from: Option<impl Read + Send + 'static>) -> thread::JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        if let Some(mut from) = from {
+            // What came before an error is still worth showing.
+            let _ = from.read_to_end(&mut text);
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    })
+}

@@ -1,0 +1,259 @@
+//! The real binary with a configuration of its own, in front of a test's Redis. Knows the files,
+//! flags, signals and addresses that an operator knows, and nothing about the inside.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use tempfile::TempDir;
+
+use crate::builder::{ADMIN_TOKEN, Mode, ProxyBuilder};
+use crate::client::Client;
+use crate::deadline::{comes_true, wait_for, wait_for_value};
+use crate::http;
+use crate::metrics::Metrics;
+use crate::process::{Process, lockwarden};
+use crate::redis::Redis;
+
+/// A running proxy. Dropping it kills it.
+pub struct Proxy {
+    process: Process,
+    config: PathBuf,
+    directory: TempDir,
+    log: Arc<Mutex<String>>,
+    listen: SocketAddr,
+    admin: SocketAddr,
+}
+
+impl Proxy {
+    /// A configuration in front of this Redis.
+    pub fn builder(redis: &Redis) -> ProxyBuilder {
+        ProxyBuilder::for_backend(&format!("redis://{}", redis.address()))
+    }
+
+    /// The usual configuration in enforce mode.
+    #[track_caller]
+    pub fn enforcing(redis: &Redis) -> Proxy {
+        Proxy::builder(redis).start()
+    }
+
+    /// The usual configuration in monitor mode.
+    #[track_caller]
+    pub fn monitoring(redis: &Redis) -> Proxy {
+        Proxy::builder(redis).mode(Mode::Monitor).start()
+    }
+
+    /// Runs it and waits until it says where it listens.
+    #[track_caller]
+    pub(crate) fn run(builder: &ProxyBuilder) -> Proxy {
+        let directory = tempfile::tempdir().expect("a directory for the configuration");
+        let config = directory.path().join("lockwarden.toml");
+        fs::write(&config, builder.text()).expect("the directory is ours");
+        let mut command = lockwarden(&["run", "--config"]);
+        command
+            .arg(&config)
+            .args(&builder.arguments)
+            .envs(
+                builder
+                    .environment
+                    .iter()
+                    .map(|(name, value)| (name, value)),
+            )
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        let mut process = Process::spawn(&mut command)
+            .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
+        let log = Arc::new(Mutex::new(String::new()));
+        let stderr = process.child().stderr.take().expect("stderr is piped");
+        let collected = Arc::clone(&log);
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                let mut log = lock(&collected);
+                log.push_str(&line);
+                log.push('\n');
+            }
+        });
+        let (listen, admin) = wait_for_value("the proxy to serve", || {
+            if let Some(status) = process.has_ended() {
+                panic!("the proxy ended with {status}:\n{}", lock(&log));
+            }
+            let log = lock(&log);
+            let line = log
+                .lines()
+                .find(|line| line.contains("\"message\":\"serving\""))?;
+            Some((address_in(line, "listen"), address_in(line, "admin")))
+        });
+        Proxy {
+            process,
+            config,
+            directory,
+            log,
+            listen,
+            admin,
+        }
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.listen
+    }
+
+    /// The file that it was started with.
+    pub fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// A directory that lives as long as the proxy.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// A client that shares its address with no other.
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        Client::connect(self.listen)
+    }
+
+    /// A client with this source address.
+    #[track_caller]
+    pub fn client_from(&self, source: &str) -> Client {
+        let source: Ipv4Addr = source.parse().expect("a test wrote an IPv4 address");
+        Client::connect_from(source, self.listen)
+    }
+
+    /// The status of `/ready`; `None` when nobody answers.
+    pub fn ready(&self) -> Option<u16> {
+        http::request(self.admin, "GET", "/ready", &[], "").map(|answer| answer.status)
+    }
+
+    /// The status and body of a GET.
+    #[track_caller]
+    pub fn get(&self, path: &str) -> (u16, String) {
+        let answer = http::request(self.admin, "GET", path, &[], "")
+            .unwrap_or_else(|| panic!("nobody answers GET {path}"));
+        (answer.status, answer.body)
+    }
+
+    /// Switches a namespace with `POST /mode` and returns the status.
+    #[track_caller]
+    pub fn switch(&self, namespace: &str, mode: Mode) -> u16 {
+        self.post_mode(namespace, mode.word(), Some(ADMIN_TOKEN)).0
+    }
+
+    /// `POST /mode` with any words and any token; the status and body.
+    #[track_caller]
+    pub fn post_mode(&self, namespace: &str, mode: &str, token: Option<&str>) -> (u16, String) {
+        let body = format!("{{\"namespace\":\"{namespace}\",\"mode\":\"{mode}\"}}");
+        let bearer = token.map(|token| format!("Bearer {token}"));
+        let mut headers = vec![("Content-Type", "application/json")];
+        headers.extend(bearer.as_deref().map(|bearer| ("Authorization", bearer)));
+        let answer = http::request(self.admin, "POST", "/mode", &headers, &body)
+            .unwrap_or_else(|| panic!("nobody answers POST /mode"));
+        (answer.status, answer.body)
+    }
+
+    /// What `/metrics` says now.
+    #[track_caller]
+    pub fn metrics(&self) -> Metrics {
+        let (status, body) = self.get("/metrics");
+        assert_eq!(status, 200, "GET /metrics");
+        Metrics::parse(&body)
+    }
+
+    /// The sum of the series that the selector matches, now.
+    #[track_caller]
+    pub fn metric(&self, selector: &str) -> f64 {
+        self.metrics().get(selector)
+    }
+
+    /// Waits until the selector's sum is this.
+    #[track_caller]
+    pub fn counts(&self, selector: &str, expected: f64) {
+        let mut last = f64::NAN;
+        let reached = comes_true(|| {
+            last = self.metric(selector);
+            last == expected
+        });
+        assert!(reached, "{selector} is {last}, not {expected}");
+    }
+
+    /// Everything that was logged so far.
+    pub fn log(&self) -> String {
+        lock(&self.log).clone()
+    }
+
+    /// How many lines of the log contain all of these.
+    pub fn logged(&self, words: &[&str]) -> usize {
+        let log = lock(&self.log);
+        log.lines()
+            .filter(|line| words.iter().all(|word| line.contains(word)))
+            .count()
+    }
+
+    /// Waits until a line with all of these was logged.
+    #[track_caller]
+    pub fn logs(&self, words: &[&str]) {
+        wait_for(&format!("a log line with {words:?}"), || {
+            self.logged(words) > 0
+        });
+    }
+
+    /// Puts another text in the configuration file and sends SIGHUP.
+    pub fn reload(&self, text: &str) {
+        fs::write(&self.config, text).expect("the directory is ours");
+        self.process.signal(libc::SIGHUP);
+    }
+
+    /// Asks it to stop (SIGTERM) and does not wait.
+    pub fn asks_to_stop(&self) {
+        self.process.signal(libc::SIGTERM);
+    }
+
+    /// Waits for the end that was asked for and returns the exit code.
+    #[track_caller]
+    pub fn ends(mut self) -> Option<i32> {
+        self.process.wait().code()
+    }
+
+    /// Stops it gracefully and returns the exit code.
+    #[track_caller]
+    pub fn stop(self) -> Option<i32> {
+        self.asks_to_stop();
+        self.ends()
+    }
+
+    /// Kills it as a crash would.
+    pub fn kill(mut self) {
+        self.process.kill();
+    }
+
+    /// Whether the process still runs.
+    pub fn runs(&mut self) -> bool {
+        self.process.has_ended().is_none()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("--- the proxy's log\n{}---", self.log());
+        }
+    }
+}
+
+fn lock(log: &Mutex<String>) -> MutexGuard<'_, String> {
+    log.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[track_caller]
+fn address_in(line: &str, field: &str) -> SocketAddr {
+    let start = format!("\"{field}\":\"");
+    line.split_once(&start)
+        .and_then(|(_, rest)| rest.split('"').next())
+        .and_then(|text| text.parse().ok())
+        .unwrap_or_else(|| panic!("the line does not say where {field} is: {line}"))
+}

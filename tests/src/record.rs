@@ -1,0 +1,91 @@
+//! The companion record that the proxy keeps beside a lock, read straight from Redis. Tests look at
+//! it as an operator would: what state, which fencing token. The layout is packed, fixed-width text.
+
+use crate::client::Client;
+use crate::reply::Reply;
+
+/// What became of the newest lease of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// `L`: live, as far as the record knows; the key and its TTL decide.
+    Live,
+    /// `R`: released.
+    Released,
+    /// `T`: taken over.
+    TakenOver,
+    /// `B`: broken by an operator.
+    Broken,
+    /// `E`: known to have expired.
+    Expired,
+}
+
+/// One record, with its bytes for comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What became of the newest lease.
+    pub state: State,
+    /// The newest fencing token.
+    pub fence: u64,
+    /// TTL asked for, in milliseconds; 0 if none.
+    pub asked_ms: u64,
+    /// The value that the grant wrote, or its digest.
+    pub owner: Vec<u8>,
+    /// The record as stored.
+    pub bytes: Vec<u8>,
+}
+
+/// Width of everything before the owner value.
+const HEAD: usize = 106;
+
+impl Record {
+    /// Finds and reads the record of a lock key whose name has no glob characters.
+    #[track_caller]
+    pub fn of(redis: &Client, key: &str) -> Option<Record> {
+        let names = redis.sends(format!("KEYS lw:{{*}}:{key}")).reply();
+        match names.elements() {
+            [] => None,
+            [name] => {
+                let stored = redis
+                    .sends_arguments(&[b"GET".as_slice(), name.bytes()])
+                    .reply();
+                match stored {
+                    Reply::Bulk(bytes) => Some(Record::parse(bytes)),
+                    other => panic!("the record of {key} is not a string but {other}"),
+                }
+            }
+            several => panic!("{key} has {} records", several.len()),
+        }
+    }
+
+    #[track_caller]
+    fn parse(bytes: Vec<u8>) -> Record {
+        assert!(
+            bytes.len() >= HEAD,
+            "a record of {} bytes only",
+            bytes.len()
+        );
+        assert_eq!(bytes[0], b'1', "an unknown version");
+        Record {
+            state: match bytes[1] {
+                b'L' => State::Live,
+                b'R' => State::Released,
+                b'T' => State::TakenOver,
+                b'B' => State::Broken,
+                b'E' => State::Expired,
+                other => panic!("an unknown state {:?}", char::from(other)),
+            },
+            fence: decimal(&bytes[51..67]),
+            asked_ms: decimal(&bytes[80..93]),
+            owner: bytes[HEAD..].to_vec(),
+            bytes,
+        }
+    }
+}
+
+#[track_caller]
+fn decimal(digits: &[u8]) -> u64 {
+    std::str::from_utf8(digits)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or_else(|| panic!("{:?} is not a number", digits.escape_ascii().to_string()))
+}

@@ -1,0 +1,208 @@
+//! A private `redis-server` a test: own port, own directory, nothing persisted, gone with the value.
+//! It can be killed and started again on the same port, which is how a test loses a backend.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::client::Client;
+use crate::deadline::{wait_for, wait_for_value};
+use crate::process::Process;
+use crate::record::Record;
+
+/// A running server. Dropping it kills it.
+pub struct Redis {
+    port: u16,
+    directory: TempDir,
+    arguments: Vec<String>,
+    process: Option<Process>,
+}
+
+impl Redis {
+    /// A server with nothing in it.
+    #[track_caller]
+    pub fn start() -> Redis {
+        Redis::with_arguments(&[])
+    }
+
+    /// A server with more command-line arguments, `--maxmemory 4mb` for example.
+    #[track_caller]
+    pub fn with_arguments(arguments: &[&str]) -> Redis {
+        let mut redis = Redis {
+            port: 0,
+            directory: tempfile::tempdir().expect("a directory for redis-server"),
+            arguments: arguments
+                .iter()
+                .map(|&argument| argument.to_owned())
+                .collect(),
+            process: None,
+        };
+        // Somebody else may take the port between our look and the server's start.
+        for _ in 0..20 {
+            redis.port = free_port();
+            if redis.launch() {
+                return redis;
+            }
+        }
+        panic!("redis-server did not start on any of 20 ports; is it installed?");
+    }
+
+    /// The address that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// A connection without the proxy.
+    #[track_caller]
+    pub fn client(&self) -> Client {
+        // Redis's protected mode knows no other loopback address than this one.
+        Client::connect_from(Ipv4Addr::LOCALHOST, self.address())
+    }
+
+    /// Kills the server as a crash would: nothing is answered any more.
+    pub fn stop(&mut self) {
+        self.process = None;
+    }
+
+    /// Starts it again on the same port, with nothing in it.
+    #[track_caller]
+    pub fn start_again(&mut self) {
+        self.stop();
+        // The port is ours by habit only: somebody may hold it for a moment.
+        wait_for_value("redis-server on its old port", || {
+            self.launch().then_some(())
+        });
+    }
+
+    /// Stops the process for a while (SIGSTOP): connections stay, answers do not come.
+    pub fn freeze(&self) {
+        self.process
+            .as_ref()
+            .expect("the server runs")
+            .signal(libc::SIGSTOP);
+    }
+
+    /// Ends [`Redis::freeze`].
+    pub fn thaw(&self) {
+        self.process
+            .as_ref()
+            .expect("the server runs")
+            .signal(libc::SIGCONT);
+    }
+
+    /// The companion record of a lock key, if there is one.
+    #[track_caller]
+    pub fn record(&self, key: &str) -> Option<Record> {
+        Record::of(&self.client(), key)
+    }
+
+    /// The newest fencing token of a lock; panics if it never had one.
+    #[track_caller]
+    pub fn fence(&self, key: &str) -> u64 {
+        match self.record(key) {
+            Some(record) => record.fence,
+            None => panic!("{key} has no record, so no fencing token"),
+        }
+    }
+
+    /// What stands in a key, as a transcript shows it: `$2 a1` or `nil`.
+    #[track_caller]
+    pub fn value(&self, key: &str) -> String {
+        self.client()
+            .sends(format!("GET {key}"))
+            .reply()
+            .to_string()
+    }
+
+    /// Milliseconds left of a key, -1 without TTL, -2 without key.
+    #[track_caller]
+    pub fn pttl(&self, key: &str) -> i64 {
+        self.client().sends(format!("PTTL {key}")).integer()
+    }
+
+    /// Whether the key is absent.
+    #[track_caller]
+    pub fn is_free(&self, key: &str) -> bool {
+        self.client().sends(format!("EXISTS {key}")).integer() == 0
+    }
+
+    /// Waits until the key is gone.
+    #[track_caller]
+    pub fn becomes_free(&self, key: &str) {
+        let client = self.client();
+        wait_for(&format!("{key} to be free"), || {
+            client.sends(format!("EXISTS {key}")).integer() == 0
+        });
+    }
+
+    /// What nobody but the holder may change: value, end and record of a lock.
+    #[track_caller]
+    pub fn lease(&self, key: &str) -> (String, i64, Option<Record>) {
+        let client = self.client();
+        let value = client.sends(format!("GET {key}")).reply().to_string();
+        let end = client.sends(format!("PEXPIRETIME {key}")).integer();
+        (value, end, Record::of(&client, key))
+    }
+
+    /// How many connections the server has, without the asking one.
+    #[track_caller]
+    pub fn connections(&self) -> usize {
+        let list = self.client().sends("CLIENT LIST").text();
+        list.lines().count() - 1
+    }
+
+    fn launch(&mut self) -> bool {
+        let mut command = Command::new("redis-server");
+        command
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no", "--loglevel", "warning"])
+            .args(["--enable-debug-command", "yes"])
+            .arg("--dir")
+            .arg(self.directory.path())
+            .args(&self.arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut process = Process::spawn(&mut command)
+            .unwrap_or_else(|error| panic!("cannot run redis-server: {error}"));
+        let address = self.address();
+        let up = wait_for_value("redis-server to listen", || {
+            if process.has_ended().is_some() {
+                return Some(false);
+            }
+            std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200))
+                .is_ok()
+                .then_some(true)
+        });
+        // A listener that is not our child would be a stranger who took the port.
+        if up && process.has_ended().is_none() && self.answers_as(process.id()) {
+            self.process = Some(process);
+            return true;
+        }
+        false
+    }
+
+    fn answers_as(&self, id: u32) -> bool {
+        let client = self.client();
+        if let Some(at) = self
+            .arguments
+            .iter()
+            .position(|argument| argument == "--requirepass")
+        {
+            client
+                .sends(format!("AUTH {}", self.arguments[at + 1]))
+                .gets("+OK");
+        }
+        let info = client.sends("INFO server").text();
+        info.contains(&format!("process_id:{id}\r\n"))
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    listener
+        .local_addr()
+        .expect("a bound listener has an address")
+        .port()
+}

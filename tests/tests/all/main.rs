@@ -1,0 +1,53 @@
+//! Every promise, against the real binary and a real `redis-server`. The idioms of the misuse
+//! catalogue come first, each straight to Redis (the damage shows), enforced (it does not) and
+//! monitored (it does, and is counted); then what only a proxy can get wrong.
+
+/// Plays a scenario in each world, as tests named after it: `directly`, `enforced`, `monitored`.
+/// The second argument configures the proxy.
+macro_rules! in_every_world {
+    ($scenario:ident) => {
+        in_every_world!($scenario, |proxy| proxy);
+    };
+    ($scenario:ident, $configure:expr) => {
+        mod $scenario {
+            use lockwarden_tests::{World, WorldKind};
+
+            #[test]
+            fn directly() {
+                super::$scenario(&World::new(WorldKind::Direct, $configure));
+            }
+
+            #[test]
+            fn enforced() {
+                super::$scenario(&World::new(WorldKind::Enforce, $configure));
+            }
+
+            #[test]
+            fn monitored() {
+                super::$scenario(&World::new(WorldKind::Monitor, $configure));
+            }
+        }
+    };
+}
+
+mod arriving;
+mod deadlines;
+mod giving_back;
+mod keeping;
+mod recipes;
+mod taking;
+
+mod blocks;
+mod fencing;
+mod keep_alive;
+mod memory;
+mod opaque;
+mod outages;
+mod scripts;
+mod several;
+
+mod configuration;
+mod operating;
+mod transparency;
+mod wire;
+mod words;

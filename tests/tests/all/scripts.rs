@@ -1,0 +1,158 @@
+//! Scripts that are no known recipe, and the script cache between client, proxy and server.
+
+use lockwarden_tests::{Proxy, Redis, World, WorldKind};
+
+const UNKNOWN: &str = "redis.call('set', KEYS[1], ARGV[1]) return redis.call('get', KEYS[1])";
+
+/// An unknown script may not touch a lock; in monitor mode it runs and is counted.
+fn an_unknown_script_with_a_lock_key(world: &World) {
+    let (alice, bob) = (world.client(), world.client());
+    alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
+    let before = world.redis().lease("lock:job");
+    let asked = bob.sends(format!("EVAL \"{UNKNOWN}\" 1 lock:job thief"));
+    if world.is_harmed() {
+        asked.gets("$5 thief");
+    } else {
+        asked.gets_error("LOCKDENIED unsafe-script key=lock:job cmd=EVAL");
+        assert_eq!(world.redis().lease("lock:job"), before);
+    }
+    world.counted_for("unsafe-script", 1);
+}
+in_every_world!(an_unknown_script_with_a_lock_key);
+
+/// The same by its SHA, and with the lock as the second of two keys.
+fn an_unknown_script_by_its_sha(world: &World) {
+    let (alice, bob) = (world.client(), world.client());
+    alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
+    let text = "return redis.call('set', KEYS[2], ARGV[1])";
+    let sha = bob.sends(format!("SCRIPT LOAD \"{text}\"")).text();
+    let asked = bob.sends(format!("EVALSHA {sha} 2 plain lock:job thief"));
+    if world.is_harmed() {
+        asked.gets("+OK");
+    } else {
+        asked.gets_error("LOCKDENIED unsafe-script key=lock:job cmd=EVALSHA");
+        assert_eq!(world.redis().value("lock:job"), "$2 a1");
+    }
+    world.counted_for("unsafe-script", 1);
+}
+in_every_world!(an_unknown_script_by_its_sha);
+
+/// Scripts without a lock key, and scripts that cannot write, are nobody's business.
+fn scripts_that_touch_no_lock(world: &World) {
+    let alice = world.client();
+    alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
+    alice
+        .sends("EVAL \"return redis.call('set', KEYS[1], ARGV[1])\" 1 plain x")
+        .gets("+OK");
+    alice
+        .sends("EVAL_RO \"return redis.call('get', KEYS[1])\" 1 lock:job")
+        .gets("$2 a1");
+    alice
+        .sends("EVAL \"return {1, 'two', false, redis.status_reply('FINE')}\" 0")
+        .gets("[:1, $3 two, nil, +FINE]");
+    alice
+        .sends("EVAL \"return redis.error_reply('MINE own words')\" 0")
+        .gets("-MINE own words");
+    alice
+        .sends("EVAL \"return 1\" one plain")
+        .gets_error("ERR value is not an integer or out of range");
+    alice
+        .sends("EVAL \"return 1\" -1")
+        .gets_error("ERR Number of keys can't be negative");
+    alice
+        .sends("EVAL \"return 1\" 2 lock:job")
+        .gets_error("ERR Number of keys can't be greater than number of args");
+}
+in_every_world!(scripts_that_touch_no_lock);
+
+#[test]
+fn an_unknown_sha_on_a_lock_key_asks_for_the_text() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let alice = proxy.client();
+    // The server knows it, the proxy does not: only the text tells what it does.
+    let sha = redis
+        .client()
+        .sends_arguments(&["SCRIPT", "LOAD", UNKNOWN])
+        .text();
+    alice
+        .sends(format!("EVALSHA {sha} 1 lock:job v"))
+        .gets_error("NOSCRIPT No matching script.");
+    alice.sends(format!("SCRIPT EXISTS {sha}")).gets("[:0]");
+    assert!(redis.is_free("lock:job"));
+    // Without a lock key it is Redis's own affair.
+    alice.sends(format!("EVALSHA {sha} 1 plain v")).gets("$1 v");
+    alice
+        .sends(format!("EVALSHA {} 1 plain v", "0".repeat(40)))
+        .gets_error("NOSCRIPT No matching script.");
+}
+
+#[test]
+fn an_unknown_sha_in_a_block_is_refused_when_it_is_queued() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let alice = proxy.client();
+    alice.sends("MULTI").gets("+OK");
+    alice.sends("SET plain 1").gets("+QUEUED");
+    alice
+        .sends(format!("EVALSHA {} 1 lock:job v", "a".repeat(40)))
+        .gets_error("LOCKDENIED unsafe-script key=lock:job cmd=EVALSHA");
+    let text = alice.sends("EXEC").gets_error("EXECABORT ");
+    assert!(text.contains("LOCKDENIED unsafe-script"), "{text}");
+    assert!(redis.is_free("plain"));
+}
+
+#[test]
+fn a_flushed_script_cache_is_repaired_without_anybody_noticing() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let alice = proxy.client();
+    for round in 0..3 {
+        alice.sends("SETNX lock:job a1").gets(":1");
+        // Pipelined behind a flush: order must hold while the script is loaded again.
+        alice.pipelines(
+            &[
+                "SCRIPT FLUSH",
+                "SET plain 1",
+                "DEL lock:job",
+                "INCR plain",
+                "SETNX lock:job a2",
+                "GET lock:job",
+            ],
+            &["+OK", "+OK", ":1", ":2", ":1", "$2 a2"],
+        );
+        redis.client().sends("SCRIPT FLUSH").gets("+OK");
+        alice.sends("EXPIRE lock:job 5").gets(":1");
+        redis.client().sends("SCRIPT FLUSH").gets("+OK");
+        alice.sends("DEL lock:job").gets(":1");
+        assert!(redis.is_free("lock:job"), "round {round}");
+    }
+}
+
+#[test]
+fn functions_may_not_name_a_lock_key() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let library = "#!lua name=mine\nredis.register_function('steal', function(keys, args) return redis.call('set', keys[1], args[1]) end)";
+    redis
+        .client()
+        .sends_arguments(&["FUNCTION", "LOAD", library])
+        .gets("$4 mine");
+    let (alice, bob) = (proxy.client(), proxy.client());
+    alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
+    bob.sends("FCALL steal 1 lock:job thief")
+        .gets_error("LOCKDENIED ");
+    bob.sends("FCALL steal 1 plain x").gets("+OK");
+    assert_eq!(redis.value("lock:job"), "$2 a1");
+}
+
+#[test]
+fn monitor_mode_runs_an_unknown_script_with_its_own_reply_in_a_block_too() {
+    let world = World::new(WorldKind::Monitor, |proxy| proxy);
+    let alice = world.client();
+    alice.sends("MULTI").gets("+OK");
+    alice
+        .sends(format!("EVAL \"{UNKNOWN}\" 1 lock:job v"))
+        .gets("+QUEUED");
+    alice.sends("EXEC").gets("[$1 v]");
+}
