@@ -67,6 +67,8 @@ pub enum Class<'a> {
     Session(SessionVerb, PassThrough<'a>),
     /// `SCRIPT LOAD`: the text is worth remembering.
     ScriptLoad(PassThrough<'a>),
+    /// `SCRIPT EXISTS`: what it answers has to be true of this proxy too.
+    ScriptExists(PassThrough<'a>),
     /// An operation on locks.
     Judge(LockCommand),
     /// `EVALSHA` of a text that this proxy has not seen, on a lock key.
@@ -96,6 +98,8 @@ pub struct Classifier<'a> {
     pub foreign: Option<&'a ForeignTable>,
     /// Script texts that were seen.
     pub script: &'a dyn Fn(&ScriptSha) -> Option<Arc<ScriptFacts>>,
+    /// Remembers a text and says what follows from it.
+    pub saw: &'a dyn Fn(&[u8]) -> Arc<ScriptFacts>,
 }
 
 impl Classifier<'_> {
@@ -209,8 +213,8 @@ impl Classifier<'_> {
     ) -> Class<'r> {
         match verb {
             ScriptVerb::ScriptLoad => return Class::ScriptLoad(pass),
-            ScriptVerb::ScriptExists
-            | ScriptVerb::ScriptFlush
+            ScriptVerb::ScriptExists => return Class::ScriptExists(pass),
+            ScriptVerb::ScriptFlush
             | ScriptVerb::EvalRo
             | ScriptVerb::EvalShaRo
             | ScriptVerb::FcallRo => return Class::PassThrough(pass),
@@ -233,7 +237,7 @@ impl Classifier<'_> {
             return self.too_long(spec.name, request, target, TooLong::Key);
         }
         let facts = match verb {
-            ScriptVerb::Eval => Some(Arc::new(ScriptFacts::of(request.arg(1)))),
+            ScriptVerb::Eval => Some((self.saw)(request.arg(1))),
             _ => ScriptSha::from_hex(request.arg(1)).and_then(|sha| (self.script)(&sha)),
         };
         let argv = arguments(&request);
@@ -327,6 +331,12 @@ impl Classifier<'_> {
         target: Target,
         kind: OpaqueKind,
     ) -> Class<'r> {
+        // A server that does not know the command says so, which some clients wait for before they
+        // fall back to what it does know. It changes nothing.
+        let known = |table: &ForeignTable| table.is_empty() || table.find(&request).is_some();
+        if kind == OpaqueKind::Command && !self.foreign.is_none_or(known) {
+            return Class::PassThrough(PassThrough::of(request.frame(), false));
+        }
         Class::Judge(LockCommand {
             name,
             op: LockOp::Opaque { target, kind },

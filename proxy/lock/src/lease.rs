@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::evidence::DbKey;
 use crate::namespace::NamespaceId;
-use crate::token::{FencingToken, SessionId};
+use crate::token::{FencingToken, Grant, SessionId};
 
 /// Leases in one table; above that new ones are not shown.
 pub const MOST_LEASES: usize = 1_000_000;
@@ -17,6 +17,8 @@ pub const MOST_LEASES: usize = 1_000_000;
 pub struct Lease {
     /// Whose rules it is under.
     pub namespace: NamespaceId,
+    /// Its name.
+    pub grant: Grant,
     /// Its fencing token.
     pub fence: FencingToken,
     /// The connection that holds it, where it is one of this proxy's.
@@ -34,6 +36,8 @@ pub enum LeaseEvent {
     Granted {
         /// Whose rules it is under.
         namespace: NamespaceId,
+        /// Its name.
+        grant: Grant,
         /// Its fencing token.
         fence: FencingToken,
         /// The connection that holds it.
@@ -70,6 +74,18 @@ pub struct Transition {
     pub held: Duration,
 }
 
+/// A lease that ran out as far as the view knows. It may have been extended or given back
+/// elsewhere: Redis is to be asked.
+#[derive(Clone, Debug)]
+pub struct Lapse {
+    /// The lock.
+    pub key: DbKey,
+    /// The lease.
+    pub grant: Grant,
+    /// What it would mean.
+    pub transition: Transition,
+}
+
 /// What a namespace holds at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Held {
@@ -96,18 +112,11 @@ impl LeaseTable {
     /// Folds one event into the view; answers the lease that it ended, if any.
     pub fn apply(&mut self, key: DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
         let ended = match event {
-            LeaseEvent::Granted {
-                namespace,
-                fence,
-                session,
-                ttl,
-            } => {
+            LeaseEvent::Granted { namespace, grant, fence, session, ttl } => {
                 let ended = self.remove(&key, End::Expired, now);
                 if self.leases.len() < MOST_LEASES {
                     let ends = ttl.map(|ttl| now + ttl);
-                    let lease = Lease {
-                        namespace,
-                        fence,
+                    let lease = Lease { namespace, grant, fence,
                         session,
                         since: now,
                         ends,
@@ -131,15 +140,19 @@ impl LeaseTable {
         ended
     }
 
-    /// Removes the leases that ran out by `now`.
-    pub fn expire(&mut self, now: Instant) -> Vec<Transition> {
+    /// Removes the leases that ran out by `now`, as far as this view knows.
+    pub fn expire(&mut self, now: Instant) -> Vec<Lapse> {
         let mut ended = Vec::new();
         while let Some((&(end, _), key)) = self.ends.first_key_value() {
             if end > now {
                 break;
             }
             let key = key.clone();
-            ended.extend(self.remove(&key, End::Expired, end));
+            let grant = self.leases.get(&key).map(|lease| lease.grant);
+            let transition = self.remove(&key, End::Expired, end);
+            if let (Some(grant), Some(transition)) = (grant, transition) {
+                ended.push(Lapse { key, grant, transition });
+            }
         }
         ended
     }
@@ -149,10 +162,11 @@ impl LeaseTable {
         self.leases.get(key)
     }
 
-    /// What each of `namespaces` holds.
-    pub fn held(&self, namespaces: usize) -> Vec<Held> {
+    /// What each of `namespaces` holds at `now`.
+    pub fn held(&self, namespaces: usize, now: Instant) -> Vec<Held> {
         let mut held = vec![Held::default(); namespaces];
-        for lease in self.leases.values() {
+        let live = |lease: &&Lease| lease.ends.is_none_or(|ends| ends > now);
+        for lease in self.leases.values().filter(live) {
             let Some(held) = held.get_mut(usize::from(lease.namespace.0)) else {
                 continue;
             };
@@ -238,6 +252,7 @@ mod tests {
     fn granted(ttl_ms: Option<u64>) -> LeaseEvent {
         LeaseEvent::Granted {
             namespace: NamespaceId(0),
+            grant: Grant([1; 16]),
             fence: FencingToken(1),
             session: SessionId([1; 16]),
             ttl: ttl_ms.map(Duration::from_millis),
@@ -257,7 +272,7 @@ mod tests {
             (End::Expired, Duration::from_millis(100))
         );
         assert_eq!(
-            table.held(1)[0],
+            table.held(1, late)[0],
             Held {
                 finite: 0,
                 endless: 1,
@@ -286,7 +301,8 @@ mod tests {
     proptest! {
         #[test]
         fn the_table_keeps_its_rules(steps in prop::collection::vec((0_u8..6, 0_u8..5, 0_u64..300), 1..300)) {
-            let (mut table, mut now) = (LeaseTable::default(), Instant::now());
+            let start = Instant::now();
+            let (mut table, mut now) = (LeaseTable::default(), start);
             for (name, what, ms) in steps {
                 now += Duration::from_millis(ms / 3);
                 let ttl = Some(Duration::from_millis(ms));
@@ -298,7 +314,7 @@ mod tests {
                     _ => drop(table.expire(now)),
                 }
                 prop_assert_eq!(table.check_invariants(), Ok(()));
-                let counted: u64 = table.held(1).iter().map(|held| held.finite + held.endless).sum();
+                let counted: u64 = table.held(1, start).iter().map(|held| held.finite + held.endless).sum();
                 prop_assert_eq!(counted, table.leases.len() as u64);
             }
             table.expire(now + Duration::from_secs(1));

@@ -35,6 +35,17 @@ pub enum AskedTtl {
     Keep,
 }
 
+impl AskedTtl {
+    /// Whether nothing of it is left.
+    pub fn is_over(self, now_ms: u64) -> bool {
+        match self {
+            AskedTtl::For(ms) => ms <= 0,
+            AskedTtl::Until(at) => u64::try_from(at).map_or(true, |at| at <= now_ms),
+            AskedTtl::None | AskedTtl::Keep => false,
+        }
+    }
+}
+
 /// The condition of an EXPIRE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpireCondition {
@@ -240,13 +251,16 @@ impl LockOp {
         }
     }
 
-    /// The word for records and metrics.
-    pub fn operation(&self) -> Operation {
+    /// What to ask the policies about, and the word for records and metrics. A TTL that is over at
+    /// once is a release in disguise; `now_ms` is the proxy's clock (Unix ms), the script judges
+    /// it on Redis's.
+    pub fn operation(&self, now_ms: u64) -> Operation {
         match self {
             LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => Operation::Acquire,
             LockOp::Store {
                 wants_old: true, ..
             } => Operation::TakeOver,
+            LockOp::Extend { ttl, .. } if ttl.is_over(now_ms) => Operation::Release,
             LockOp::Store {
                 only_if_exists: true,
                 ..

@@ -100,6 +100,13 @@ impl Renewal {
     }
 }
 
+/// The step that notices that a lease ran out unreleased.
+pub fn notice(lock: &[u8], grant: Grant, companion_prefix: &[u8]) -> Plan {
+    let mut step = Step::new(&[lock], companion_prefix, &[]);
+    step.bytes(&grant.0);
+    step.done(&scripts::NOTICE, SmallVec::new())
+}
+
 /// How much longer than its lease a companion lives, ms.
 pub fn outlive_ms(obligations: &Obligations) -> u64 {
     let ceiling = obligations

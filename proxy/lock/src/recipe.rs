@@ -16,10 +16,13 @@ pub use facts::{ScriptFacts, ScriptSha};
 
 use bytes::Bytes;
 
-use meaning::{Effect, Scenario, Trace};
+use meaning::{Effect, Scenario};
 
 /// Longest text looked at, in bytes. The longest lock script of a library known to us has 3 KiB.
 pub const MAX_TEXT_LEN: usize = 64 * 1024;
+
+/// What Lua's `tostring` makes of the `false` that GET answers for an absent key.
+const ABSENT_AS_TEXT: &[u8] = b"false";
 
 /// Largest TTL whose value no spelling changes: Lua holds numbers as doubles, exact up to 2^53.
 const MAX_EXACT: i64 = 1 << 53;
@@ -36,6 +39,8 @@ pub enum Recipe {
         key: usize,
         /// Index of the owner token in ARGV, from 0.
         token: usize,
+        /// What the owner token is compared with.
+        compared: Compared,
         /// The command that deletes.
         command: DeleteCommand,
         /// What the script answers.
@@ -47,6 +52,8 @@ pub enum Recipe {
         key: usize,
         /// Index of the owner token in ARGV, from 0.
         token: usize,
+        /// What the owner token is compared with.
+        compared: Compared,
         /// Where the new TTL comes from.
         ttl: TtlSource,
         /// The unit of the new TTL.
@@ -54,6 +61,16 @@ pub enum Recipe {
         /// What the script answers.
         replies: Replies,
     },
+}
+
+/// What a script compares the owner token with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// GET's answer as it is. For an absent key that is `false`, which equals no argument.
+    Answer,
+    /// What `tostring` makes of GET's answer. For an absent key that is the text "false", which a
+    /// client may have chosen as its owner token.
+    AnswerAsText,
 }
 
 /// The command that a releasing script deletes with.
@@ -131,6 +148,13 @@ impl Recipe {
         }
     }
 
+    fn compared(&self) -> Compared {
+        match self {
+            Recipe::CompareAndDelete { compared, .. }
+            | Recipe::CompareAndExpire { compared, .. } => *compared,
+        }
+    }
+
     /// What the script answers.
     pub fn replies(&self) -> &Replies {
         match self {
@@ -142,14 +166,22 @@ impl Recipe {
 
     /// Whether the recipe tells the truth about a call with so many keys and these arguments. A
     /// call for which this is false is to be treated like one of an unknown script: a missing
-    /// argument is `nil` in Lua and compares otherwise, and a TTL that is not written canonically
-    /// means different things to Redis and to `tonumber`.
+    /// argument is `nil` in Lua and compares otherwise, a TTL that is not written canonically
+    /// means different things to Redis and to `tonumber`, and the owner token "false" equals an
+    /// absent key's value in a script that compares with `tostring`.
     pub fn fits<A: AsRef<[u8]>>(&self, keys: usize, arguments: &[A]) -> bool {
-        let in_range = self.key() < keys && self.token() < arguments.len();
-        match self {
-            Recipe::CompareAndDelete { .. } => in_range,
-            Recipe::CompareAndExpire { ttl, .. } => in_range && ttl.value(arguments).is_some(),
-        }
+        let Some(token) = arguments.get(self.token()) else {
+            return false;
+        };
+        let tells_absent_apart = match self.compared() {
+            Compared::Answer => true,
+            Compared::AnswerAsText => token.as_ref() != ABSENT_AS_TEXT,
+        };
+        let has_ttl = match self {
+            Recipe::CompareAndDelete { .. } => true,
+            Recipe::CompareAndExpire { ttl, .. } => ttl.value(arguments).is_some(),
+        };
+        self.key() < keys && tells_absent_apart && has_ttl
     }
 }
 
@@ -186,10 +218,8 @@ pub fn recognise(text: &[u8]) -> Option<Recipe> {
             return None;
         }
     }
-    if absent.compared_false_text && !the_text_false_changes_nothing(&script, &absent) {
-        return None;
-    }
 
+    let compared = absent.compared;
     let replies = Replies {
         done: equal.reply,
         different: different.reply,
@@ -199,25 +229,19 @@ pub fn recognise(text: &[u8]) -> Option<Recipe> {
         Effect::Delete(command) => Recipe::CompareAndDelete {
             key,
             token,
+            compared,
             command,
             replies,
         },
         Effect::Expire(unit, ttl) => Recipe::CompareAndExpire {
             key,
             token,
+            compared,
             ttl,
             unit,
             replies,
         },
     })
-}
-
-/// `tostring` makes the text "false" of an absent key's `false`, so the comparison succeeds for a
-/// client whose owner token happens to be "false". The command then meets no key and does nothing;
-/// what is left to check is that the answer is the one for an absent key.
-fn the_text_false_changes_nothing(script: &syntax::Block<'_>, absent: &Trace) -> bool {
-    meaning::follow(script, Scenario::AbsentAndTokenIsFalse)
-        .is_some_and(|odd| odd.key == absent.key && odd.reply == absent.reply)
 }
 
 /// An integer in the only spelling that Redis's strict reading and Lua's `tonumber` agree on.

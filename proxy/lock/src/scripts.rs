@@ -60,6 +60,8 @@ scripts! {
     RELEASE_MANY = "release_many";
     /// Keep-alive.
     RENEW = "renew";
+    /// A lease that ran out.
+    NOTICE = "notice";
 }
 
 const PRELUDE: &str = include_str!("scripts/prelude.lua");

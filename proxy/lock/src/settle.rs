@@ -14,9 +14,7 @@ use crate::decision::{
 };
 use crate::evidence::Facts;
 use crate::namespace::NamespaceId;
-use crate::op::{
-    AskedTtl, ExtendSpelling, LockCommand, LockOp, OpaqueKind, Target,
-};
+use crate::op::{AskedTtl, ExtendSpelling, LockCommand, LockOp, OpaqueKind, Target};
 use crate::reason::Reason;
 
 /// Whether refusals are carried out.
@@ -199,7 +197,7 @@ pub fn judge(
                 wants_old: false,
                 ..
             } => either(ask(Operation::Acquire), ask(Operation::Extend)),
-            op => ask(op.operation()),
+            op => ask(op.operation(circumstances.now_ms)),
         };
         decisions.push(decision);
     }
@@ -260,12 +258,7 @@ fn question<'a>(
             comparison.is_some(),
         ),
         LockOp::ReleaseMany { .. } => (None, AskedTtl::None, false, false),
-        LockOp::Opaque { kind, .. } => (
-            None,
-            AskedTtl::None,
-            false,
-            *kind == OpaqueKind::Script,
-        ),
+        LockOp::Opaque { kind, .. } => (None, AskedTtl::None, false, *kind == OpaqueKind::Script),
     };
     let ttl_ms = match asked {
         AskedTtl::None => None,
@@ -381,6 +374,19 @@ fn no(
     verdict: Verdict,
     rules: Rules,
 ) -> Option<(Code, Denial)> {
+    if let LockOp::Opaque {
+        kind: OpaqueKind::Script,
+        ..
+    } = op
+    {
+        // To a policy a script is a write like any other; people are told which.
+        let denial = Denial {
+            reason: Reason::UnsafeScript,
+            detail: None,
+            policy: Arc::from("scripts"),
+        };
+        return Some((Code::Denied, denial));
+    }
     if let Verdict::Deny(denial) = verdict {
         return Some((Code::Denied, denial));
     }

@@ -34,7 +34,7 @@ impl fmt::Display for Address {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BackendError {
     /// Nothing was sent, so trying again is safe.
-    #[error("cannot connect to {address}: {source}")]
+    #[error("cannot connect to the backend {address}: {source}")]
     Connect { address: String, source: io::Error },
     /// Sent and not answered.
     #[error("the connection to the backend broke: {0}")]
@@ -57,12 +57,17 @@ impl Address {
             Ok(Err(source)) => return Err(self.unreachable(source)),
             Err(_) => return Err(self.unreachable(io::ErrorKind::TimedOut.into())),
         };
-        stream.set_nodelay(true).map_err(|source| self.unreachable(source))?;
+        stream
+            .set_nodelay(true)
+            .map_err(|source| self.unreachable(source))?;
         Ok(stream)
     }
 
     fn unreachable(&self, source: io::Error) -> BackendError {
-        BackendError::Connect { address: self.to_string(), source }
+        BackendError::Connect {
+            address: self.to_string(),
+            source,
+        }
     }
 
     /// A connection of the proxy's own, logged in as the URL says.
@@ -72,7 +77,9 @@ impl Address {
             let user = self.url.user.as_deref().unwrap_or("default");
             let words = [b"AUTH", user.as_bytes(), password.expose().as_bytes()];
             if let Value::Error(text) = conversation.ask(&words).await? {
-                return Err(BackendError::Login(String::from_utf8_lossy(&text).into_owned()));
+                return Err(BackendError::Login(
+                    String::from_utf8_lossy(&text).into_owned(),
+                ));
             }
         }
         Ok(conversation)
@@ -99,7 +106,10 @@ pub(crate) struct Conversation {
 
 impl Conversation {
     pub(crate) fn new(stream: TcpStream) -> Conversation {
-        Conversation { stream, buffer: BytesMut::new() }
+        Conversation {
+            stream,
+            buffer: BytesMut::new(),
+        }
     }
 
     /// Asks one thing.

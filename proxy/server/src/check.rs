@@ -23,25 +23,39 @@ pub(crate) fn check(source: &Source, backend: bool) -> ExitCode {
     if !findings.is_empty() {
         println!("{}", Report(&findings));
     }
-    let broken = findings.iter().any(|finding| finding.severity == Severity::Error);
+    let broken = findings
+        .iter()
+        .any(|finding| finding.severity == Severity::Error);
     let config = match loaded.config {
         Some(config) if !broken => config,
         Some(_) | None => return exit::configuration(),
     };
     describe(&config);
-    if backend { ask_backend(&config) } else { ExitCode::SUCCESS }
+    if backend {
+        ask_backend(&config)
+    } else {
+        ExitCode::SUCCESS
+    }
 }
 
 /// What is in force, and what it will cost.
 fn describe(config: &Config) {
     for namespace in &config.namespaces {
-        let keys: Vec<_> = namespace.keys.iter().map(|key| String::from_utf8_lossy(key)).collect();
+        let keys: Vec<_> = namespace
+            .keys
+            .iter()
+            .map(|key| String::from_utf8_lossy(key))
+            .collect();
         println!(
             "namespace {}: {} in {:?} mode, policies {}",
             namespace.name,
             keys.join(" "),
             namespace.mode,
-            if namespace.policies.is_empty() { "none".into() } else { namespace.policies.join(" ") },
+            if namespace.policies.is_empty() {
+                "none".into()
+            } else {
+                namespace.policies.join(" ")
+            },
         );
     }
     println!(
@@ -54,7 +68,10 @@ fn ask_backend(config: &Config) -> ExitCode {
         println!("backend: private; it is started with the proxy");
         return ExitCode::SUCCESS;
     };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    {
         Ok(runtime) => runtime,
         Err(error) => {
             eprintln!("lockwarden: {error}");
@@ -74,12 +91,19 @@ fn ask_backend(config: &Config) -> ExitCode {
             return exit::unreachable();
         }
     };
-    let version = if report.version.is_empty() { "unknown" } else { &report.version };
+    let version = if report.version.is_empty() {
+        "unknown"
+    } else {
+        &report.version
+    };
     println!("backend: {address} answers, {version}");
     let mut doubts = Vec::new();
     doubts.extend(run::refusal(&report, config.listen, config.allow_open));
     if !report.may_ask {
-        doubts.push("the proxy's own connection may not log in: keep-alive needs a user in the backend URL".into());
+        doubts.push(
+            "the proxy's own connection may not log in: keep-alive needs a user in the backend URL"
+                .into(),
+        );
     }
     if report.evicts_all {
         doubts.push("maxmemory-policy is allkeys-*: an eviction may take a lock's record".into());
@@ -87,7 +111,11 @@ fn ask_backend(config: &Config) -> ExitCode {
     for doubt in &doubts {
         println!("backend: {doubt}");
     }
-    if doubts.is_empty() { ExitCode::SUCCESS } else { exit::findings() }
+    if doubts.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        exit::findings()
+    }
 }
 
 /// Asks the server what it is.

@@ -27,12 +27,12 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub use backend::{Backend, BackendUrl};
-pub use finding::{Finding, Report, Severity};
-pub use namespace::{Adopt, Mode, NamespaceConfig, OnFault, OnViolation};
-pub use overrides::Overrides;
-pub use policy::PolicyModule;
-pub use secret::Secret;
+pub(crate) use backend::{Backend, BackendUrl};
+pub(crate) use finding::{Finding, Report, Severity};
+pub(crate) use namespace::{Adopt, Mode, NamespaceConfig, OnFault, OnViolation};
+pub(crate) use overrides::Overrides;
+pub(crate) use policy::PolicyModule;
+pub(crate) use secret::Secret;
 
 use draft::Draft;
 use finding::Findings;
@@ -45,47 +45,47 @@ const DEFAULT_DRAIN: Duration = Duration::from_secs(5);
 /// A configuration that was checked as far as that is possible without the network and without
 /// loading policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Config {
+pub(crate) struct Config {
     /// Where clients connect. Port 0 asks the system for a free one.
-    pub listen: SocketAddr,
+    pub(crate) listen: SocketAddr,
     /// The Redis or Valkey behind the proxy.
-    pub backend: Backend,
+    pub(crate) backend: Backend,
     /// Where the admin interface listens; `None` if it is off. Not loopback only with a token.
-    pub admin: Option<SocketAddr>,
+    pub(crate) admin: Option<SocketAddr>,
     /// What a request that changes something must bring; the server makes one up if there is none.
-    pub admin_token: Option<Secret>,
+    pub(crate) admin_token: Option<Secret>,
     /// A second address that serves only metrics and health.
-    pub metrics: Option<SocketAddr>,
+    pub(crate) metrics: Option<SocketAddr>,
     /// Namespaces with metric series of their own, 1 to 1000; the rest share one.
-    pub metrics_max_namespaces: usize,
+    pub(crate) metrics_max_namespaces: usize,
     /// Serve an unprotected backend on an address that is not loopback.
-    pub allow_open: bool,
+    pub(crate) allow_open: bool,
     /// What companion keys begin with: 1 to 32 printable bytes without spaces and braces.
-    pub companion_prefix: Bytes,
+    pub(crate) companion_prefix: Bytes,
     /// How long a stopping proxy waits for its clients, at most 10 minutes.
-    pub drain: Duration,
+    pub(crate) drain: Duration,
     /// In the order of the file; the first that matches a key wins. Empty only where the file says
     /// so (with a warning).
-    pub namespaces: Vec<NamespaceConfig>,
+    pub(crate) namespaces: Vec<NamespaceConfig>,
     /// Policies that do not ship with the proxy.
-    pub policies: Vec<PolicyModule>,
+    pub(crate) policies: Vec<PolicyModule>,
     /// The file that was read, as the caller named it.
-    pub source: Option<PathBuf>,
+    pub(crate) source: Option<PathBuf>,
 }
 
 /// What came out of loading.
 #[derive(Debug)]
-pub struct Loaded {
+pub(crate) struct Loaded {
     /// The configuration; `None` if a finding is an error.
-    pub config: Option<Config>,
+    pub(crate) config: Option<Config>,
     /// Everything that is wrong or doubtful: the file's in its own order, then the environment's,
     /// then the flags'. Print them with [`Report`].
-    pub findings: Vec<Finding>,
+    pub(crate) findings: Vec<Finding>,
 }
 
 /// Puts the layers on one another, each over the one before: built-in, the file at `path`, the
 /// environment `env` (variables that do not begin with `LOCKWARDEN_` are ignored), `overrides`.
-pub fn load(
+pub(crate) fn load(
     path: Option<&Path>,
     overrides: &Overrides,
     env: impl Iterator<Item = (String, String)>,

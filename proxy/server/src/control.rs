@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::glob::Glob;
-use lockwarden_lock::namespace::Namespaces;
+use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::settle::{Adopt, Mode, OnFault, OnViolation, Rules};
-use lockwarden_policy::{Generation, PolicyHost};
+use lockwarden_policy::{Chains, Generation, PolicyHost};
 
 use crate::admin::{Control, ControlError};
 use crate::config::{self, Config, NamespaceConfig, Overrides, Report};
@@ -33,7 +34,8 @@ impl Source {
 
 /// The environment as text; what is no text is none of ours.
 fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
 /// The hand on the switch.
@@ -46,8 +48,18 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    pub(crate) fn new(shared: Arc<Shared>, host: PolicyHost, source: Source, config: Config) -> Controller {
-        Controller { shared, host, source, config: Mutex::new(config) }
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        host: PolicyHost,
+        source: Source,
+        config: Config,
+    ) -> Controller {
+        Controller {
+            shared,
+            host,
+            source,
+            config: Mutex::new(config),
+        }
     }
 
     fn reload_now(&self) -> Result<String, String> {
@@ -56,7 +68,8 @@ impl Controller {
         let Some(new) = loaded.config else {
             return Err(Report(&loaded.findings).to_string());
         };
-        let generation = policies::load(&self.host, &new).map_err(|findings| Report(&findings).to_string())?;
+        let generation =
+            policies::load(&self.host, &new).map_err(|findings| Report(&findings).to_string())?;
         let fixed = unchangeable(&current, &new);
         let active = activate(&new, Arc::new(generation), &self.shared.metrics)
             .map_err(|error| error.to_string())?;
@@ -72,6 +85,10 @@ impl Controller {
 
 impl Control for Controller {
     fn metrics(&self) -> Vec<u8> {
+        for (policy, counters) in self.host.counters() {
+            let fuel = &self.shared.metrics.policy(&policy).fuel;
+            fuel.inc_by(counters.fuel.saturating_sub(fuel.get()));
+        }
         self.shared.metrics.render()
     }
 
@@ -85,12 +102,17 @@ impl Control for Controller {
         }
     }
 
-    fn set_mode(&self, namespace: Option<&str>, mode: &str) -> Result<Vec<(String, String)>, ControlError> {
+    fn set_mode(
+        &self,
+        namespace: Option<&str>,
+        mode: &str,
+    ) -> Result<Vec<(String, String)>, ControlError> {
         let mode = match mode {
             "enforce" => Mode::Enforce,
             "monitor" => Mode::Monitor,
             other => {
-                let text = format!("no such mode: {other:?}; there are \"enforce\" and \"monitor\"");
+                let text =
+                    format!("no such mode: {other:?}; there are \"enforce\" and \"monitor\"");
                 return Err(ControlError::Invalid(text));
             }
         };
@@ -109,8 +131,14 @@ impl Control for Controller {
             }
         }
         if let (Some(name), true) = (namespace, switched.is_empty()) {
-            let known: Vec<&str> = details.iter().map(|details| details.name.as_str()).collect();
-            let text = format!("no such namespace: {name:?}; there are {}", known.join(", "));
+            let known: Vec<&str> = details
+                .iter()
+                .map(|details| details.name.as_str())
+                .collect();
+            let text = format!(
+                "no such namespace: {name:?}; there are {}",
+                known.join(", ")
+            );
             return Err(ControlError::NotFound(text));
         }
         let active = Active {
@@ -120,8 +148,12 @@ impl Control for Controller {
             companion_prefix: before.companion_prefix.clone(),
         };
         self.shared.active.store(Arc::new(active));
-        tell_metrics(&config, &self.shared.active.load().generation, &self.shared.metrics)
-            .map_err(|error| ControlError::Invalid(error.to_string()))?;
+        tell_metrics(
+            &config,
+            &self.shared.active.load().generation,
+            &self.shared.metrics,
+        )
+        .map_err(|error| ControlError::Invalid(error.to_string()))?;
         for (name, mode) in &switched {
             tracing::warn!(namespace = name, mode, "mode switched");
         }
@@ -132,13 +164,18 @@ impl Control for Controller {
         let reloaded = self.reload_now();
         match &reloaded {
             Ok(done) => {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let now = SystemTime::now()
+                    .duration_since(UNIX_EPOCH)
+                    .unwrap_or_default();
                 self.shared.metrics.config_loaded(now.as_secs_f64());
                 tracing::info!(done, "configuration loaded");
             }
             Err(why) => {
                 self.shared.metrics.config_rejected();
-                tracing::error!(why, "the configuration was not loaded; the one before stays in force");
+                tracing::error!(
+                    why,
+                    "the configuration was not loaded; the one before stays in force"
+                );
             }
         }
         reloaded
@@ -159,7 +196,10 @@ fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
     compare(old.admin_token == new.admin_token, "admin_token");
     compare(old.metrics == new.metrics, "metrics");
     compare(old.allow_open == new.allow_open, "allow_open");
-    compare(old.metrics_max_namespaces == new.metrics_max_namespaces, "metrics_max_namespaces");
+    compare(
+        old.metrics_max_namespaces == new.metrics_max_namespaces,
+        "metrics_max_namespaces",
+    );
     compare(old.drain == new.drain, "drain");
     changed
 }
@@ -171,7 +211,8 @@ pub(crate) fn activate(
     metrics: &Arc<Metrics>,
 ) -> prometheus::Result<Active> {
     tell_metrics(config, &generation, metrics)?;
-    let globs = |namespace: &NamespaceConfig| namespace.keys.iter().cloned().map(Glob::new).collect();
+    let globs =
+        |namespace: &NamespaceConfig| namespace.keys.iter().cloned().map(Glob::new).collect();
     let details = config
         .namespaces
         .iter()
@@ -179,15 +220,40 @@ pub(crate) fn activate(
         .map(|(index, namespace)| NamespaceDetails {
             name: namespace.name.clone(),
             rules: rules(namespace),
+            ceiling_ms: ceiling_ms(index, &generation),
             metrics: metrics.namespace(index),
         })
         .collect();
     Ok(Active {
-        namespaces: Arc::new(Namespaces::new(config.namespaces.iter().map(globs).collect())),
+        namespaces: Arc::new(Namespaces::new(
+            config.namespaces.iter().map(globs).collect(),
+        )),
         details,
         generation,
         companion_prefix: config.companion_prefix.clone(),
     })
+}
+
+/// What a namespace's policies say to an acquire that names no TTL.
+fn ceiling_ms(index: usize, generation: &Arc<Generation>) -> Option<u64> {
+    let mut chains = Chains::new();
+    chains.follow(generation);
+    let question = Question {
+        operation: Operation::Acquire,
+        db: 0,
+        key: b"lockwarden",
+        owner_token: Some(b"lockwarden"),
+        ttl_ms: None,
+        proofs: Proofs::NONE,
+        traits: Traits::CONDITIONAL,
+        fencing_token: 0,
+        remaining_ms: 0,
+        attempts: 1,
+        client: 0,
+        now_ms: 0,
+    };
+    let id = NamespaceId(u16::try_from(index).ok()?);
+    chains.decide(id, &question, &|_| None).obligations.ttl_cap_ms
 }
 
 /// The namespaces of a configuration as the metrics name them.
@@ -199,7 +265,11 @@ pub(crate) fn labels(config: &Config) -> Vec<(&str, ModeLabel)> {
         .collect()
 }
 
-fn tell_metrics(config: &Config, generation: &Generation, metrics: &Arc<Metrics>) -> prometheus::Result<()> {
+fn tell_metrics(
+    config: &Config,
+    generation: &Generation,
+    metrics: &Arc<Metrics>,
+) -> prometheus::Result<()> {
     metrics.set_namespaces(&labels(config))?;
     let infos: Vec<PolicyInfo<'_>> = generation
         .policies()
@@ -215,7 +285,8 @@ fn tell_metrics(config: &Config, generation: &Generation, metrics: &Arc<Metrics>
 }
 
 fn policy_mode(config: &Config, policy: &str) -> PolicyMode {
-    let serves = |namespace: &&NamespaceConfig| namespace.policies.iter().any(|name| name == policy);
+    let serves =
+        |namespace: &&NamespaceConfig| namespace.policies.iter().any(|name| name == policy);
     let mut modes = config.namespaces.iter().filter(serves).map(mode);
     let Some(first) = modes.next() else {
         return PolicyMode::Unused;

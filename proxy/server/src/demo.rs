@@ -54,7 +54,11 @@ enum Ending {
 
 fn story(address: SocketAddr, key: &str) -> io::Result<Ending> {
     let (mut first, mut second) = (Client::connect(address)?, Client::connect(address)?);
-    first.say("worker 1", &format!("SET {key} 1 NX PX {LEASE_MS}"), "takes the lock")?;
+    first.say(
+        "worker 1",
+        &format!("SET {key} 1 NX PX {LEASE_MS}"),
+        "takes the lock",
+    )?;
     let begun = Instant::now();
     while second.ask(&format!("SET {key} 1 NX PX 30000"))? != "+OK" {
         if begun.elapsed() > PATIENCE {
@@ -62,12 +66,22 @@ fn story(address: SocketAddr, key: &str) -> io::Result<Ending> {
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    println!("  ... worker 1 works longer than its {LEASE_MS} ms; the lease ends, and worker 2 takes the lock ...");
-    let deleted = first.say("worker 1", &format!("DEL {key}"), "is done, and gives \"its\" lock back")?;
+    println!(
+        "  ... worker 1 works longer than its {LEASE_MS} ms; the lease ends, and worker 2 takes the lock ..."
+    );
+    let deleted = first.say(
+        "worker 1",
+        &format!("DEL {key}"),
+        "is done, and gives \"its\" lock back",
+    )?;
     let left = second.ask(&format!("EXISTS {key}"))?;
     if left == ":1" {
         println!("  worker 2 still holds the lock: nothing was deleted.");
-        return Ok(if deleted == ":0" { Ending::LockKept } else { Ending::LockLost });
+        return Ok(if deleted == ":0" {
+            Ending::LockKept
+        } else {
+            Ending::LockLost
+        });
     }
     println!("  worker 2 has lost its lock and does not know: a third worker can enter now.");
     Ok(Ending::LockLost)
@@ -83,7 +97,9 @@ impl Client {
         let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_nodelay(true)?;
-        Ok(Client { stream: BufReader::new(stream) })
+        Ok(Client {
+            stream: BufReader::new(stream),
+        })
     }
 
     fn ask(&mut self, command: &str) -> io::Result<String> {
@@ -110,7 +126,15 @@ struct Proxy {
 impl Proxy {
     fn start(backend: SocketAddr) -> Result<Proxy, Box<dyn std::error::Error>> {
         let mut process = Command::new(std::env::current_exe()?)
-            .args(["run", "--listen", "127.0.0.1:0", "--admin", "off", "--mode", "enforce"])
+            .args([
+                "run",
+                "--listen",
+                "127.0.0.1:0",
+                "--admin",
+                "off",
+                "--mode",
+                "enforce",
+            ])
             .args(["--backend-url", &format!("redis://{backend}")])
             .env_remove("LOCKWARDEN_CONFIG")
             .env("LOCKWARDEN_LOG", "info")
@@ -121,7 +145,11 @@ impl Proxy {
         let stderr = process.stderr.take().ok_or("the proxy has no log")?;
         let mut log = BufReader::new(stderr);
         let address = serving(&mut log)?;
-        Ok(Proxy { process, log, address })
+        Ok(Proxy {
+            process,
+            log,
+            address,
+        })
     }
 
     /// Stops it; answers what it logged about the story.
@@ -131,7 +159,10 @@ impl Proxy {
         unsafe { libc::kill(pid, libc::SIGTERM) };
         let lines: io::Result<Vec<String>> = self.log.by_ref().lines().collect();
         self.process.wait()?;
-        Ok(lines?.into_iter().filter(|line| line.contains("\"refused\"")).collect())
+        Ok(lines?
+            .into_iter()
+            .filter(|line| line.contains("\"refused\""))
+            .collect())
     }
 }
 

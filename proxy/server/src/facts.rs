@@ -88,23 +88,37 @@ pub(crate) async fn ask(
     stranger: &mut Conversation,
 ) -> Result<(Report, Option<ForeignTable>), BackendError> {
     let open = !matches!(stranger.ask(&["PING"]).await?, Value::Error(_));
-    let mut report = Report { open, ..Report::default() };
+    let mut report = Report {
+        open,
+        ..Report::default()
+    };
     let info = own.ask(&["INFO"]).await?;
     let Value::Bulk(info) = &info else {
         return Ok((report, None));
     };
     report.may_ask = true;
     let info = String::from_utf8_lossy(info);
-    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-    report.cluster = field("cluster_enabled:") == Some("1") || field("redis_mode:") == Some("cluster");
+    let field = |name: &str| {
+        info.lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map(str::trim)
+    };
+    report.cluster =
+        field("cluster_enabled:") == Some("1") || field("redis_mode:") == Some("cluster");
     report.version = match (field("valkey_version:"), field("redis_version:")) {
         (Some(version), _) => format!("valkey {version}"),
         (None, Some(version)) => format!("redis {version}"),
         (None, None) => String::new(),
     };
-    report.evicts_all = field("maxmemory_policy:").is_some_and(|policy| policy.starts_with("allkeys"));
+    report.evicts_all =
+        field("maxmemory_policy:").is_some_and(|policy| policy.starts_with("allkeys"));
     let commands = own.ask(&["COMMAND"]).await?;
-    Ok((report, commands.as_items().map(foreign_table)))
+    Ok((report, self::commands(&commands)))
+}
+
+/// What `COMMAND` answered, if it did.
+pub(crate) fn commands(reply: &Value) -> Option<ForeignTable> {
+    reply.as_items().map(foreign_table)
 }
 
 /// `COMMAND`'s reply as a table; rows that are no rows are passed over.
@@ -121,7 +135,11 @@ fn add(table: &mut ForeignTable, row: &Value) -> Option<()> {
     let name = fields.first()?.as_bytes()?;
     let flags = fields.get(2)?.as_items()?;
     let has = |flag: &str| {
-        flags.iter().any(|value| value.as_bytes().is_some_and(|bytes| bytes == flag.as_bytes()))
+        flags.iter().any(|value| {
+            value
+                .as_bytes()
+                .is_some_and(|bytes| bytes == flag.as_bytes())
+        })
     };
     let number = |at: usize| fields.get(at).and_then(Value::as_integer);
     let spec = ForeignSpec {

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 use crate::random::refusal_id;
 use crate::session::state::{Place, StateChange};
-use crate::session::{InFlight, Look, Session};
+use crate::session::{InFlight, Look, Session, now_ms};
 use crate::shared::Active;
 use crate::wires::{End, Inbox, Muted};
 
@@ -44,6 +44,7 @@ impl Session {
                 companion_prefix: &active.companion_prefix,
                 foreign: foreign.as_deref(),
                 script: &|sha| self.shared.texts.get(sha),
+                saw: &|text| self.shared.texts.saw(text),
             };
             classifier.classify(request)
         };
@@ -63,6 +64,11 @@ impl Session {
                 self.change_state(StateChange::Loaded(text), pass, muted);
                 Ok(())
             }
+            Class::ScriptExists(pass) => {
+                let names = request.args().skip(2).map(Bytes::copy_from_slice).collect();
+                self.script_exists(names, pass, muted);
+                Ok(())
+            }
             Class::Session(verb, pass) => {
                 let words = request.args().skip(1).map(Bytes::copy_from_slice).collect();
                 let frame = Bytes::copy_from_slice(pass.frame());
@@ -72,7 +78,9 @@ impl Session {
             Class::UnknownScript(command) => {
                 self.unknown_script(inbox, command, &active, muted).await
             }
-            Class::TooLong(command, what) => self.too_long(inbox, command, what, &active, muted).await,
+            Class::TooLong(command, what) => {
+                self.too_long(inbox, command, what, &active, muted).await
+            }
             Class::Error(text) => {
                 self.count(CommandClass::Admin, CommandResult::Error);
                 self.error(&text, muted);
@@ -91,6 +99,10 @@ impl Session {
         self.settled(inbox).await?;
         if self.wires.pushes.is_monitoring() {
             self.error("ERR Replica can't interact with the keyspace", muted);
+            return Ok(());
+        }
+        if let Some(error) = self.not_logged_in(inbox).await? {
+            self.reply(&error, muted);
             return Ok(());
         }
         let rules = |namespace| active.rules(namespace);
@@ -112,7 +124,13 @@ impl Session {
             }
             Settled::Forward(command, would) => {
                 let target = command.op.target().clone();
-                self.would_refuse(&target, command.name, command.op.operation(), &would, active);
+                self.would_refuse(
+                    &target,
+                    command.name,
+                    command.op.operation(now_ms()),
+                    &would,
+                    active,
+                );
                 self.count(CommandClass::Policy, CommandResult::Ok);
                 let pass = settle::forward_watched(&command, &would);
                 self.wires.forward(pass, muted);
@@ -122,8 +140,18 @@ impl Session {
         };
         let who = self.state.who();
         let random = &mut self.random;
-        let step = plan(&permitted, &facts, &who, &active.companion_prefix, &mut || random.grant());
-        let flight = InFlight { permitted, grants: step.grants().into(), keys };
+        let step = plan(
+            &permitted,
+            &facts,
+            &who,
+            &active.companion_prefix,
+            &mut || random.grant(),
+        );
+        let flight = InFlight {
+            permitted,
+            grants: step.grants().into(),
+            keys,
+        };
 
         if self.state.block.is_some() {
             self.queue(&step, flight, muted);
@@ -141,10 +169,32 @@ impl Session {
         };
         self.reply(&reply, muted);
         let own = judged + answered.elapsed();
-        self.shared.metrics.added_latency.at(LatencyPath::Policy).observe(own.as_secs_f64());
+        self.shared
+            .metrics
+            .added_latency
+            .at(LatencyPath::Policy)
+            .observe(own.as_secs_f64());
         let waited = answered.duration_since(begun + judged);
-        self.shared.metrics.backend_latency.observe(waited.as_secs_f64());
+        self.shared
+            .metrics
+            .backend_latency
+            .observe(waited.as_secs_f64());
         Ok(())
+    }
+
+    /// Before a login Redis takes no request as long as a step: it is asked with a short one, and
+    /// what it answers to a stranger is the answer.
+    async fn not_logged_in(&mut self, inbox: &mut Inbox) -> Result<Option<BytesMut>, End> {
+        if self.state.logged_in || self.state.block.is_some() || !self.shared.server.wants_password() {
+            return Ok(None);
+        }
+        self.wires.inquire(&[b"PING"], Look::Answer);
+        let answer = self.answer(inbox).await?;
+        if answer.starts_with(b"-") {
+            return Ok(Some(BytesMut::from(&answer[..])));
+        }
+        self.state.logged_in = true;
+        Ok(None)
     }
 
     /// Asks the policies, on this thread's instances.
@@ -167,12 +217,14 @@ impl Session {
     /// Sends a step and waits for its answer. A server that does not know the script gets its text:
     /// it has not run anything then, so this is no repetition.
     async fn execute(&mut self, inbox: &mut Inbox, step: &Plan) -> Result<Bytes, End> {
-        self.wires.execute(step, Form::Sha, Look::Answer, Muted::Yes);
+        self.wires
+            .execute(step, Form::Sha, Look::Answer, Muted::Yes);
         let answer = self.answer(inbox).await?;
         if !answer.starts_with(b"-NOSCRIPT") {
             return Ok(answer);
         }
-        self.wires.execute(step, Form::Text, Look::Answer, Muted::Yes);
+        self.wires
+            .execute(step, Form::Text, Look::Answer, Muted::Yes);
         self.answer(inbox).await
     }
 
@@ -186,7 +238,8 @@ impl Session {
         let out_of_step = |what: &str| End::OutOfStep(what.to_owned());
         let value = parse_reply(answer, self.state.protocol)
             .map_err(|_| out_of_step("a script's answer is no reply"))?;
-        let answers = outcome::read(&value).map_err(|_| out_of_step("a script's answer is not its own"))?;
+        let answers =
+            outcome::read(&value).map_err(|_| out_of_step("a script's answer is not its own"))?;
         let permitted = &flight.permitted;
         let op = &permitted.command().op;
         if let Some(rights) = lacking_rights(&answers) {
@@ -207,7 +260,11 @@ impl Session {
         match answered {
             outcome::Answered::Reply(value) => {
                 let failed = matches!(value, Value::Error(_));
-                let result = if failed { CommandResult::Error } else { CommandResult::Ok };
+                let result = if failed {
+                    CommandResult::Error
+                } else {
+                    CommandResult::Ok
+                };
                 self.count(CommandClass::Policy, result);
                 put_value(&mut reply, &value, self.state.protocol);
             }
@@ -238,7 +295,12 @@ impl Session {
         }
         if self.state.tracking || self.wires.pushes.is_monitoring() {
             for target in &targets {
-                active.namespace(target.namespace).metrics.unjudged.at(UnjudgedWhy::Tracking).inc();
+                active
+                    .namespace(target.namespace)
+                    .metrics
+                    .unjudged
+                    .at(UnjudgedWhy::Tracking)
+                    .inc();
             }
             self.wires.forward(pass, muted);
             return;
@@ -247,15 +309,23 @@ impl Session {
         for target in targets {
             let companion =
                 lockwarden_lock::companion::companion_key(&active.companion_prefix, &target.key);
-            self.wires.inquire(&[b"GETRANGE", &companion, b"3", b"18"], Look::ReadGrant);
+            self.wires
+                .inquire(&[b"GETRANGE", &companion, b"3", b"18"], Look::ReadGrant);
             self.state.unsettled += 1;
-            keys.push((DbKey { db: self.state.db(), key: target.key }, 0));
+            keys.push((
+                DbKey {
+                    db: self.state.db(),
+                    key: target.key,
+                },
+                0,
+            ));
         }
         if name.eq_ignore_ascii_case(b"MGET") {
             place_in_reply(&mut keys, &pass);
         }
         self.state.unsettled += 1;
-        self.wires.forward_and_look(pass, Look::ReadValue(keys), muted);
+        self.wires
+            .forward_and_look(pass, Look::ReadValue(keys), muted);
     }
 
     /// `EVALSHA` of a text that this proxy has not seen. Outside a block every client answers
@@ -315,7 +385,10 @@ impl Session {
         active.namespace(namespace).metrics.unjudged.at(why).inc();
         self.count(CommandClass::Policy, CommandResult::Ok);
         let Some(pass) = settle::forward_unjudged(&command, active.rules(namespace)) else {
-            self.error("ERR the mode of this lock's namespace was switched meanwhile; try again", muted);
+            self.error(
+                "ERR the mode of this lock's namespace was switched meanwhile; try again",
+                muted,
+            );
             return Ok(());
         };
         self.wires.forward(pass, muted);
@@ -330,7 +403,9 @@ impl Session {
         for (key, grant) in flight.keys.iter().zip(&flight.grants) {
             block.grants.entry(key.clone()).or_default().push(*grant);
         }
-        block.places.push((block.queued, Place::Step(Box::new(flight))));
+        block
+            .places
+            .push((block.queued, Place::Step(Box::new(flight))));
         block.queued += 1;
         self.wires.execute_queued(step, muted);
     }
@@ -339,7 +414,10 @@ impl Session {
         let db = self.state.db();
         op.targets()
             .into_iter()
-            .map(|target| DbKey { db, key: target.key.clone() })
+            .map(|target| DbKey {
+                db,
+                key: target.key.clone(),
+            })
             .collect()
     }
 
@@ -351,7 +429,12 @@ impl Session {
                     self.evidence.attempted(key, now);
                 }
                 let mut facts = self.evidence.facts(key, now);
-                if let Some(grants) = self.state.block.as_ref().and_then(|block| block.grants.get(key)) {
+                if let Some(grants) = self
+                    .state
+                    .block
+                    .as_ref()
+                    .and_then(|block| block.grants.get(key))
+                {
                     facts.queued.clone_from(grants);
                 }
                 facts
@@ -381,9 +464,10 @@ impl Concluded {
 fn lacking_rights(answers: &Answers) -> Option<String> {
     let error = match answers {
         Answers::Error(text) => Some(text.clone()),
-        Answers::One(one) if one.outcome == outcome::Outcome::Failed => {
-            one.native.as_ref().and_then(|native| native.as_error().cloned())
-        }
+        Answers::One(one) if one.outcome == outcome::Outcome::Failed => one
+            .native
+            .as_ref()
+            .and_then(|native| native.as_error().cloned()),
         Answers::One(_) | Answers::Many(..) => None,
     }?;
     let text = String::from_utf8_lossy(&error).into_owned();
@@ -407,7 +491,10 @@ fn place_in_reply(
     pass: &lockwarden_lock::classify::PassThrough<'_>,
 ) {
     let mut decoder = lockwarden_resp::RequestDecoder::new(Default::default());
-    if !matches!(decoder.decode(pass.frame()), Ok(lockwarden_resp::Step::Request { .. })) {
+    if !matches!(
+        decoder.decode(pass.frame()),
+        Ok(lockwarden_resp::Step::Request { .. })
+    ) {
         return;
     }
     let request = decoder.request(pass.frame());

@@ -54,9 +54,22 @@ impl Kept {
         register.remove(&key);
         let ttl = Duration::from_millis(renewal.ttl_ms);
         let due = register.place(&key, now + ttl / 3);
-        register.by_session.entry(session).or_default().insert(key.clone());
+        register
+            .by_session
+            .entry(session)
+            .or_default()
+            .insert(key.clone());
         let ends = now + ttl;
-        register.leases.insert(key, KeptLease { session, namespace, renewal, ends, due });
+        register.leases.insert(
+            key,
+            KeptLease {
+                session,
+                namespace,
+                renewal,
+                ends,
+                due,
+            },
+        );
         drop(register);
         self.changed.notify_one();
     }
@@ -95,7 +108,11 @@ impl Kept {
     /// Every lease, for the last renewal of a stopping proxy.
     pub(crate) fn all(&self) -> Vec<(DbKey, KeptLease)> {
         let register = self.lock();
-        register.leases.iter().map(|(key, lease)| (key.clone(), lease.clone())).collect()
+        register
+            .leases
+            .iter()
+            .map(|(key, lease)| (key.clone(), lease.clone()))
+            .collect()
     }
 
     /// It was renewed to this TTL.
@@ -111,7 +128,11 @@ impl Kept {
     /// That lease is over, if it is still the one that was meant.
     pub(crate) fn ended(&self, key: &DbKey, lease: &KeptLease) {
         let mut register = self.lock();
-        if register.leases.get(key).is_some_and(|now| now.renewal.grant == lease.renewal.grant) {
+        if register
+            .leases
+            .get(key)
+            .is_some_and(|now| now.renewal.grant == lease.renewal.grant)
+        {
             register.remove(key);
         }
     }

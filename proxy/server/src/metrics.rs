@@ -23,9 +23,9 @@ use prometheus::{
 
 pub(crate) use catalogue::print_catalogue;
 pub(crate) use labels::{
-    AcquireOutcome, CommandClass, CommandResult, ConnectionState, DecisionKind, Direction,
-    HoldEnd, KeepAliveOutcome, LatencyPath, ModeLabel, PolicyMode,
-    ProtocolErrorKind, ReconnectReason, ReleaseOutcome, Side, UnjudgedWhy,
+    AcquireOutcome, CommandClass, CommandResult, ConnectionState, DecisionKind, Direction, HoldEnd,
+    KeepAliveOutcome, LatencyPath, ModeLabel, PolicyMode, ProtocolErrorKind, ReconnectReason,
+    ReleaseOutcome, Side, UnjudgedWhy,
 };
 pub(crate) use local::LocalCounters;
 pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror};
@@ -70,8 +70,6 @@ pub(crate) struct Metrics {
     pub(crate) commands: ByLabel<CommandClass, ByLabel<CommandResult, IntCounter>>,
     /// Open connections of clients.
     pub(crate) client_connections: IntGauge,
-    /// Commands read and not answered yet.
-    pub(crate) inflight: IntGauge,
     /// Bytes from and to clients.
     pub(crate) client_bytes: ByLabel<Direction, IntCounter>,
     /// Connections to the backend.
@@ -126,7 +124,6 @@ impl Metrics {
         let metrics = Metrics {
             commands: make.counters_by(&names::COMMANDS)?,
             client_connections: make.only_gauge(&names::CLIENT_CONNECTIONS)?,
-            inflight: make.only_gauge(&names::INFLIGHT)?,
             client_bytes: make.counters(&names::CLIENT_BYTES)?,
             backend_connections: make.gauges_of(&names::BACKEND_CONNECTIONS, Only::Default)?,
             backend_up: make.only_gauge(&names::BACKEND_UP)?,

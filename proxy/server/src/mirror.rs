@@ -1,12 +1,12 @@
 //! The lease table of the whole process: a view for metrics and people, in shards so that sessions
 //! seldom meet. It decides nothing.
 
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::lease::{End, Held, LeaseEvent, LeaseTable, Transition};
+use lockwarden_lock::lease::{End, Held, Lapse, LeaseEvent, LeaseTable, Transition};
 
 use crate::metrics::{HoldEnd, NamespaceMirror};
 use crate::shared::Active;
@@ -21,30 +21,24 @@ pub(crate) struct Mirror {
 
 impl Default for Mirror {
     fn default() -> Mirror {
-        Mirror { shards: Default::default(), hasher: RandomState::new() }
+        Mirror {
+            shards: Default::default(),
+            hasher: RandomState::new(),
+        }
     }
 }
 
 impl Mirror {
-    /// Folds in what happened, and counts the lease that it ended.
-    pub(crate) fn apply(&self, key: DbKey, event: LeaseEvent, now: Instant, active: &Active) {
-        let mut hasher = self.hasher.build_hasher();
-        key.hash(&mut hasher);
-        let shard = &self.shards[hasher.finish() as usize % SHARDS];
-        let ended = lock(shard).apply(key, event, now);
-        if let Some(ended) = ended {
-            count(&ended, active);
-        }
+    /// Folds in what happened; answers the lease that it ended.
+    pub(crate) fn apply(&self, key: DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
+        let place = self.hasher.hash_one(&key) % SHARDS as u64;
+        let shard = &self.shards[usize::try_from(place).unwrap_or(0)];
+        lock(shard).apply(key, event, now)
     }
 
-    /// Notices the leases that ran out. Called about once a second.
-    pub(crate) fn expire(&self, now: Instant, active: &Active) {
-        for shard in &self.shards {
-            let ended = lock(shard).expire(now);
-            for ended in &ended {
-                count(ended, active);
-            }
-        }
+    /// The leases that seem to have run out since the last call.
+    pub(crate) fn expire(&self, now: Instant) -> Vec<Lapse> {
+        self.shards.iter().flat_map(|shard| lock(shard).expire(now)).collect()
     }
 
     /// What each namespace holds, for the metrics page.
@@ -52,11 +46,7 @@ impl Mirror {
         let now = Instant::now();
         let mut held = vec![Held::default(); namespaces];
         for shard in &self.shards {
-            let table = {
-                let mut table = lock(shard);
-                drop(table.expire(now));
-                table.held(namespaces)
-            };
+            let table = lock(shard).held(namespaces, now);
             for (sum, part) in held.iter_mut().zip(table) {
                 sum.finite += part.finite;
                 sum.endless += part.endless;
@@ -83,7 +73,8 @@ fn lock(shard: &Mutex<LeaseTable>) -> std::sync::MutexGuard<'_, LeaseTable> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn count(ended: &Transition, active: &Active) {
+/// Counts a lease that is over.
+pub(crate) fn count(ended: &Transition, active: &Active) {
     let Some(details) = active.details.get(usize::from(ended.namespace.0)) else {
         return;
     };
@@ -95,6 +86,8 @@ fn count(ended: &Transition, active: &Active) {
 }
 
 fn unix_seconds(ago: Duration) -> f64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     now.saturating_sub(ago).as_secs_f64()
 }

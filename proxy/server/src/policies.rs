@@ -47,9 +47,14 @@ fn chain(namespace: &NamespaceConfig) -> ChainSpec {
 
 fn finding(config: &Config, error: &LoadError) -> Finding {
     let (namespace, policy) = about(error);
-    let namespace =
-        namespace.and_then(|name| config.namespaces.iter().find(|namespace| namespace.name == name));
-    let module = policy.and_then(|policy| config.policies.iter().find(|module| module.name == policy));
+    let namespace = namespace.and_then(|name| {
+        config
+            .namespaces
+            .iter()
+            .find(|namespace| namespace.name == name)
+    });
+    let module =
+        policy.and_then(|policy| config.policies.iter().find(|module| module.name == policy));
     let message = error.to_string();
     let position = match (namespace, policy) {
         (Some(namespace), Some(policy)) => named_setting(namespace, policy, &message)
@@ -61,22 +66,39 @@ fn finding(config: &Config, error: &LoadError) -> Finding {
 }
 
 /// The setting that a policy's own words are about, if they name one.
-fn named_setting<'a>(namespace: &'a NamespaceConfig, policy: &str, message: &str) -> Option<&'a str> {
+fn named_setting<'a>(
+    namespace: &'a NamespaceConfig,
+    policy: &str,
+    message: &str,
+) -> Option<&'a str> {
     let settings = namespace.settings.get(policy)?;
-    settings.iter().map(|(name, _)| name.as_str()).find(|name| message.contains(name))
+    settings
+        .iter()
+        .map(|(name, _)| name.as_str())
+        .find(|name| message.contains(name))
 }
 
 /// The namespace and the policy that an error is about.
 fn about(error: &LoadError) -> (Option<&str>, Option<&str>) {
     match error {
-        LoadError::Unknown { namespace, policy, .. }
-        | LoadError::TwiceInChain { namespace, policy }
-        | LoadError::Rejected { namespace, policy, .. }
-        | LoadError::Faulty { namespace, policy, .. }
-        | LoadError::NoProofCounts { namespace, policy, .. }
-        | LoadError::Contradiction { namespace, first: policy, .. } => {
-            (Some(namespace), Some(policy))
+        LoadError::Unknown {
+            namespace, policy, ..
         }
+        | LoadError::TwiceInChain { namespace, policy }
+        | LoadError::Rejected {
+            namespace, policy, ..
+        }
+        | LoadError::Faulty {
+            namespace, policy, ..
+        }
+        | LoadError::NoProofCounts {
+            namespace, policy, ..
+        }
+        | LoadError::Contradiction {
+            namespace,
+            first: policy,
+            ..
+        } => (Some(namespace), Some(policy)),
         LoadError::Read { policy, .. }
         | LoadError::TooLarge { policy, .. }
         | LoadError::Pin { policy, .. }

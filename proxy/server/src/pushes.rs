@@ -19,7 +19,11 @@ impl Channels {
     /// A request that names so many channels.
     pub(crate) fn new(kind: Channel, subscribe: bool, named: usize) -> Channels {
         let left = (named > 0).then_some(named as u64);
-        Channels { kind, subscribe, left }
+        Channels {
+            kind,
+            subscribe,
+            left,
+        }
     }
 
     fn word(&self) -> &'static [u8] {
@@ -119,7 +123,8 @@ impl Pushes {
         if frame.first() == Some(&b'-') {
             return Confirmation::Last;
         }
-        if !matches!(frame.first(), Some(b'>' | b'*')) || first_word(frame) != Some(waiting.word()) {
+        if !matches!(frame.first(), Some(b'>' | b'*')) || first_word(frame) != Some(waiting.word())
+        {
             return Confirmation::Other;
         }
         let count = match waiting.kind {
@@ -132,7 +137,11 @@ impl Pushes {
         *left = left.saturating_sub(1);
         // A channel named twice counts twice here: then the connection is taken for subscribed
         // longer than it is, and only looks more closely at its replies.
-        *count = if waiting.subscribe { before + 1 } else { before.saturating_sub(1) };
+        *count = if waiting.subscribe {
+            before + 1
+        } else {
+            before.saturating_sub(1)
+        };
         if *left == 0 {
             self.settle_counts(frame);
             return Confirmation::Last;
@@ -147,7 +156,9 @@ impl Pushes {
     /// The frame ends with the number of subscriptions that are left: none left is sure.
     fn settle_counts(&mut self, frame: &Bytes) {
         if frame.ends_with(b":0\r\n") {
-            let shard = first_word(frame).is_some_and(|word| word.starts_with(b"s") && word[1..].starts_with(b"s") || word.starts_with(b"sun"));
+            let shard = first_word(frame).is_some_and(|word| {
+                word.starts_with(b"s") && word[1..].starts_with(b"s") || word.starts_with(b"sun")
+            });
             if shard {
                 self.shards = 0;
             } else {
@@ -178,25 +189,46 @@ mod tests {
         let mut pushes = Pushes::default();
         let mut waiting = Channels::new(Channel::Channel, true, 2);
         let first = frame("*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n");
-        assert!(matches!(pushes.confirm(&mut waiting, &first), Confirmation::More));
+        assert!(matches!(
+            pushes.confirm(&mut waiting, &first),
+            Confirmation::More
+        ));
         let message = frame("*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n");
-        assert!(matches!(pushes.confirm(&mut waiting, &message), Confirmation::Other));
+        assert!(matches!(
+            pushes.confirm(&mut waiting, &message),
+            Confirmation::Other
+        ));
         assert!(pushes.is_push(&message));
         let second = frame("*3\r\n$9\r\nsubscribe\r\n$1\r\nb\r\n:2\r\n");
-        assert!(matches!(pushes.confirm(&mut waiting, &second), Confirmation::Last));
+        assert!(matches!(
+            pushes.confirm(&mut waiting, &second),
+            Confirmation::Last
+        ));
     }
 
     #[test]
     fn leaving_every_channel_takes_as_many_confirmations_as_there_are() {
-        let mut pushes = Pushes { channels: 2, ..Pushes::default() };
+        let mut pushes = Pushes {
+            channels: 2,
+            ..Pushes::default()
+        };
         let mut waiting = Channels::new(Channel::Channel, false, 0);
         let first = frame("*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:1\r\n");
-        assert!(matches!(pushes.confirm(&mut waiting, &first), Confirmation::More));
+        assert!(matches!(
+            pushes.confirm(&mut waiting, &first),
+            Confirmation::More
+        ));
         let last = frame("*3\r\n$11\r\nunsubscribe\r\n$1\r\nb\r\n:0\r\n");
-        assert!(matches!(pushes.confirm(&mut waiting, &last), Confirmation::Last));
+        assert!(matches!(
+            pushes.confirm(&mut waiting, &last),
+            Confirmation::Last
+        ));
         assert!(!pushes.are_possible() || pushes.confirming);
         let array = frame("*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n");
-        assert!(!pushes.is_push(&array), "an ordinary reply once nothing is subscribed");
+        assert!(
+            !pushes.is_push(&array),
+            "an ordinary reply once nothing is subscribed"
+        );
     }
 
     #[test]
@@ -204,7 +236,10 @@ mod tests {
         let mut pushes = Pushes::default();
         let mut waiting = Channels::new(Channel::Pattern, true, 3);
         let error = frame("-NOPERM no\r\n");
-        assert!(matches!(pushes.confirm(&mut waiting, &error), Confirmation::Last));
+        assert!(matches!(
+            pushes.confirm(&mut waiting, &error),
+            Confirmation::Last
+        ));
     }
 
     #[test]

@@ -12,7 +12,10 @@ pub(crate) struct Random {
 
 impl Random {
     pub(crate) fn new() -> Random {
-        Random { stock: [0; FETCHED], used: FETCHED }
+        Random {
+            stock: [0; FETCHED],
+            used: FETCHED,
+        }
     }
 
     /// Sixteen random bytes.
@@ -43,5 +46,8 @@ pub(crate) fn refusal_id() -> String {
     const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
     let mut bytes = [0; 6];
     fill(&mut bytes);
-    bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect()
+    bytes
+        .iter()
+        .map(|byte| char::from(ALPHABET[usize::from(byte % 32)]))
+        .collect()
 }

@@ -98,7 +98,9 @@ impl Prepared {
             config.metrics_max_namespaces,
         )
         .map_err(Failure::line)?;
-        let observer = Arc::new(PolicyObserver { metrics: metrics.clone() });
+        let observer = Arc::new(PolicyObserver {
+            metrics: metrics.clone(),
+        });
         let host = PolicyHost::with_observer(observer).map_err(Failure::line)?;
         let generation = policies::load(&host, &config).map_err(Failure::Findings)?;
         let active = activate(&config, Arc::new(generation), &metrics).map_err(Failure::line)?;
@@ -106,9 +108,12 @@ impl Prepared {
         let taken = |what: &str, address: std::net::SocketAddr, error: std::io::Error| {
             Failure::Line(format!("cannot listen on {address} ({what}): {error}"))
         };
-        let listener = sockets::listen(config.listen).map_err(|error| taken("listen", config.listen, error))?;
+        let listener = sockets::listen(config.listen)
+            .map_err(|error| taken("listen", config.listen, error))?;
         let bind = |what: &'static str, address: Option<std::net::SocketAddr>| match address {
-            Some(address) => admin::bind(address).map(Some).map_err(|error| taken(what, address, error)),
+            Some(address) => admin::bind(address)
+                .map(Some)
+                .map_err(|error| taken(what, address, error)),
             None => Ok(None),
         };
         let admin_listener = bind("admin", config.admin)?;
@@ -117,6 +122,7 @@ impl Prepared {
         let (private, backend) = match &config.backend {
             Backend::Private => {
                 let private = PrivateRedis::start().map_err(Failure::line)?;
+                tracing::info!(pid = private.process_id(), "private Redis started");
                 let address = Address::private(private.address());
                 (Some(private), address)
             }
@@ -148,15 +154,28 @@ impl Prepared {
             None => AdminToken::generate().map_err(Failure::line)?,
         };
         let (allow_open, listen) = (config.allow_open, config.listen);
-        let judgement: upkeep::Judgement = Box::new(move |report| refusal(report, listen, allow_open));
+        let judgement: upkeep::Judgement =
+            Box::new(move |report| refusal(report, listen, allow_open));
         let patience = config.drain;
         let generated = config.admin_token.is_none();
         let controller = Arc::new(Controller::new(shared.clone(), host, source, config));
         let control: Arc<dyn Control> = controller.clone();
-        let full = AdminOptions::Full { token: token.clone(), host: None };
+        let full = AdminOptions::Full {
+            token: token.clone(),
+            host: None,
+        };
         let admin = start_admin(admin_listener, full, &control)?;
         let metrics = start_admin(metrics_listener, AdminOptions::MetricsOnly, &control)?;
-        let prepared = Prepared { shared, controller, listener, admin, metrics, private, judgement, patience };
+        let prepared = Prepared {
+            shared,
+            controller,
+            listener,
+            admin,
+            metrics,
+            private,
+            judgement,
+            patience,
+        };
         prepared.announce(generated.then_some(&token));
         Ok(prepared)
     }
@@ -164,9 +183,14 @@ impl Prepared {
     /// The line that says where everything is, and for people at a terminal what to try.
     fn announce(&self, token: Option<&AdminToken>) {
         let local = self.listener.local_addr();
-        let listen = local.as_ref().map_or_else(|_| String::from("?"), ToString::to_string);
+        let listen = local
+            .as_ref()
+            .map_or_else(|_| String::from("?"), ToString::to_string);
         let admin = self.admin.as_ref().map(|admin| admin.address().to_string());
-        let metrics = self.metrics.as_ref().map(|metrics| metrics.address().to_string());
+        let metrics = self
+            .metrics
+            .as_ref()
+            .map(|metrics| metrics.address().to_string());
         tracing::info!(
             listen,
             admin = admin.as_deref().unwrap_or("off"),
@@ -182,26 +206,40 @@ impl Prepared {
         };
         let port = local.port();
         println!("lockwarden is in front of a private Redis. In another terminal, try:");
-        println!("  redis-cli -p {port} SETNX lock:a 1      # 1: taken; it has a TTL though nobody asked for one");
-        println!("  redis-cli -p {port} PTTL lock:a         # below 30000: the holder is gone, so the lock will be");
-        println!("  redis-cli -p {port} DEL lock:a          # 0: another connection deletes nothing");
+        println!(
+            "  redis-cli -p {port} SETNX lock:a 1      # 1: taken; it has a TTL though nobody asked for one"
+        );
+        println!(
+            "  redis-cli -p {port} PTTL lock:a         # below 30000: the holder is gone, so the lock will be"
+        );
+        println!(
+            "  redis-cli -p {port} DEL lock:a          # 0: another connection deletes nothing"
+        );
         if let Some(admin) = &admin {
             println!("Metrics: http://{admin}/metrics");
             if let Some(token) = token {
-                println!("Orders:  curl -X POST -H 'Authorization: Bearer {}' 'http://{admin}/mode?mode=monitor'", token.reveal());
+                println!(
+                    "Orders:  curl -X POST -H 'Authorization: Bearer {}' 'http://{admin}/mode?mode=monitor'",
+                    token.reveal()
+                );
             }
         }
     }
 
     fn serve(mut self) -> ExitCode {
-        let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        let runtime = match tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+        {
             Ok(runtime) => runtime,
             Err(error) => {
                 eprintln!("lockwarden: cannot start: {error}");
                 return exit::configuration();
             }
         };
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         self.shared.metrics.config_loaded(now.as_secs_f64());
         let served = runtime.block_on(serve_until_asked(
             self.shared.clone(),
@@ -210,7 +248,10 @@ impl Prepared {
             self.judgement,
             self.patience,
         ));
-        for handle in [self.admin.take(), self.metrics.take()].into_iter().flatten() {
+        for handle in [self.admin.take(), self.metrics.take()]
+            .into_iter()
+            .flatten()
+        {
             handle.stop();
         }
         runtime.shutdown_background();
@@ -239,15 +280,10 @@ async fn serve_until_asked(
     let (orders, inbox) = mpsc::channel(4);
     tokio::spawn(upkeep::run(shared.clone(), judgement, inbox));
     let clients = tokio::spawn(serve::clients(shared.clone(), listener, patience));
-    loop {
-        match signals.next().await {
-            Ask::Reload => {
-                let controller = controller.clone();
-                // The outcome is in the log.
-                let _ = tokio::task::spawn_blocking(move || drop(controller.reload())).await;
-            }
-            Ask::Terminate | Ask::Interrupt => break,
-        }
+    while let Ask::Reload = signals.next().await {
+        let controller = controller.clone();
+        // The outcome is in the log.
+        let _ = tokio::task::spawn_blocking(move || controller.reload()).await;
     }
     tracing::info!("stopping: no new clients; those that wait for nothing are closed");
     renew_all(&orders).await;
@@ -306,7 +342,10 @@ struct PolicyObserver {
 impl Observer for PolicyObserver {
     fn evaluated(&self, policy: &str, nanos: u64) {
         #[expect(clippy::cast_precision_loss, reason = "a duration in seconds")]
-        self.metrics.policy(policy).evaluation.observe(nanos as f64 / 1e9);
+        self.metrics
+            .policy(policy)
+            .evaluation
+            .observe(nanos as f64 / 1e9);
     }
 
     fn failed(&self, policy: &str, kind: FaultKind) {

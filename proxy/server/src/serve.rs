@@ -41,7 +41,10 @@ pub(crate) async fn clients(shared: Arc<Shared>, listener: TcpListener, patience
     drop(listener);
     let gone = async { while sessions.join_next().await.is_some() {} };
     if tokio::time::timeout(patience, gone).await.is_err() {
-        tracing::warn!(clients = sessions.len(), "closing the connections that are still in use");
+        tracing::warn!(
+            clients = sessions.len(),
+            "closing the connections that are still in use"
+        );
     }
     sessions.shutdown().await;
 }
@@ -64,10 +67,14 @@ async fn client(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
     };
     let open = shared.metrics.backend_connections.at(ConnectionState::Open);
     open.inc();
-    let end = Session::new(shared.clone(), stream, backend, peer).serve().await;
+    let end = Session::new(shared.clone(), stream, backend, peer)
+        .serve()
+        .await;
     open.dec();
     match end {
-        End::Client | End::Done | End::Backend => tracing::debug!(%peer, %end, "a client's session ended"),
+        End::Client | End::Done | End::Backend => {
+            tracing::debug!(%peer, %end, "a client's session ended")
+        }
         End::OutOfStep(_) => {
             let unexpected = shared.metrics.protocol_errors.at(Side::Backend);
             unexpected.at(ProtocolErrorKind::Unexpected).inc();
@@ -77,7 +84,10 @@ async fn client(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
 }
 
 async fn connect(shared: &Shared) -> Result<TcpStream, crate::backend::BackendError> {
-    let connecting = shared.metrics.backend_connections.at(ConnectionState::Connecting);
+    let connecting = shared
+        .metrics
+        .backend_connections
+        .at(ConnectionState::Connecting);
     connecting.inc();
     let connected = shared.backend.connect().await;
     connecting.dec();

@@ -16,6 +16,7 @@ use arc_swap::{ArcSwap, Cache};
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::decision::ClientDescription;
 use lockwarden_lock::evidence::{DbKey, Evidence};
+use lockwarden_lock::op::Arguments;
 use lockwarden_lock::settle::{Circumstances, Permitted};
 use lockwarden_lock::token::{Grant, SessionId};
 use lockwarden_resp::{RequestError, RequestLimits};
@@ -39,6 +40,9 @@ pub(crate) enum Look {
     ReadGrant,
     /// The values of locks that were read: their keys and places in the reply.
     ReadValue(SmallVec<[(DbKey, usize); 1]>),
+    /// Which of these scripts the server has: a client that hears of one that this proxy does not
+    /// know would never send its text.
+    Scripts(Arguments),
     /// The proxy's own tidying up; nobody wants the answer.
     Own,
 }
@@ -115,10 +119,16 @@ impl Session {
             Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
             Event::Malformed(error) => return Err(self.malformed(error, inbox).await),
             Event::ClientDone => self.wires.half_close(),
+            // A transaction that was begun is not cut in half.
+            Event::Drain if self.state.block.is_none() => return Err(End::Done),
             Event::Drain => self.draining = true,
+            Event::Settled => {}
         }
-        if self.draining && inbox.is_empty() && self.wires.is_settled() && self.state.block.is_none() {
-            return Err(End::Done);
+        if self.draining && self.state.block.is_none() {
+            self.wires.keep_draining();
+        }
+        if inbox.is_empty() {
+            self.flush_counters();
         }
         Ok(())
     }
@@ -129,8 +139,11 @@ impl Session {
             match self.wires.next(inbox, Want::Reply).await? {
                 Event::Reply(Look::Answer, frame, _) => return Ok(frame),
                 Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
-                Event::Drain => self.draining = true,
-                Event::Request | Event::Malformed(_) | Event::ClientDone => {}
+                Event::Drain
+                | Event::Request
+                | Event::Malformed(_)
+                | Event::ClientDone
+                | Event::Settled => {}
             }
         }
     }
@@ -140,8 +153,11 @@ impl Session {
         while self.state.unsettled > 0 {
             match self.wires.next(inbox, Want::Reply).await? {
                 Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
-                Event::Drain => self.draining = true,
-                Event::Request | Event::Malformed(_) | Event::ClientDone => {}
+                Event::Drain
+                | Event::Request
+                | Event::Malformed(_)
+                | Event::ClientDone
+                | Event::Settled => {}
             }
         }
         Ok(())
@@ -152,11 +168,10 @@ impl Session {
     }
 
     pub(crate) fn circumstances(&self, now: Instant) -> Circumstances {
-        let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Circumstances {
             db: self.state.db(),
             client: self.number,
-            now_ms: u64::try_from(unix.as_millis()).unwrap_or(u64::MAX),
+            now_ms: now_ms(),
             now,
             transactional: self.state.block.is_some(),
         }
@@ -201,7 +216,12 @@ impl Session {
         } else {
             ProtocolErrorKind::Malformed
         };
-        self.shared.metrics.protocol_errors.at(Side::Client).at(kind).inc();
+        self.shared
+            .metrics
+            .protocol_errors
+            .at(Side::Client)
+            .at(kind)
+            .inc();
         tracing::info!(client = %self.peer, kind = error.kind(), "closing a connection: not a request");
         let Some(line) = error.reply() else {
             return End::Done;
@@ -209,18 +229,18 @@ impl Session {
         let mut reply = BytesMut::new();
         lockwarden_resp::put_error(&mut reply, line.as_bytes());
         self.wires.answer(reply.freeze());
-        while !self.wires.is_settled() {
-            match self.wires.next(inbox, Want::Reply).await {
+        loop {
+            match self.wires.next(inbox, Want::Nothing).await {
                 Ok(Event::Reply(look, frame, muted)) => {
                     if let Err(end) = self.learn(look, frame, muted, inbox) {
                         return end;
                     }
                 }
+                Ok(Event::Settled) => return End::Done,
                 Ok(_) => {}
                 Err(end) => return end,
             }
         }
-        End::Done
     }
 
     /// A passed-through command, for the counters.
@@ -235,6 +255,14 @@ impl Session {
         self.counters.bytes_out += to;
         self.counters.flush(&self.shared.metrics);
     }
+}
+
+/// The proxy's clock, Unix milliseconds.
+pub(crate) fn now_ms() -> u64 {
+    let unix = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Session {

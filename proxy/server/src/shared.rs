@@ -34,6 +34,8 @@ pub(crate) struct Active {
 pub(crate) struct NamespaceDetails {
     pub(crate) name: String,
     pub(crate) rules: Rules,
+    /// The longest TTL that its policies allow, ms; for the words of a refusal.
+    pub(crate) ceiling_ms: Option<u64>,
     pub(crate) metrics: Arc<NamespaceMetrics>,
 }
 
@@ -49,7 +51,9 @@ impl Active {
 
     /// Whether any namespace is only watched.
     pub(crate) fn watches_any(&self) -> bool {
-        self.details.iter().any(|details| details.rules.mode == Mode::Monitor)
+        self.details
+            .iter()
+            .any(|details| details.rules.mode == Mode::Monitor)
     }
 }
 

@@ -16,11 +16,10 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    /// Remembers a text.
-    pub(crate) fn saw(&self, text: &[u8]) {
-        let sha = ScriptSha::of(text);
-        if self.facts.contains_key(&sha) {
-            return;
+    /// Remembers a text; answers what follows from it.
+    pub(crate) fn saw(&self, text: &[u8]) -> Arc<ScriptFacts> {
+        if let Some(facts) = self.get(&ScriptSha::of(text)) {
+            return facts;
         }
         if self.facts.len() >= MOST_TEXTS {
             // Clients send a forgotten text again, so any one may go.
@@ -29,7 +28,9 @@ impl Texts {
                 self.facts.remove(&any);
             }
         }
-        self.facts.insert(sha, Arc::new(ScriptFacts::of(text)));
+        let facts = Arc::new(ScriptFacts::of(text));
+        self.facts.insert(facts.sha, facts.clone());
+        facts
     }
 
     /// What is known of a text.

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::plan::Form;
+use lockwarden_lock::lease::Lapse;
+use lockwarden_lock::plan::{self, Form};
 use lockwarden_resp::Value;
 use tokio::sync::mpsc;
 
 use crate::backend::{BackendError, Conversation};
 use crate::facts::{self, Standing};
 use crate::kept::KeptLease;
+use crate::mirror;
 use crate::metrics::{ConnectionState, KeepAliveOutcome, ReconnectReason};
 use crate::shared::Shared;
 
@@ -36,7 +38,11 @@ pub(crate) enum Order {
 pub(crate) type Judgement = Box<dyn Fn(&facts::Report) -> Option<String> + Send + Sync>;
 
 /// Runs until the process ends.
-pub(crate) async fn run(shared: Arc<Shared>, refusal: Judgement, mut orders: mpsc::Receiver<Order>) {
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    refusal: Judgement,
+    mut orders: mpsc::Receiver<Order>,
+) {
     let mut pause = FIRST_PAUSE;
     loop {
         match connection(&shared, &refusal, &mut orders, &mut pause).await {
@@ -48,7 +54,9 @@ pub(crate) async fn run(shared: Arc<Shared>, refusal: Judgement, mut orders: mps
                         ReconnectReason::Timeout
                     }
                     BackendError::Broken(_) => ReconnectReason::Closed,
-                    BackendError::OutOfStep(_) | BackendError::Login(_) => ReconnectReason::Protocol,
+                    BackendError::OutOfStep(_) | BackendError::Login(_) => {
+                        ReconnectReason::Protocol
+                    }
                 };
                 shared.metrics.backend_reconnects.at(reason).inc();
                 shared.metrics.backend_up.set(0);
@@ -58,7 +66,10 @@ pub(crate) async fn run(shared: Arc<Shared>, refusal: Judgement, mut orders: mps
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             order = orders.recv() => match order {
-                Some(Order::RenewAll(done)) => drop(done.send(())),
+                Some(Order::RenewAll(done)) => {
+                    // Whoever asked may have stopped waiting.
+                    let _ = done.send(());
+                }
                 None => return,
             },
         }
@@ -74,7 +85,11 @@ async fn connection(
     pause: &mut Duration,
 ) -> Result<(), BackendError> {
     let open = shared.metrics.backend_connections.at(ConnectionState::Open);
-    let mut own = Upkeep { conversation: shared.backend.converse().await?, db: None };
+    let mut own = Upkeep {
+        conversation: shared.backend.converse().await?,
+        db: None,
+        commands: None,
+    };
     {
         let mut stranger = Conversation::new(shared.backend.connect().await?);
         let (report, commands) = facts::ask(&mut own.conversation, &mut stranger).await?;
@@ -87,7 +102,11 @@ async fn connection(
             None => Standing::Serving,
         };
         shared.metrics.backend_up.set(1);
-        let version = if report.version.is_empty() { "unknown" } else { &report.version };
+        let version = if report.version.is_empty() {
+            "unknown"
+        } else {
+            &report.version
+        };
         stand(shared, standing, version);
         if !report.may_ask {
             tracing::warn!(
@@ -123,6 +142,8 @@ struct Upkeep {
     conversation: Conversation,
     /// The database that is selected, once one was.
     db: Option<u32>,
+    /// How many commands the server had when it was asked last.
+    commands: Option<i64>,
 }
 
 impl Upkeep {
@@ -134,7 +155,10 @@ impl Upkeep {
         let mut heartbeat = Instant::now() + HEARTBEAT;
         loop {
             let now = Instant::now();
-            let due = shared.kept.next_due().map_or(heartbeat, |due| due.min(heartbeat));
+            let due = shared
+                .kept
+                .next_due()
+                .map_or(heartbeat, |due| due.min(heartbeat));
             tokio::select! {
                 () = tokio::time::sleep(due.saturating_duration_since(now)) => {}
                 () = shared.kept.changed() => continue,
@@ -142,7 +166,8 @@ impl Upkeep {
                     Some(Order::RenewAll(done)) => {
                         let all = shared.kept.all();
                         let renewed = self.renew(shared, all, Instant::now()).await;
-                        drop(done.send(()));
+                        // Whoever asked may have stopped waiting.
+                        let _ = done.send(());
                         renewed?;
                     }
                     None => return Ok(()),
@@ -152,12 +177,72 @@ impl Upkeep {
             let due = self.wait_for_watchers(shared, shared.kept.due(now, BATCH), now);
             self.renew(shared, due, now).await?;
             if now >= heartbeat {
-                // Any answer will do, also that a login is wanted.
-                self.conversation.ask(&["PING"]).await?;
-                shared.mirror.expire(now, &shared.active.load());
+                self.look_after_commands(shared).await?;
+                for folded in shared.refusals.drain(now) {
+                    let (reason, repeated) = (folded.reason.word(), folded.repeated);
+                    tracing::info!(reason, repeated, "refused again; the same client, key and reason");
+                }
+                self.notice(shared, shared.mirror.expire(now)).await?;
                 heartbeat = Instant::now() + HEARTBEAT;
             }
         }
+    }
+
+    /// The heartbeat. Any answer will do, also that a login is wanted; a new number says that a
+    /// module brought commands or took them away.
+    async fn look_after_commands(&mut self, shared: &Shared) -> Result<(), BackendError> {
+        let count = self
+            .conversation
+            .ask(&["COMMAND", "COUNT"])
+            .await?
+            .as_integer();
+        if count.is_some() && self.commands.is_some() && count != self.commands {
+            let commands = self.conversation.ask(&["COMMAND"]).await?;
+            if let Some(table) = facts::commands(&commands) {
+                shared.server.set_commands(table);
+            }
+        }
+        self.commands = count;
+        Ok(())
+    }
+
+    /// Asks whether leases that seem to have run out really did, and counts those that did.
+    async fn notice(&mut self, shared: &Shared, lapses: Vec<Lapse>) -> Result<(), BackendError> {
+        let active = shared.active.load();
+        for batch in lapses.chunks(BATCH) {
+            let mut requests = BytesMut::new();
+            let mut selected = Vec::with_capacity(batch.len());
+            for lapse in batch {
+                selected.push(self.select(lapse.key.db, &mut requests));
+                let step = plan::notice(&lapse.key.key, lapse.grant, &active.companion_prefix);
+                step.put(&mut requests, Form::Text);
+            }
+            self.conversation.send(&requests).await?;
+            for (lapse, select) in batch.iter().zip(selected) {
+                if select {
+                    self.conversation.read().await?;
+                }
+                if self.conversation.read().await?.as_integer() == Some(1) {
+                    mirror::count(&lapse.transition, &active);
+                    let namespace = usize::from(lapse.transition.namespace.0);
+                    if let Some(details) = active.details.get(namespace) {
+                        details.metrics.expired_while_held.inc();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a SELECT where another database is selected; answers whether it did.
+    fn select(&mut self, db: u32, requests: &mut BytesMut) -> bool {
+        if self.db == Some(db) {
+            return false;
+        }
+        let word = db.to_string();
+        lockwarden_resp::put_request(requests, &[b"SELECT", word.as_bytes()]);
+        self.db = Some(db);
+        true
     }
 
     /// Puts off what a session of this proxy watches, as long as there is time.
@@ -175,7 +260,9 @@ impl Upkeep {
                     return true;
                 }
                 let again = (now + ttl / 16).min(latest);
-                shared.kept.postpone(key, lease, again.max(now + Duration::from_millis(5)));
+                shared
+                    .kept
+                    .postpone(key, lease, again.max(now + Duration::from_millis(5)));
                 count(shared, lease, KeepAliveOutcome::Skipped);
                 false
             })
@@ -196,13 +283,7 @@ impl Upkeep {
             let mut requests = BytesMut::new();
             let mut selected = Vec::with_capacity(batch.len());
             for (key, lease) in batch {
-                let select = self.db != Some(key.db);
-                if select {
-                    let db = key.db.to_string();
-                    lockwarden_resp::put_request(&mut requests, &[b"SELECT", db.as_bytes()]);
-                    self.db = Some(key.db);
-                }
-                selected.push(select);
+                selected.push(self.select(key.db, &mut requests));
                 // The text goes along: it is short beside a round trip, and it is always known.
                 lease.renewal.plan(&prefix).put(&mut requests, Form::Text);
             }
@@ -225,7 +306,9 @@ fn settle(shared: &Shared, key: &DbKey, lease: &KeptLease, answer: &Value, now: 
             let ttl = Duration::from_millis(u64::try_from(*ttl).unwrap_or(0));
             shared.kept.renewed(key, lease, ttl, now);
             let event = lockwarden_lock::lease::LeaseEvent::Extended { ttl: Some(ttl) };
-            shared.mirror.apply(key.clone(), event, now, &shared.active.load());
+            shared
+                .mirror
+                .apply(key.clone(), event, now);
             count(shared, lease, KeepAliveOutcome::Renewed);
         }
         Value::Integer(_) => {

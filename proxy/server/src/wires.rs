@@ -61,8 +61,10 @@ pub(crate) enum Event<L> {
     Malformed(RequestError),
     /// The client sends no more; what it sent was handed over.
     ClientDone,
-    /// The proxy is about to stop.
+    /// The proxy is about to stop, and nothing is under way here.
     Drain,
+    /// Every request has been answered; only for [`Want::Nothing`].
+    Settled,
 }
 
 /// Whether the client asked not to be answered (`CLIENT REPLY`).
@@ -81,6 +83,8 @@ pub(crate) enum Want {
     Request,
     /// Replies only: a request that is already being dealt with has to be answered first.
     Reply,
+    /// No more requests, only the end of what is under way.
+    Nothing,
 }
 
 enum Expect<L> {
@@ -165,6 +169,7 @@ pub(crate) struct Wires<L> {
     /// Frames that no request asked for.
     pub(crate) pushes: Pushes,
     drain: watch::Receiver<bool>,
+    draining: bool,
     backend_closed: bool,
     half_closed: bool,
     /// Bytes that came from the client and went to it since they were last counted.
@@ -185,6 +190,7 @@ impl<L> Wires<L> {
             blocking: 0,
             pushes: Pushes::default(),
             drain,
+            draining: false,
             backend_closed: false,
             half_closed: false,
             traffic: (0, 0),
@@ -209,7 +215,10 @@ impl<L> Wires<L> {
 
     fn expect_relay(&mut self, muted: Muted) {
         match self.expected.back_mut() {
-            Some(Expect::Relay { frames, muted: before }) if *before == muted => *frames += 1,
+            Some(Expect::Relay {
+                frames,
+                muted: before,
+            }) if *before == muted => *frames += 1,
             _ => self.expected.push_back(Expect::Relay { frames: 1, muted }),
         }
     }
@@ -253,9 +262,9 @@ impl<L> Wires<L> {
         self.to_client.extend_from_slice(frame);
     }
 
-    /// Whether every request has been answered.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.expected.is_empty()
+    /// Says once more that the proxy is about to stop, when nothing is under way.
+    pub(crate) fn keep_draining(&mut self) {
+        self.draining = true;
     }
 
     /// Waits until something happens that the session has to deal with.
@@ -278,13 +287,22 @@ impl<L> Wires<L> {
                     return Ok(Event::ClientDone);
                 }
             }
+            if self.expected.is_empty() {
+                if want == Want::Nothing {
+                    return Ok(Event::Settled);
+                }
+                if self.draining && want == Want::Request && inbox.is_empty() {
+                    self.draining = false;
+                    return Ok(Event::Drain);
+                }
+            }
             self.flush()?;
             // A client that hung up does not wait for a command that may wait for ever.
             if inbox.done && self.blocking > 0 {
                 self.half_close();
             }
             if self.wait(inbox, want).await? {
-                return Ok(Event::Drain);
+                self.draining = true;
             }
         }
     }
@@ -361,14 +379,23 @@ impl<L> Wires<L> {
         let inside = !self.scanner.at_frame_start();
         let may_be_push = !inside && self.pushes.may_be_push(self.from_backend[0]);
         let (most, muted) = match self.expected.front() {
-            Some(Expect::Relay { frames, muted }) if !may_be_push => {
-                (if self.pushes.are_possible() { 1 } else { *frames }, *muted)
-            }
+            Some(Expect::Relay { frames, muted }) if !may_be_push => (
+                if self.pushes.are_possible() {
+                    1
+                } else {
+                    *frames
+                },
+                *muted,
+            ),
             _ => return Ok(false),
         };
-        let skipped = self.scanner.skip_frames(&self.from_backend, most).map_err(out_of_step)?;
+        let skipped = self
+            .scanner
+            .skip_frames(&self.from_backend, most)
+            .map_err(out_of_step)?;
         if muted == Muted::No {
-            self.to_client.extend_from_slice(&self.from_backend[..skipped.bytes]);
+            self.to_client
+                .extend_from_slice(&self.from_backend[..skipped.bytes]);
         }
         self.from_backend.advance(skipped.bytes);
         give_back(&mut self.from_backend);
@@ -414,7 +441,10 @@ impl<L> Wires<L> {
                     self.to_client.extend_from_slice(&frame);
                 }
                 if frames > 1 {
-                    self.expected.push_front(Expect::Relay { frames: frames - 1, muted });
+                    self.expected.push_front(Expect::Relay {
+                        frames: frames - 1,
+                        muted,
+                    });
                 }
                 Ok(None)
             }
@@ -467,9 +497,13 @@ impl<L> Wires<L> {
             && match want {
                 Want::Request => self.to_backend.len() < MOST_UNSENT,
                 Want::Reply => inbox.bytes.len() - inbox.consumed < READ_AHEAD,
+                Want::Nothing => false,
             };
         let client = interest(read_client, !self.to_client.is_empty());
-        let backend = interest(self.to_client.len() <= MOST_UNREAD, !self.to_backend.is_empty());
+        let backend = interest(
+            self.to_client.len() <= MOST_UNREAD,
+            !self.to_backend.is_empty(),
+        );
         let (mut client_reads, mut backend_reads) = (false, false);
         tokio::select! {
             ready = self.client.ready(client.unwrap_or(Interest::READABLE)), if client.is_some() => {

@@ -127,13 +127,7 @@ in_every_world!(an_extension_of_nothing);
 #[test]
 fn another_thread_of_the_same_machine_may_extend_without_a_token_but_not_release() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .setting(
-            "owner-token",
-            "proofs",
-            "[\"token\", \"session\", \"observed\"]",
-        )
-        .start();
+    let proxy = Proxy::enforcing(&redis);
     let alice = proxy.client_from("127.9.9.9");
     let watchdog = proxy.client_from("127.9.9.9");
     alice.sends("SET lock:job a1 NX PX 3000").gets("+OK");

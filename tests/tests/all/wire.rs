@@ -122,7 +122,7 @@ fn inline_commands_are_judged_like_any_other() {
         .gets_error("LOCKDENIED overwrite");
     bob.sends_bytes(b"SET plain \"a \\\"b\\\" \\n\\t\\\\\"\r\nGET plain\r\n")
         .gets("+OK");
-    bob.then().gets("$11 a \\\"b\\\" \\n\\t\\\\");
+    bob.then().gets("$9 a \\\"b\\\" \\n\\t\\\\");
     alice.sends_bytes(b"DEL lock:job\r\n").gets(":1");
 }
 

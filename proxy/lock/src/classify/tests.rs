@@ -14,6 +14,7 @@ fn classified(line: &str, then: impl FnOnce(Class<'_>)) {
         companion_prefix: b"lw:",
         foreign: None,
         script: &|_| None,
+        saw: &|text| Arc::new(ScriptFacts::of(text)),
     };
     let words: Vec<&str> = line.split(' ').collect();
     let request = OwnedRequest::new(words);

@@ -174,9 +174,10 @@ impl TtlWord {
     ) -> Result<&'a [u8], ArgumentError> {
         match self {
             TtlWord::Keep => Ok(b""),
-            TtlWord::Ex | TtlWord::Px | TtlWord::ExAt | TtlWord::PxAt => {
-                rest.next().map(|number| &number[..]).ok_or(ArgumentError::Syntax)
-            }
+            TtlWord::Ex | TtlWord::Px | TtlWord::ExAt | TtlWord::PxAt => rest
+                .next()
+                .map(|number| &number[..])
+                .ok_or(ArgumentError::Syntax),
         }
     }
 
@@ -335,7 +336,7 @@ fn set_all(
     target: Target,
     locks: SmallVec<[(usize, Target); 2]>,
 ) -> Result<LockOp, ArgumentError> {
-    if argv.len() % 2 == 0 {
+    if argv.len().is_multiple_of(2) {
         return Err(ArgumentError::Arity("msetnx"));
     }
     if locks.len() != argv.len() / 2 {

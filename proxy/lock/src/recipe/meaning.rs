@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use super::syntax::{Block, Comparison, Expression, Statement};
 use super::value::{Function, Value, error_reply, line};
-use super::{DeleteCommand, Reply, TtlSource, TtlUnit};
+use super::{ABSENT_AS_TEXT, Compared, DeleteCommand, Reply, TtlSource, TtlUnit};
 
 /// One state of the lock when the script runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,18 +16,16 @@ pub(super) enum Scenario {
     Equal,
     /// The key holds another text.
     Different,
-    /// There is no key, and the compared argument is not the text "false".
+    /// There is no key, and the compared argument is not [`ABSENT_AS_TEXT`]: a call with that one
+    /// does not fit a recipe that compares with `tostring`.
     Absent,
-    /// There is no key, and the compared argument is the text "false", which is also what
-    /// `tostring` makes of an absent key's value.
-    AbsentAndTokenIsFalse,
 }
 
 impl Scenario {
     fn present(self) -> bool {
         match self {
             Scenario::Equal | Scenario::Different => true,
-            Scenario::Absent | Scenario::AbsentAndTokenIsFalse => false,
+            Scenario::Absent => false,
         }
     }
 }
@@ -45,8 +43,8 @@ pub(super) struct Trace {
     pub(super) key: Option<usize>,
     pub(super) token: Option<usize>,
     pub(super) effect: Option<Effect>,
-    /// Whether an argument was compared with what `tostring` makes of `false`.
-    pub(super) compared_false_text: bool,
+    /// What the owner token was compared with. Only an absent key tells the two apart.
+    pub(super) compared: Compared,
     pub(super) reply: Reply,
 }
 
@@ -58,7 +56,7 @@ pub(super) fn follow(script: &Block<'_>, scenario: Scenario) -> Option<Trace> {
         key: None,
         token: None,
         effect: None,
-        compared_false_text: false,
+        compared: Compared::Answer,
     };
     let value = match run.block(script)? {
         Flow::Returned(value) => value,
@@ -68,7 +66,7 @@ pub(super) fn follow(script: &Block<'_>, scenario: Scenario) -> Option<Trace> {
         key: run.key,
         token: run.token,
         effect: run.effect,
-        compared_false_text: run.compared_false_text,
+        compared: run.compared,
         reply: run.reply(value)?,
     })
 }
@@ -85,7 +83,7 @@ struct Run<'t> {
     key: Option<usize>,
     token: Option<usize>,
     effect: Option<Effect>,
-    compared_false_text: bool,
+    compared: Compared,
 }
 
 impl<'t> Run<'t> {
@@ -303,8 +301,8 @@ impl<'t> Run<'t> {
             (Value::FalseText, Value::Argument(index))
             | (Value::Argument(index), Value::FalseText) => {
                 self.compared_with(*index)?;
-                self.compared_false_text = true;
-                Some(self.scenario == Scenario::AbsentAndTokenIsFalse)
+                self.compared = Compared::AnswerAsText;
+                Some(false)
             }
             // A text is never equal to a boolean in Lua, and neither is a missing argument.
             (Value::Argument(_), Value::Bool(_)) | (Value::Bool(_), Value::Argument(_)) => {
@@ -334,7 +332,7 @@ impl<'t> Run<'t> {
             Value::Bool(true) => Some(Reply::Integer(1)),
             Value::Number(value) => Some(Reply::Integer(value)),
             Value::Text(text) => Some(Reply::Bulk(text)),
-            Value::FalseText => Some(Reply::Bulk(Bytes::from_static(b"false"))),
+            Value::FalseText => Some(Reply::Bulk(Bytes::from_static(ABSENT_AS_TEXT))),
             Value::Stored => Some(Reply::Stored),
             // The owner token itself is what is stored, if it was found to be equal.
             Value::Argument(index)

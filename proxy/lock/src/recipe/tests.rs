@@ -28,6 +28,11 @@ const DONE_OR_NIL: Replies = Replies {
     different: Reply::Nil,
     absent: Reply::Nil,
 };
+const DONE_OR_MINUS_ONE: Replies = Replies {
+    done: Reply::CommandResult,
+    different: Reply::Integer(-1),
+    absent: Reply::Integer(-1),
+};
 const SILENT: Replies = Replies {
     done: Reply::Nil,
     different: Reply::Nil,
@@ -38,6 +43,7 @@ fn deletes(replies: Replies) -> Recipe {
     Recipe::CompareAndDelete {
         key: 0,
         token: 0,
+        compared: Compared::Answer,
         command: DeleteCommand::Del,
         replies,
     }
@@ -47,6 +53,7 @@ fn unlinks(replies: Replies) -> Recipe {
     Recipe::CompareAndDelete {
         key: 0,
         token: 0,
+        compared: Compared::Answer,
         command: DeleteCommand::Unlink,
         replies,
     }
@@ -56,6 +63,7 @@ fn expires(unit: TtlUnit, ttl: TtlSource, replies: Replies) -> Recipe {
     Recipe::CompareAndExpire {
         key: 0,
         token: 0,
+        compared: Compared::Answer,
         ttl,
         unit,
         replies,
@@ -65,6 +73,16 @@ fn expires(unit: TtlUnit, ttl: TtlSource, replies: Replies) -> Recipe {
 /// PEXPIRE with the second argument, as most libraries extend.
 fn pexpires(replies: Replies) -> Recipe {
     expires(TtlUnit::Milliseconds, TtlSource::Argument(1), replies)
+}
+
+/// The same recipe in a text that compares with `tostring`.
+fn as_text(mut recipe: Recipe) -> Recipe {
+    match &mut recipe {
+        Recipe::CompareAndDelete { compared, .. } | Recipe::CompareAndExpire { compared, .. } => {
+            *compared = Compared::AnswerAsText;
+        }
+    }
+    recipe
 }
 
 #[test]
@@ -110,6 +128,46 @@ fn a_script_may_use_any_key_and_argument() {
     assert!(recipe.fits(3, &["-1", "x", "a1", "y"]));
     assert!(!recipe.fits(1, &["30", "x", "a1"]), "there is no KEYS[2]");
     assert!(!recipe.fits(2, &["30", "x"]), "there is no ARGV[3]");
+}
+
+#[test]
+fn the_owner_token_false_fits_only_where_an_absent_key_is_told_apart() {
+    let fits = |text: &str, token: &str| {
+        let recipe = recognise(text.as_bytes()).expect(text);
+        recipe.fits(1, &[token, "5000"])
+    };
+    // On an absent key these do their command if the owner token is "false".
+    for text in [
+        "if tostring(redis.call('get', KEYS[1])) == tostring(ARGV[1]) then return redis.call('del', KEYS[1]) else return -1 end",
+        "if tostring(redis.call('get', KEYS[1])) == ARGV[1] then redis.call('del', KEYS[1]) return 1 end return 0",
+        "if ARGV[1] ~= tostring(redis.call('get', KEYS[1])) then return -1 end return redis.call('pexpire', KEYS[1], ARGV[2])",
+        "local t = tostring local v = t(t(redis.call('get', KEYS[1]))) if v == t(ARGV[1]) then return redis.call('pexpire', KEYS[1], tonumber(ARGV[2])) else return -1 end",
+    ] {
+        assert!(!fits(text, "false"), "{text}");
+        for other in ["a1", "", "False", "false ", "false\0", "nil", "true"] {
+            assert!(fits(text, other), "{other:?}: {text}");
+        }
+    }
+    // These never compare the text of an absent key.
+    for text in [
+        "if redis.call('get', KEYS[1]) == tostring(ARGV[1]) then return redis.call('del', KEYS[1]) else return -1 end",
+        "local v = redis.call('get', KEYS[1]) if not v then return -2 end
+         if tostring(v) == tostring(ARGV[1]) then return redis.call('pexpire', KEYS[1], ARGV[2]) end return -1",
+    ] {
+        assert!(fits(text, "false"), "{text}");
+    }
+}
+
+#[test]
+fn a_missing_owner_token_or_ttl_fits_no_recipe_with_tostring() {
+    let text = "if tostring(redis.call('get', KEYS[1])) == tostring(ARGV[1]) then \
+                return redis.call('pexpire', KEYS[1], tonumber(ARGV[2])) else return -1 end";
+    let recipe = recognise(text.as_bytes()).unwrap();
+    assert!(recipe.fits(1, &["a1", "5000"]));
+    assert!(!recipe.fits::<&str>(1, &[]), "tostring(nil) is a text too");
+    assert!(!recipe.fits(1, &["a1"]));
+    assert!(!recipe.fits(1, &["a1", "5e3"]));
+    assert!(!recipe.fits(0, &["a1", "5000"]));
 }
 
 #[test]

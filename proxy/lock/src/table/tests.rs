@@ -202,7 +202,7 @@ fn each_key_has_the_access_of_its_own_place() {
         ("ZRANGESTORE d s 0 1", "1w 2r"),
         ("GEOSEARCHSTORE d s FROMMEMBER m BYRADIUS 1 m", "1w 2r"),
         ("PFCOUNT a b", "1w 2w"),
-        ("PFMERGE d a b", "1w 2r 3r"),
+        ("PFMERGE d a b", "1w 2w 3w"),
         ("XREAD COUNT 2 STREAMS a b 0 0", "4r 5r"),
         ("XGROUP CREATE k g $", "2w"),
         ("XINFO STREAM k", "2r"),

@@ -13,7 +13,7 @@ const REDIS_PORT: u16 = 6379;
 
 /// Which server stands behind the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Backend {
+pub(crate) enum Backend {
     /// A redis-server (or valkey-server) from `PATH` that the proxy starts and stops itself.
     Private,
     /// A server that is there already.
@@ -22,17 +22,17 @@ pub enum Backend {
 
 /// Where a server is and how to log in for the proxy's own connections. Prints without the password.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BackendUrl {
+pub(crate) struct BackendUrl {
     /// Host name or IP address; an IPv6 address has no brackets.
-    pub host: String,
+    pub(crate) host: String,
     /// TCP port.
-    pub port: u16,
+    pub(crate) port: u16,
     /// ACL user; `None` is Redis's `default`.
-    pub user: Option<String>,
+    pub(crate) user: Option<String>,
     /// Password of that user.
-    pub password: Option<Secret>,
+    pub(crate) password: Option<Secret>,
     /// Logical database of the proxy's own connections.
-    pub db: u32,
+    pub(crate) db: u32,
 }
 
 impl fmt::Display for BackendUrl {

@@ -10,7 +10,7 @@ const KEPT_OF_EACH_SEVERITY: usize = 200;
 
 /// Whether the proxy may start in spite of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
+pub(crate) enum Severity {
     /// The configuration cannot be used.
     Error,
     /// It can be used, but it is likely not what was meant.
@@ -19,16 +19,16 @@ pub enum Severity {
 
 /// A place in the configuration file, both counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
+pub(crate) struct Position {
     /// The line.
-    pub line: usize,
+    pub(crate) line: usize,
     /// The column, in characters.
-    pub column: usize,
+    pub(crate) column: usize,
 }
 
 /// Where a finding can be mended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// In the configuration file.
     File {
         /// The file, as it was named by the caller.
@@ -82,19 +82,19 @@ impl fmt::Display for Place {
 
 /// One thing that is wrong, for a person. Prints as `bad.toml:14:12 error: …`, on one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// Whether the proxy may start in spite of it.
-    pub severity: Severity,
+    pub(crate) severity: Severity,
     /// Where it can be mended.
-    pub place: Place,
+    pub(crate) place: Place,
     /// The path of the field, what is wrong with it and what to do.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 impl Finding {
     /// An error that was found after loading, for example by a policy in its settings. Without a
     /// file it names the built-in configuration.
-    pub fn error_in(source: Option<&Path>, position: Option<Position>, message: String) -> Finding {
+    pub(crate) fn error_in(source: Option<&Path>, position: Option<Position>, message: String) -> Finding {
         let path = source
             .unwrap_or(Path::new("built-in configuration"))
             .to_owned();
@@ -127,7 +127,7 @@ impl fmt::Display for Finding {
 
 /// Prints findings as `lockwarden check` does: one a line, the severities below one another, and
 /// the count on the last line.
-pub struct Report<'a>(pub &'a [Finding]);
+pub(crate) struct Report<'a>(pub &'a [Finding]);
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

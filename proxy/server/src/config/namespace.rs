@@ -73,7 +73,7 @@ const ADOPT: [(&str, Adopt); 2] = [("report", Adopt::Report), ("cap", Adopt::Cap
 
 /// Whether refusals happen or are only counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// Answers stay Redis's own; misuse is counted and recorded.
     #[default]
     Monitor,
@@ -83,7 +83,7 @@ pub enum Mode {
 
 /// What a client gets whose release or extension was refused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnViolation {
+pub(crate) enum OnViolation {
     /// What Redis answers when nothing happened.
     #[default]
     Native,
@@ -93,7 +93,7 @@ pub enum OnViolation {
 
 /// What happens where a policy traps or passes its deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OnFault {
+pub(crate) enum OnFault {
     /// `-LOCKPOLICY …`.
     #[default]
     Deny,
@@ -103,7 +103,7 @@ pub enum OnFault {
 
 /// What happens to locks without TTL that came to be without the proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Adopt {
+pub(crate) enum Adopt {
     /// They are counted and never touched.
     #[default]
     Report,
@@ -113,26 +113,26 @@ pub enum Adopt {
 
 /// One checked `[[namespace]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamespaceConfig {
+pub(crate) struct NamespaceConfig {
     /// 1 to 64 of `A-Z a-z 0-9 _ . -`; unique.
-    pub name: String,
+    pub(crate) name: String,
     /// Redis globs of the lock keys. Empty only where the file says so (with a warning).
-    pub keys: Vec<Bytes>,
+    pub(crate) keys: Vec<Bytes>,
     /// Whether refusals happen, after overrides by environment and flags.
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     /// The chain: names of built-in policies or of [`super::PolicyModule`]s, each at most once.
-    pub policies: Vec<String>,
+    pub(crate) policies: Vec<String>,
     /// Settings by policy, each a list of key and value sorted by key. Only policies of the chain
     /// appear. Lists of the file are joined with commas.
-    pub settings: BTreeMap<String, Vec<(String, String)>>,
+    pub(crate) settings: BTreeMap<String, Vec<(String, String)>>,
     /// What a client gets whose release or extension was refused.
-    pub on_violation: OnViolation,
+    pub(crate) on_violation: OnViolation,
     /// What happens where a policy does not answer.
-    pub on_fault: OnFault,
+    pub(crate) on_fault: OnFault,
     /// What happens to locks that came to be without the proxy.
-    pub adopt: Adopt,
+    pub(crate) adopt: Adopt,
     /// The line of its `[[namespace]]`; `None` for the built-in one.
-    pub line: Option<usize>,
+    pub(crate) line: Option<usize>,
     policy_positions: HashMap<String, Position>,
     setting_positions: HashMap<(String, String), Position>,
 }
@@ -156,7 +156,7 @@ impl NamespaceConfig {
     }
 
     /// Where the file sets `key` for `policy`.
-    pub fn setting_position(&self, policy: &str, key: &str) -> Option<Position> {
+    pub(crate) fn setting_position(&self, policy: &str, key: &str) -> Option<Position> {
         self.setting_positions
             .get(&(policy.to_owned(), key.to_owned()))
             .copied()
@@ -164,7 +164,7 @@ impl NamespaceConfig {
 
     /// Where the file is about `policy` in this namespace: its settings, or else its name in the
     /// chain, or else the namespace itself.
-    pub fn policy_position(&self, policy: &str) -> Option<Position> {
+    pub(crate) fn policy_position(&self, policy: &str) -> Option<Position> {
         let namespace = self.line.map(|line| Position { line, column: 1 });
         self.policy_positions.get(policy).copied().or(namespace)
     }

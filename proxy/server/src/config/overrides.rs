@@ -13,17 +13,17 @@ use super::value;
 
 /// What the command line says over the file and the environment; the texts are as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Overrides {
+pub(crate) struct Overrides {
     /// `--listen`.
-    pub listen: Option<String>,
+    pub(crate) listen: Option<String>,
     /// `--backend`.
-    pub backend: Option<String>,
+    pub(crate) backend: Option<String>,
     /// `--admin`.
-    pub admin: Option<String>,
+    pub(crate) admin: Option<String>,
     /// `--metrics`.
-    pub metrics: Option<String>,
+    pub(crate) metrics: Option<String>,
     /// `--mode`, each `monitor` (for all) or `orders=monitor`.
-    pub modes: Vec<String>,
+    pub(crate) modes: Vec<String>,
 }
 
 /// The variables with a meaning here; others of ours are read elsewhere.

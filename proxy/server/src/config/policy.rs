@@ -10,7 +10,7 @@ use super::suggest::quoted;
 use super::value;
 
 /// The policies that ship with the proxy; also the default chain.
-pub const BUILT_IN_POLICIES: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
+pub(crate) const BUILT_IN_POLICIES: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
 
 /// Modules in one file.
 const MOST_MODULES: usize = 100;
@@ -53,21 +53,21 @@ pub(super) const KEYS: &[Key] = &[
 
 /// One checked `[[policy]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PolicyModule {
+pub(crate) struct PolicyModule {
     /// What chains call it; unique and not one of [`BUILT_IN_POLICIES`].
-    pub name: String,
+    pub(crate) name: String,
     /// The component; a relative path is taken from the configuration file's directory already.
-    pub module: PathBuf,
+    pub(crate) module: PathBuf,
     /// What the file's SHA-256 must be, where the operator pinned it.
     pub sha256: Option<[u8; 32]>,
     /// Longest wall time of one decision, 1 to 100 ms.
-    pub deadline: Duration,
+    pub(crate) deadline: Duration,
     /// Most linear memory in bytes, 64 KiB to 256 MiB.
-    pub memory_bytes: usize,
+    pub(crate) memory_bytes: usize,
     /// Fuel of one decision; `None` leaves it to the host.
-    pub fuel: Option<u64>,
+    pub(crate) fuel: Option<u64>,
     /// Where the file names the module.
-    pub position: Option<Position>,
+    pub(crate) position: Option<Position>,
 }
 
 /// Reads every `[[policy]]` of the file. Those with errors are left out, their names are not.

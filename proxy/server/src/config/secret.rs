@@ -11,16 +11,16 @@ const LONGEST: usize = 4096;
 
 /// Text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub(crate) struct Secret(String);
 
 impl Secret {
     /// Keeps `text` from being printed by accident.
-    pub fn new(text: String) -> Secret {
+    pub(crate) fn new(text: String) -> Secret {
         Secret(text)
     }
 
     /// The secret itself, for the one place that has to send or compare it.
-    pub fn expose(&self) -> &str {
+    pub(crate) fn expose(&self) -> &str {
         &self.0
     }
 }

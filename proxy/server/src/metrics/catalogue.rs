@@ -48,6 +48,7 @@ pub(crate) struct MetricDoc {
 }
 
 /// Every metric of the proxy, in reading order.
+#[cfg(test)]
 pub(crate) fn catalogue() -> Vec<MetricDoc> {
     ALL.to_vec()
 }
@@ -118,10 +119,6 @@ metrics! {
         "namespace": NAMESPACE,
         "why": "`no-rights`, `tracking`"
     } "Commands forwarded in monitor mode because the judging script may not run.";
-    OBSERVATIONS = Counter "lockwarden_observations_total" {
-        "namespace": NAMESPACE,
-        "kind": "`shared-token`, `shared-session`, `refused-then-released`, `outlived`, `debt`"
-    } "Findings about how clients use their locks that refuse nothing.";
 
     LOCKS_HELD = Gauge "lockwarden_locks_held" {
         "namespace": NAMESPACE,
@@ -134,9 +131,6 @@ metrics! {
         "namespace": NAMESPACE,
         "end": "`released`, `expired`"
     } "How long leases lasted, by how they ended.";
-    REMAINING_TTL_RATIO = Histogram "lockwarden_lock_remaining_ttl_ratio" {
-        "namespace": NAMESPACE
-    } "TTL left at release divided by the TTL of the lease; near 0 is nearly unsafe.";
 
     ADDED_LATENCY = Histogram "lockwarden_added_latency_seconds" {
         "path": "`passthrough`, `policy`"
@@ -165,9 +159,6 @@ metrics! {
     CLIENT_CONNECTIONS = Gauge "lockwarden_client_connections" {
         "listener": ONE
     } "Open connections of clients.";
-    INFLIGHT = Gauge "lockwarden_inflight_commands" {
-        "listener": ONE
-    } "Commands read from clients and not answered yet.";
     CLIENT_BYTES = Counter "lockwarden_client_bytes_total" {
         "direction": "`in`, `out`"
     } "Bytes from clients and to them.";
@@ -261,7 +252,6 @@ What the Prometheus client libraries say about every process: CPU, memory, open 
 | histogram | first | last | why |
 |---|---|---|---|
 | `lockwarden_lock_hold_duration_seconds` | 1 ms | 30 min | shorter holds are one round trip; longer ones are looked up one by one |
-| `lockwarden_lock_remaining_ttl_ratio` | 0.05 | 1 | below one twentieth a lease was about to end under its holder |
 | `lockwarden_added_latency_seconds` | 10 µs | 1 s | a passed-through command costs less than the first; a second is a fault |
 | `lockwarden_backend_latency_seconds` | 50 µs | 5 s | a loopback round trip; longer than that clients give up |
 | `lockwarden_policy_evaluation_duration_seconds` | 250 ns | 10 ms | a warm built-in policy; above the largest sensible deadline |

@@ -185,22 +185,6 @@ label_set! {
 }
 
 label_set! {
-    /// Findings that refuse nothing and that somebody should know.
-    Observation {
-        /// An owner token that several holders use.
-        SharedToken = "shared-token",
-        /// One connection that several workers seem to share.
-        SharedSession = "shared-session",
-        /// A release by a session whose last acquire was refused.
-        RefusedThenReleased = "refused-then-released",
-        /// Work that went on after its lease had ended.
-        Outlived = "outlived",
-        /// A release that an earlier lease of the same identity still owed.
-        Debt = "debt",
-    }
-}
-
-label_set! {
     /// Whether a held lock ends by itself.
     HeldTtl {
         /// It has a TTL.

@@ -12,7 +12,7 @@ use prometheus::{GaugeVec, Histogram, IntCounter, IntGauge, Registry, Result};
 use super::catalogue as names;
 use super::decisions::{Decisions, FOLDED};
 use super::labels::{
-    AcquireOutcome, DecisionKind, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel, Observation,
+    AcquireOutcome, DecisionKind, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel,
     ReleaseOutcome, UnjudgedWhy,
 };
 use super::register::{ByLabel, Registrar};
@@ -22,9 +22,6 @@ const HOLD_SECONDS: [f64; 17] = [
     0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
     1800.0,
 ];
-
-/// Below the first bucket, one twentieth, the lease was about to end under its holder.
-const TTL_RATIOS: [f64; 6] = [0.05, 0.1, 0.25, 0.5, 0.75, 1.0];
 
 /// What is counted about one namespace.
 pub(crate) struct NamespaceMetrics {
@@ -48,12 +45,8 @@ pub(crate) struct NamespaceMetrics {
     pub(crate) ungoverned: IntCounter,
     /// Lock commands forwarded unjudged.
     pub(crate) unjudged: ByLabel<UnjudgedWhy, IntCounter>,
-    /// Findings that refuse nothing.
-    pub(crate) observations: ByLabel<Observation, IntCounter>,
     /// Seconds from grant to end.
     pub(crate) hold_duration: ByLabel<HoldEnd, Histogram>,
-    /// TTL left at release divided by the lease's TTL.
-    pub(crate) remaining_ttl_ratio: Histogram,
     held: ByLabel<HeldTtl, IntGauge>,
     oldest: GaugeVec,
 }
@@ -86,9 +79,7 @@ impl NamespaceMetrics {
             keep_alive: make.counters(&names::KEEP_ALIVE)?,
             ungoverned: make.counter(&names::UNGOVERNED)?,
             unjudged: make.counters(&names::UNJUDGED)?,
-            observations: make.counters(&names::OBSERVATIONS)?,
             hold_duration: make.histograms(&names::HOLD_DURATION, &HOLD_SECONDS)?,
-            remaining_ttl_ratio: make.histogram(&names::REMAINING_TTL_RATIO, &TTL_RATIOS)?,
             held: make.gauges(&names::LOCKS_HELD)?,
             oldest: make.float_gauge_vec(&names::OLDEST_LOCK)?,
             registry,

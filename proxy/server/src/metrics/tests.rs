@@ -3,6 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockwarden_lock::decision::{FaultKind, Operation};
 use lockwarden_lock::reason::Reason;
 
+use super::catalogue::{MetricDoc, catalogue};
 use super::*;
 
 const BUILD: BuildInfo<'static> = BuildInfo {
@@ -59,7 +60,6 @@ fn touch_everything(metrics: &Metrics) {
     owner_token.fuel.inc_by(1183);
     let orders = metrics.namespace(0);
     orders.hold_duration.at(HoldEnd::Released).observe(0.7);
-    orders.remaining_ttl_ratio.observe(0.4);
     orders.decision(
         Operation::Acquire,
         DecisionKind::Allow,

@@ -23,11 +23,14 @@ use crate::metrics::{
     AcquireOutcome, CommandClass, CommandResult, DecisionKind, KeepAliveOutcome, ReleaseOutcome,
 };
 use crate::random::refusal_id;
+use crate::session::now_ms;
 use crate::shared::{Active, mode_label};
 use crate::wires::Muted;
 
 /// One lock of a step, with its outcome.
 struct Settled<'a> {
+    name: &'static str,
+    operation: Operation,
     target: &'a Target,
     key: &'a DbKey,
     allowed: &'a Allowed,
@@ -45,22 +48,29 @@ impl Session {
             Answers::One(one) => std::slice::from_ref(one),
             Answers::Many(_, each) => each,
             Answers::Error(_) => {
-                if op.operation() == Operation::Acquire {
+                if op.operation(now_ms()) == Operation::Acquire {
                     let target = op.target();
-                    active.namespace(target.namespace).metrics.acquires.at(AcquireOutcome::Error).inc();
+                    active
+                        .namespace(target.namespace)
+                        .metrics
+                        .acquires
+                        .at(AcquireOutcome::Error)
+                        .inc();
                 }
                 return;
             }
         };
         let now = Instant::now();
+        let operation = op.operation(now_ms());
         for (index, target) in op.targets().into_iter().enumerate() {
             // MSETNX answers once for all its locks when it takes none.
             let Some(answer) = answers.get(index).or(answers.first()) else {
                 return;
             };
-            let (Some(key), Some(allowed)) =
-                (flight.keys.get(index), flight.permitted.allowed().get(index))
-            else {
+            let (Some(key), Some(allowed)) = (
+                flight.keys.get(index),
+                flight.permitted.allowed().get(index),
+            ) else {
                 return;
             };
             let stored = match op {
@@ -73,14 +83,25 @@ impl Session {
             };
             let grant = flight.grants.get(index).copied();
             let enforced = flight.permitted.enforces();
-            let settled = Settled { target, key, allowed, answer, grant, stored, enforced };
+            let settled = Settled {
+                name: flight.permitted.command().name,
+                operation,
+                target,
+                key,
+                allowed,
+                answer,
+                grant,
+                stored,
+                enforced,
+            };
             self.account_one(op, &settled, active, now);
         }
     }
 
     fn account_one(&mut self, op: &LockOp, one: &Settled<'_>, active: &Active, now: Instant) {
         let metrics = active.namespace(one.target.namespace).metrics.clone();
-        let acquires = op.operation() == Operation::Acquire || op.operation() == Operation::TakeOver;
+        let acquires = one.operation == Operation::Acquire
+            || one.operation == Operation::TakeOver;
         let mut decision = DecisionKind::Allow;
         match &one.answer.outcome {
             Outcome::Granted(granted) => {
@@ -108,7 +129,7 @@ impl Session {
                     metrics.ttl_clamped.inc();
                     decision = DecisionKind::Modify;
                 }
-                self.extended(one, *ttl_ms, *kept, active, now);
+                self.extended(one, *ttl_ms, *kept, now);
             }
             Outcome::Released { taken_over, .. } => {
                 metrics.releases.at(ReleaseOutcome::Released).inc();
@@ -122,10 +143,13 @@ impl Session {
                 }
                 self.evidence.released(one.key);
                 self.shared.kept.remove(one.key, None);
-                self.shared.mirror.apply(one.key.clone(), LeaseEvent::Released, now, active);
+                let ended = self.shared.mirror.apply(one.key.clone(), LeaseEvent::Released, now);
+                if let Some(ended) = ended {
+                    crate::mirror::count(&ended, active);
+                }
             }
             Outcome::Absent { ran_out } => {
-                if op.operation() == Operation::Release {
+                if one.operation == Operation::Release {
                     metrics.releases.at(ReleaseOutcome::Absent).inc();
                 }
                 if *ran_out {
@@ -135,7 +159,7 @@ impl Session {
                 }
             }
             Outcome::Refused(refused) => {
-                if op.operation() == Operation::Release {
+                if one.operation == Operation::Release {
                     metrics.releases.at(ReleaseOutcome::NotOwner).inc();
                 }
                 if acquires && refused.reason == Reason::Overwrite {
@@ -146,19 +170,29 @@ impl Session {
                     self.shared.kept.remove(one.key, None);
                     metrics.keep_alive.at(KeepAliveOutcome::Ended).inc();
                 }
-                self.refused_by_step(op, one, refused, active);
+                self.refused_by_step(one, refused, active);
                 return;
             }
             Outcome::Different { late } => {
-                if op.operation() == Operation::Release {
+                if one.operation == Operation::Release {
                     metrics.releases.at(ReleaseOutcome::NotOwner).inc();
                 }
                 self.refused_late(one, *late, &metrics, now);
                 if *late {
                     let policy = policy_of(Reason::Expired, one.target, active);
-                    let kind = if one.enforced { DecisionKind::Deny } else { DecisionKind::WouldDeny };
+                    let kind = if one.enforced {
+                        DecisionKind::Deny
+                    } else {
+                        DecisionKind::WouldDeny
+                    };
                     let mode = mode_label(one.allowed.rules.mode);
-                    metrics.decision(op.operation(), kind, Some(Reason::Expired), policy, mode);
+                    metrics.decision(
+                        one.operation,
+                        kind,
+                        Some(Reason::Expired),
+                        policy,
+                        mode,
+                    );
                     return;
                 }
             }
@@ -170,28 +204,34 @@ impl Session {
                 }
             }
         }
-        self.decided(op, one, decision, active);
+        self.decided(one, decision, active);
     }
 
     /// Counts the decision, and in monitor mode what enforce would have refused.
-    fn decided(&mut self, op: &LockOp, one: &Settled<'_>, decision: DecisionKind, active: &Active) {
+    fn decided(&mut self, one: &Settled<'_>, decision: DecisionKind, active: &Active) {
         let details = active.namespace(one.target.namespace);
         let mode = mode_label(one.allowed.rules.mode);
         if let Some(would) = &one.allowed.would {
-            self.would_refuse(one.target, command_word(op), op.operation(), would, active);
+            self.would_refuse(one.target, one.name, one.operation, would, active);
             return;
         }
         if let Some(reason) = one.answer.would.filter(|_| !one.enforced) {
             let policy = policy_of(reason, one.target, active);
-            let would = Denial { reason, detail: None, policy: policy.into() };
-            self.would_refuse(one.target, command_word(op), op.operation(), &would, active);
+            let would = Denial {
+                reason,
+                detail: None,
+                policy: policy.into(),
+            };
+            self.would_refuse(one.target, one.name, one.operation, &would, active);
             if reason == Reason::Expired {
                 details.metrics.overlaps.inc();
                 self.evidence.lapsed(one.key, Instant::now());
             }
             return;
         }
-        details.metrics.decision(op.operation(), decision, None, "", mode);
+        details
+            .metrics
+            .decision(one.operation, decision, None, "", mode);
     }
 
     fn granted(&mut self, one: &Settled<'_>, granted: &Granted, active: &Active, now: Instant) {
@@ -209,11 +249,15 @@ impl Session {
         self.evidence.granted(one.key.clone(), own);
         let event = LeaseEvent::Granted {
             namespace: one.target.namespace,
+            grant,
             fence: granted.fence,
             session: self.state.who().session,
             ttl,
         };
-        self.shared.mirror.apply(one.key.clone(), event, now, active);
+        let ended = self.shared.mirror.apply(one.key.clone(), event, now);
+        if let (Some(ended), Ended::RanOut(_)) = (ended, granted.ended) {
+            crate::mirror::count(&ended, active);
+        }
         self.keep(one, grant, granted.ttl_ms, granted.kept, now);
         tracing::debug!(
             namespace = %active.namespace(one.target.namespace).name,
@@ -225,13 +269,17 @@ impl Session {
         );
     }
 
-    fn extended(&mut self, one: &Settled<'_>, ttl_ms: u64, kept: bool, active: &Active, now: Instant) {
+    fn extended(&mut self, one: &Settled<'_>, ttl_ms: u64, kept: bool, now: Instant) {
         let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
         let ends = ttl.map(|ttl| now + ttl);
         let stored = one.stored.map(stored_form);
         self.evidence.extended(one.key, ends, stored);
-        self.shared.mirror.apply(one.key.clone(), LeaseEvent::Extended { ttl }, now, active);
-        let own = self.evidence.facts(one.key, now).own.filter(|own| own.lapsed.is_none());
+        self.shared.mirror.apply(one.key.clone(), LeaseEvent::Extended { ttl }, now);
+        let own = self
+            .evidence
+            .facts(one.key, now)
+            .own
+            .filter(|own| own.lapsed.is_none());
         match own {
             Some(own) => self.keep(one, own.grant, ttl_ms, kept, now),
             None if !kept => self.shared.kept.remove(one.key, None),
@@ -254,13 +302,21 @@ impl Session {
             keep_alive_ms: obligations.keep_alive_ms.unwrap_or(0),
             outlive_ms: outlive_ms(obligations),
         };
-        self.shared.kept.add(self.number, one.target.namespace, one.key.clone(), renewal, now);
+        self.shared.kept.add(
+            self.number,
+            one.target.namespace,
+            one.key.clone(),
+            renewal,
+            now,
+        );
     }
 
     /// Whether the TTL is shorter than the one that was asked for.
     fn clamped(&self, op: &LockOp, ttl_ms: u64, one: &Settled<'_>) -> bool {
         let asked = match op {
-            LockOp::Acquire { ttl, .. } | LockOp::Store { ttl, .. } | LockOp::Extend { ttl, .. } => *ttl,
+            LockOp::Acquire { ttl, .. }
+            | LockOp::Store { ttl, .. }
+            | LockOp::Extend { ttl, .. } => *ttl,
             LockOp::AcquireAll { .. }
             | LockOp::Release { .. }
             | LockOp::ReleaseMany { .. }
@@ -268,7 +324,9 @@ impl Session {
         };
         match asked {
             AskedTtl::For(ms) => one.enforced && i64::try_from(ttl_ms).is_ok_and(|ttl| ttl < ms),
-            AskedTtl::Until(_) => one.enforced && one.allowed.obligations.ttl_cap_ms == Some(ttl_ms),
+            AskedTtl::Until(_) => {
+                one.enforced && one.allowed.obligations.ttl_cap_ms == Some(ttl_ms)
+            }
             AskedTtl::None | AskedTtl::Keep => false,
         }
     }
@@ -289,13 +347,30 @@ impl Session {
 
     /// Counts and logs a refusal that the script found. The error line, where there is one, is
     /// worded by [`Session::refusal_of_step`].
-    fn refused_by_step(&mut self, op: &LockOp, one: &Settled<'_>, refused: &StepRefused, active: &Active) {
+    fn refused_by_step(&mut self, one: &Settled<'_>,
+        refused: &StepRefused,
+        active: &Active,
+    ) {
         let policy = policy_of(refused.reason, one.target, active);
         let details = active.namespace(one.target.namespace);
         let mode = mode_label(one.allowed.rules.mode);
-        details.metrics.decision(op.operation(), DecisionKind::Deny, Some(refused.reason), policy, mode);
+        details.metrics.decision(
+            one.operation,
+            DecisionKind::Deny,
+            Some(refused.reason),
+            policy,
+            mode,
+        );
         let id = refusal_id();
-        self.log(&id, one.target, command_word(op), refused.reason, policy, Mode::Enforce, active);
+        self.log(
+            &id,
+            one.target,
+            one.name,
+            refused.reason,
+            policy,
+            Mode::Enforce,
+            active,
+        );
         self.last_refusal = Some(id);
     }
 
@@ -332,8 +407,14 @@ impl Session {
         let details = active.namespace(refused.target.namespace);
         let (reason, policy) = (refused.denial.reason, &refused.denial.policy);
         let mode = mode_label(details.rules.mode);
-        details.metrics.decision(op.operation(), DecisionKind::Deny, Some(reason), policy, mode);
-        match op.operation() {
+        details.metrics.decision(
+            op.operation(now_ms()),
+            DecisionKind::Deny,
+            Some(reason),
+            policy,
+            mode,
+        );
+        match op.operation(now_ms()) {
             Operation::Acquire => details.metrics.acquires.at(AcquireOutcome::Denied).inc(),
             Operation::Release => details.metrics.releases.at(ReleaseOutcome::Denied).inc(),
             Operation::Extend
@@ -348,7 +429,15 @@ impl Session {
         };
         self.count(CommandClass::Policy, result);
         let id = refusal_id();
-        self.log(&id, &refused.target, refused.command.name, reason, policy, Mode::Enforce, active);
+        self.log(
+            &id,
+            &refused.target,
+            refused.command.name,
+            reason,
+            policy,
+            Mode::Enforce,
+            active,
+        );
         if refused.native && self.state.block.is_none() {
             let mut reply = bytes::BytesMut::new();
             put_value(&mut reply, &native_nothing(op), self.state.protocol);
@@ -356,9 +445,18 @@ impl Session {
             return;
         }
         let asked = match op {
-            LockOp::Acquire { ttl: AskedTtl::For(ms), .. }
-            | LockOp::Store { ttl: AskedTtl::For(ms), .. }
-            | LockOp::Extend { ttl: AskedTtl::For(ms), .. } => u64::try_from(*ms).ok(),
+            LockOp::Acquire {
+                ttl: AskedTtl::For(ms),
+                ..
+            }
+            | LockOp::Store {
+                ttl: AskedTtl::For(ms),
+                ..
+            }
+            | LockOp::Extend {
+                ttl: AskedTtl::For(ms),
+                ..
+            } => u64::try_from(*ms).ok(),
             _ => None,
         };
         let line = refusal_line(&RefusalLine {
@@ -370,7 +468,7 @@ impl Session {
             id: &id,
             fence: None,
             ttl_ms: asked.filter(|_| reason == Reason::TtlTooLong),
-            max_ms: None,
+            max_ms: details.ceiling_ms.filter(|_| matches!(reason, Reason::TtlTooLong | Reason::NoTtl)),
             held_ms: None,
             detail: refused.denial.detail.as_deref(),
         });
@@ -388,8 +486,22 @@ impl Session {
     ) {
         let details = active.namespace(target.namespace);
         let mode = mode_label(details.rules.mode);
-        details.metrics.decision(operation, DecisionKind::WouldDeny, Some(would.reason), &would.policy, mode);
-        self.log(&refusal_id(), target, command, would.reason, &would.policy, Mode::Monitor, active);
+        details.metrics.decision(
+            operation,
+            DecisionKind::WouldDeny,
+            Some(would.reason),
+            &would.policy,
+            mode,
+        );
+        self.log(
+            &refusal_id(),
+            target,
+            command,
+            would.reason,
+            &would.policy,
+            Mode::Monitor,
+            active,
+        );
     }
 
     #[expect(clippy::too_many_arguments, reason = "each is one field of the line")]
@@ -404,7 +516,11 @@ impl Session {
         active: &Active,
     ) {
         let client = self.peer.to_string();
-        let Some(repeated) = self.shared.refusals.admit(&client, &target.key, reason, Instant::now()) else {
+        let Some(repeated) =
+            self.shared
+                .refusals
+                .admit(&client, &target.key, reason, Instant::now())
+        else {
             return;
         };
         tracing::info!(
@@ -441,17 +557,13 @@ fn policy_of(reason: Reason, target: &Target, active: &Active) -> &'static str {
         Reason::UnsafeScript => "scripts",
         Reason::BulkDelete | Reason::Other => "lockwarden",
     };
-    let present = active.generation.chain(target.namespace).any(|name| &**name == built_in);
-    if present || built_in == "scripts" { built_in } else { "lockwarden" }
-}
-
-fn command_word(op: &LockOp) -> &'static str {
-    match op {
-        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => "acquire",
-        LockOp::Store { .. } => "set",
-        LockOp::Extend { .. } => "extend",
-        LockOp::Release { .. } | LockOp::ReleaseMany { .. } => "release",
-        LockOp::Opaque { .. } => "write",
+    let present = active
+        .generation
+        .chain(target.namespace)
+        .any(|name| &**name == built_in);
+    if present || built_in == "scripts" {
+        built_in
+    } else {
+        "lockwarden"
     }
 }
-

@@ -97,6 +97,8 @@ pub(crate) struct State {
     pub(crate) unsettled: usize,
     /// Grants read ahead of a value whose reply is still to come.
     pub(crate) read_grants: Vec<Option<Grant>>,
+    /// Whether a login has succeeded, or was found not to be needed.
+    pub(crate) logged_in: bool,
     /// Whether this user may run the proxy's scripts, once that is known.
     pub(crate) may_judge: Option<bool>,
     session: SessionId,
@@ -119,16 +121,24 @@ impl State {
             watched: Vec::new(),
             unsettled: 0,
             read_grants: Vec::new(),
+            logged_in: false,
             may_judge: None,
             session,
             address,
-            who: Who { session, identity, distinctive: false },
+            who: Who {
+                session,
+                identity,
+                distinctive: false,
+            },
         }
     }
 
     /// The database that the next command acts on.
     pub(crate) fn db(&self) -> u32 {
-        self.block.as_ref().and_then(|block| block.db).unwrap_or(self.selected)
+        self.block
+            .as_ref()
+            .and_then(|block| block.db)
+            .unwrap_or(self.selected)
     }
 
     pub(crate) fn who(&self) -> Who {
@@ -137,6 +147,7 @@ impl State {
 
     pub(crate) fn set_user(&mut self, user: Bytes) {
         self.user = user;
+        self.logged_in = true;
         self.may_judge = None;
         self.identify();
     }

@@ -23,10 +23,14 @@ impl Session {
         self.settled(inbox).await?;
         let block = self.state.block.take();
         match block {
-            Some(Block { spoiled: Some(reason), .. }) => {
+            Some(Block {
+                spoiled: Some(reason),
+                ..
+            }) => {
                 self.unwatch();
                 self.wires.inquire(&[b"DISCARD"], Look::Own);
-                let text = format!("EXECABORT Transaction discarded because of previous errors: {reason}");
+                let text =
+                    format!("EXECABORT Transaction discarded because of previous errors: {reason}");
                 self.answer_locally(error_frame(&text), muted);
             }
             Some(block) if !block.places.is_empty() => {
@@ -60,9 +64,12 @@ impl Session {
             return Ok(answer);
         }
         let active = self.active();
-        let elements = elements(&answer).ok_or_else(|| End::OutOfStep("EXEC answered no array".into()))?;
+        let elements =
+            elements(&answer).ok_or_else(|| End::OutOfStep("EXEC answered no array".into()))?;
         if elements.len() != block.queued {
-            return Err(End::OutOfStep("EXEC answered another number of replies than it was given commands".into()));
+            return Err(End::OutOfStep(
+                "EXEC answered another number of replies than it was given commands".into(),
+            ));
         }
         let mut reply = BytesMut::with_capacity(answer.len());
         let mut copied = 0;
@@ -115,8 +122,14 @@ mod tests {
     fn the_elements_of_an_array_are_found() {
         let array = b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n:2\r\n$-1\r\n";
         let found = elements(array).expect("an array");
-        let texts: Vec<&[u8]> = found.iter().map(|(start, end)| &array[*start..*end]).collect();
-        assert_eq!(texts, [&b":1\r\n"[..], b"*2\r\n$1\r\na\r\n:2\r\n", b"$-1\r\n"]);
+        let texts: Vec<&[u8]> = found
+            .iter()
+            .map(|(start, end)| &array[*start..*end])
+            .collect();
+        assert_eq!(
+            texts,
+            [&b":1\r\n"[..], b"*2\r\n$1\r\na\r\n:2\r\n", b"$-1\r\n"]
+        );
         assert_eq!(elements(b"*1\r\n$5\r\nab"), None);
     }
 }

@@ -7,9 +7,10 @@ use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::companion::companion_key;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::op::Arguments;
+use lockwarden_lock::recipe::ScriptSha;
 use lockwarden_lock::table::{SessionVerb, parse_integer};
 use lockwarden_lock::token::Grant;
-use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply};
+use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
 use smallvec::SmallVec;
 
 use super::state::{Block, Place, ReplyMode, StateChange};
@@ -93,23 +94,37 @@ impl Session {
                 self.change_state(StateChange::Name(name), pass, muted);
             }
             SessionVerb::ClientTracking => {
-                let on = words.get(1).is_some_and(|word| word.eq_ignore_ascii_case(b"ON"));
+                let on = words
+                    .get(1)
+                    .is_some_and(|word| word.eq_ignore_ascii_case(b"ON"));
                 self.change_state(StateChange::Tracking(on), pass, muted);
             }
             SessionVerb::ClientReply => self.client_reply(&words, pass, muted),
-            SessionVerb::Subscribe(kind) => self.channels(Channels::new(kind, true, words.len()), pass, muted),
-            SessionVerb::Unsubscribe(kind) => self.channels(Channels::new(kind, false, words.len()), pass, muted),
+            SessionVerb::Subscribe(kind) => {
+                self.channels(Channels::new(kind, true, words.len()), pass, muted)
+            }
+            SessionVerb::Unsubscribe(kind) => {
+                self.channels(Channels::new(kind, false, words.len()), pass, muted)
+            }
             SessionVerb::Monitor => self.change_state(StateChange::Monitor, pass, muted),
             SessionVerb::Replication => {
                 self.count(CommandClass::Admin, CommandResult::Error);
-                self.error("ERR lockwarden does not relay replication; connect replicas to Redis itself", muted);
+                self.error(
+                    "ERR lockwarden does not relay replication; connect replicas to Redis itself",
+                    muted,
+                );
             }
         }
         Ok(())
     }
 
     /// Forwards a command whose reply says whether the state changed.
-    pub(crate) fn change_state(&mut self, change: StateChange, pass: PassThrough<'_>, muted: Muted) {
+    pub(crate) fn change_state(
+        &mut self,
+        change: StateChange,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) {
         if let Some(block) = &mut self.state.block {
             if let StateChange::Select(db) = change {
                 block.db = Some(db);
@@ -120,7 +135,8 @@ impl Session {
             return;
         }
         self.state.unsettled += 1;
-        self.wires.forward_and_look(pass, Look::State(change), muted);
+        self.wires
+            .forward_and_look(pass, Look::State(change), muted);
     }
 
     /// A reply that somebody wanted to look at.
@@ -146,7 +162,9 @@ impl Session {
                 }
                 let value = parse_reply(&frame, self.state.protocol);
                 let grant = value.ok().and_then(|value| value.as_bytes().cloned());
-                self.state.read_grants.push(grant.and_then(|grant| Grant::from_slice(&grant)));
+                self.state
+                    .read_grants
+                    .push(grant.and_then(|grant| Grant::from_slice(&grant)));
             }
             Look::ReadValue(keys) => {
                 self.state.unsettled = self.state.unsettled.saturating_sub(1);
@@ -154,6 +172,12 @@ impl Session {
                     self.wires.reply(&frame);
                 }
                 self.observe(&keys, &frame);
+            }
+            Look::Scripts(names) => {
+                if muted == Muted::No {
+                    let told = self.only_known(&names, &frame);
+                    self.wires.reply(&told);
+                }
             }
             Look::Own => {}
             Look::Answer => {
@@ -171,7 +195,14 @@ impl Session {
             (_, false) | (StateChange::Multi, true) => {}
             (StateChange::Select(db), true) => self.state.selected = db,
             (StateChange::Auth(user), true) => self.logged_in(user, inbox),
-            (StateChange::Hello { protocol, user, name }, true) => {
+            (
+                StateChange::Hello {
+                    protocol,
+                    user,
+                    name,
+                },
+                true,
+            ) => {
                 if let Some(protocol) = protocol {
                     self.state.protocol = protocol;
                     self.wires.pushes.set_resp3(protocol == Protocol::Resp3);
@@ -190,9 +221,38 @@ impl Session {
                 self.wires.pushes.reset();
             }
             (StateChange::Monitor, true) => self.wires.pushes.set_monitoring(),
-            (StateChange::Loaded(text), true) => self.shared.texts.saw(&text),
+            (StateChange::Loaded(text), true) => {
+                self.shared.texts.saw(&text);
+            }
             (StateChange::Subscribed, true) => self.wires.pushes.set_unknown(),
         }
+    }
+
+    /// `SCRIPT EXISTS`. Inside a block its answer is Redis's alone.
+    pub(crate) fn script_exists(&mut self, names: Arguments, pass: PassThrough<'_>, muted: Muted) {
+        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        if self.state.block.is_some() {
+            self.wires.forward(pass, muted);
+            self.queued();
+            return;
+        }
+        self.wires.forward_and_look(pass, Look::Scripts(names), muted);
+    }
+
+    /// Says 1 only of scripts that the server has and this proxy knows.
+    fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
+        let known = |name: &Bytes| ScriptSha::from_hex(name).and_then(|sha| self.shared.texts.get(&sha));
+        let Ok(Value::Array(mut items)) = parse_reply(frame, self.state.protocol) else {
+            return BytesMut::from(&frame[..]);
+        };
+        for (item, name) in items.iter_mut().zip(names) {
+            if known(name).is_none() {
+                *item = Value::Integer(0);
+            }
+        }
+        let mut told = BytesMut::new();
+        put_value(&mut told, &Value::Array(items), self.state.protocol);
+        told
     }
 
     fn logged_in(&mut self, user: Bytes, inbox: &mut Inbox) {
@@ -215,11 +275,17 @@ impl Session {
                 continue;
             };
             let watched = self.state.watched.contains(key);
-            self.evidence.observed(key.clone(), grant, read.as_bytes(), watched);
+            self.evidence
+                .observed(key.clone(), grant, read.as_bytes(), watched);
         }
     }
 
-    async fn multi(&mut self, inbox: &mut Inbox, pass: PassThrough<'_>, muted: Muted) -> Result<(), End> {
+    async fn multi(
+        &mut self,
+        inbox: &mut Inbox,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
         if self.state.block.is_some() {
             self.wires.forward(pass, muted);
             return Ok(());
@@ -239,7 +305,10 @@ impl Session {
         }
         self.settled(inbox).await?;
         let probe = companion_key(&active.companion_prefix, b"lockwarden");
-        self.wires.inquire(&[b"EVAL", b"return redis.call('GET', KEYS[1])", b"1", &probe], Look::Answer);
+        self.wires.inquire(
+            &[b"EVAL", b"return redis.call('GET', KEYS[1])", b"1", &probe],
+            Look::Answer,
+        );
         let answer = self.answer(inbox).await?;
         // Before a login nothing is known yet, and nothing can be queued either.
         self.state.may_judge = match answer.first() {
@@ -254,8 +323,14 @@ impl Session {
         let active = self.active();
         if self.state.block.is_none() {
             let db = self.state.db();
-            for word in words.iter().filter(|word| active.namespaces.find(word).is_some()) {
-                let key = DbKey { db, key: word.clone() };
+            for word in words
+                .iter()
+                .filter(|word| active.namespaces.find(word).is_some())
+            {
+                let key = DbKey {
+                    db,
+                    key: word.clone(),
+                };
                 if !self.state.watched.contains(&key) {
                     self.shared.watches.add(&key);
                     self.state.watched.push(key);
@@ -275,7 +350,10 @@ impl Session {
 
     fn client_reply(&mut self, words: &Arguments, pass: PassThrough<'_>, muted: Muted) {
         if self.state.block.is_some() {
-            self.error("ERR CLIENT REPLY is not possible inside a transaction through lockwarden", muted);
+            self.error(
+                "ERR CLIENT REPLY is not possible inside a transaction through lockwarden",
+                muted,
+            );
             return;
         }
         let word = words.get(1).map(|word| word.to_ascii_uppercase());
@@ -322,11 +400,17 @@ fn hello(words: &Arguments) -> StateChange {
             at += 1;
         }
     }
-    StateChange::Hello { protocol, user, name }
+    StateChange::Hello {
+        protocol,
+        user,
+        name,
+    }
 }
 
 fn database(word: &[u8]) -> Option<u32> {
-    parse_integer(word).ok().and_then(|db| u32::try_from(db).ok())
+    parse_integer(word)
+        .ok()
+        .and_then(|db| u32::try_from(db).ok())
 }
 
 /// An encoded error line.

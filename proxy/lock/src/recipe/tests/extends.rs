@@ -159,7 +159,15 @@ pub(super) fn hand_written() -> Vec<(&'static str, Recipe)> {
         ),
         (
             "if tostring(redis.call('get', KEYS[1])) == ARGV[1] then return redis.call('expire', KEYS[1], tostring(ARGV[2])) end return 0",
-            seconds(second_argument, DONE_OR_ZERO),
+            as_text(seconds(second_argument, DONE_OR_ZERO)),
+        ),
+        (
+            "if tostring(redis.call('get', KEYS[1])) == tostring(ARGV[1]) then return redis.call('pexpire', KEYS[1], tonumber(ARGV[2])) else return -1 end",
+            as_text(pexpires(DONE_OR_MINUS_ONE)),
+        ),
+        (
+            "if tostring(ARGV[1]) == tostring(redis.call('get', KEYS[1])) then redis.call('expire', KEYS[1], tonumber(tostring(ARGV[2]))) return 1 end return 0",
+            as_text(seconds(second_argument, ONE_OR_ZERO)),
         ),
         (
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('expire', KEYS[1], -1) end return 0",

@@ -111,8 +111,24 @@ fn other_meanings() -> Vec<(&'static str, &'static str)> {
             "if string.sub(redis.call('get', KEYS[1]), 1, 22) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0",
         ),
         (
-            "`false` of an absent key as text answers otherwise",
-            "if tostring(redis.call('get', KEYS[1])) == ARGV[1] then redis.call('del', KEYS[1]) return 1 end return 0",
+            "takes the stored text \"false\" for an absent key",
+            "local v = tostring(redis.call('get', KEYS[1])) if v == 'false' then return -2 end if v == tostring(ARGV[1]) then return redis.call('del', KEYS[1]) end return -1",
+        ),
+        (
+            "deletes whatever has a text",
+            "if tostring(redis.call('get', KEYS[1])) then return redis.call('del', KEYS[1]) end return -1",
+        ),
+        (
+            "compares the text of a number",
+            "if tostring(redis.call('get', KEYS[1])) == tostring(tonumber(ARGV[1])) then return redis.call('del', KEYS[1]) end return -1",
+        ),
+        (
+            "deletes what has another text",
+            "if tostring(redis.call('get', KEYS[1])) ~= tostring(ARGV[1]) then return redis.call('del', KEYS[1]) end return -1",
+        ),
+        (
+            "compares the texts of two arguments",
+            "local v = tostring(redis.call('get', KEYS[1])) if v == tostring(ARGV[1]) or v == tostring(ARGV[2]) then return redis.call('del', KEYS[1]) end return -1",
         ),
         (
             "publishes",

@@ -275,7 +275,27 @@ pub(super) fn hand_written() -> Vec<(&'static str, Recipe)> {
         ),
         (
             "if tostring(redis.call('get', KEYS[1])) == tostring(ARGV[1]) then return redis.call('del', KEYS[1]) else return 0 end",
-            deletes(DONE_OR_ZERO),
+            as_text(deletes(DONE_OR_ZERO)),
+        ),
+        (
+            "if tostring(redis.call('get', KEYS[1])) == tostring(ARGV[1]) then return redis.call('del', KEYS[1]) else return -1 end",
+            as_text(deletes(DONE_OR_MINUS_ONE)),
+        ),
+        (
+            "if tostring(redis.call('get', KEYS[1])) == ARGV[1] then redis.call('del', KEYS[1]) return 1 end return 0",
+            as_text(deletes(ONE_OR_ZERO)),
+        ),
+        (
+            "local v = tostring(redis.call('get', KEYS[1])); if tostring(ARGV[1]) ~= v then return v; end; return redis.call('unlink', KEYS[1]);",
+            as_text(unlinks(Replies {
+                done: Reply::CommandResult,
+                different: Reply::Stored,
+                absent: Reply::Bulk(Bytes::from_static(b"false")),
+            })),
+        ),
+        (
+            "if redis.call('get', KEYS[1]) == tostring(ARGV[1]) then return redis.call('del', KEYS[1]) else return -1 end",
+            deletes(DONE_OR_MINUS_ONE),
         ),
         (
             "local v = redis.call('get', KEYS[1])

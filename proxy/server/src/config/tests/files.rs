@@ -1,6 +1,7 @@
 use std::time::Instant;
 
 use super::*;
+use crate::config::finding::Position;
 
 fn example() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/lockwarden.toml")

@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::policy::BUILT_IN_POLICIES;
 
 fn flags(listen: Option<&str>, modes: &[&str]) -> Overrides {
     Overrides {
