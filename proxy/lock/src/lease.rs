@@ -112,11 +112,20 @@ impl LeaseTable {
     /// Folds one event into the view; answers the lease that it ended, if any.
     pub fn apply(&mut self, key: DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
         let ended = match event {
-            LeaseEvent::Granted { namespace, grant, fence, session, ttl } => {
+            LeaseEvent::Granted {
+                namespace,
+                grant,
+                fence,
+                session,
+                ttl,
+            } => {
                 let ended = self.remove(&key, End::Expired, now);
                 if self.leases.len() < MOST_LEASES {
                     let ends = ttl.map(|ttl| now + ttl);
-                    let lease = Lease { namespace, grant, fence,
+                    let lease = Lease {
+                        namespace,
+                        grant,
+                        fence,
                         session,
                         since: now,
                         ends,
@@ -151,7 +160,11 @@ impl LeaseTable {
             let grant = self.leases.get(&key).map(|lease| lease.grant);
             let transition = self.remove(&key, End::Expired, end);
             if let (Some(grant), Some(transition)) = (grant, transition) {
-                ended.push(Lapse { key, grant, transition });
+                ended.push(Lapse {
+                    key,
+                    grant,
+                    transition,
+                });
             }
         }
         ended

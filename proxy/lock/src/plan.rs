@@ -1,16 +1,22 @@
 //! From a permitted command to the one atomic step that carries it out: which script, with which
-//! keys and arguments. The order of arguments is the contract on top of each `.lua` file.
+//! keys and arguments. The order of arguments is the contract on top of each `.lua` file; how they
+//! are written is in `step`, what is said of proofs in `proofs`.
+
+mod proofs;
+mod step;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use smallvec::SmallVec;
 
-use crate::companion::companion_key;
 use crate::decision::{Fence, Obligations, Proofs, TakeOverRule};
 use crate::evidence::Facts;
 use crate::op::{AskedTtl, LockOp, ReleaseSpelling};
 use crate::scripts::{self, Script};
 use crate::settle::{Adopt, Allowed, Mode, OnViolation, Permitted};
 use crate::token::{Grant, Identity, OwnerToken, SessionId};
+
+use proofs::{Claim, ProofArguments};
+use step::{Step, put_bulk, put_line};
 
 /// A companion outlives its lease by so many ceilings, but at least ten minutes.
 const OUTLIVE_CEILINGS: u64 = 10;
@@ -296,242 +302,4 @@ fn adopted_ttl(allowed: &Allowed) -> u64 {
         (Adopt::Cap, Mode::Enforce) => allowed.obligations.ttl_cap_ms.unwrap_or(0),
         (Adopt::Cap, Mode::Monitor) | (Adopt::Report, _) => 0,
     }
-}
-
-/// A value that a command carries.
-enum Claim {
-    None,
-    /// It is to be stored; the same distinctive value proves the holder.
-    Stored(OwnerToken),
-    /// The command compares it itself.
-    Compared(OwnerToken),
-}
-
-/// The arguments about proofs, as far as they can be told from this side.
-struct ProofArguments {
-    flags: SmallVec<[u8; 16]>,
-    own: SmallVec<[u8; 16]>,
-    claim: Bytes,
-    seen_grant: SmallVec<[u8; 16]>,
-    seen: Bytes,
-}
-
-impl ProofArguments {
-    fn of(
-        allowed: &Allowed,
-        facts: &Facts,
-        who: &Who,
-        claim: &Claim,
-        monitor: bool,
-    ) -> ProofArguments {
-        let mut flags: SmallVec<[u8; 16]> = SmallVec::new();
-        let obligations = &allowed.obligations;
-        let required = obligations.require;
-        let counts = |proof| required.is_some_and(|required| required.contains(proof));
-        let own = facts.own.as_ref();
-        let mut set = |condition: bool, letter: u8| {
-            if condition {
-                flags.push(letter);
-            }
-        };
-        set(monitor, b'm');
-        set(required.is_some(), b'r');
-        set(counts(Proofs::SESSION), b's');
-        set(counts(Proofs::IDENTITY) && who.distinctive, b'i');
-        set(obligations.current_fence_only, b'f');
-        set(own.is_some_and(|own| own.lapsed.is_some()), b'l');
-        set(own.is_none() && !facts.queued.is_empty(), b'n');
-
-        let (token, compared) = match claim {
-            Claim::None => (None, false),
-            Claim::Stored(token) => (Some(token), false),
-            Claim::Compared(token) => (Some(token), true),
-        };
-        set(compared, b'c');
-        set(!compared && !facts.refused_since, b'k');
-        let stored = token.map(OwnerToken::stored_form).unwrap_or_default();
-        if let Some(token) = token.filter(|_| counts(Proofs::TOKEN)) {
-            let distinctive = token.is_distinctive();
-            set(distinctive || (compared && !facts.refused_since), b't');
-            set(
-                !distinctive && own.is_some_and(|own| own.stored == stored),
-                b'v',
-            );
-        }
-
-        let mut seen_grant = SmallVec::new();
-        let mut seen_value = Bytes::new();
-        if let Some(seen) = facts.seen.as_ref().filter(|_| counts(Proofs::OBSERVED)) {
-            let sure = seen.distinctive || seen.watched;
-            let may_take_over = obligations.take_over != Some(TakeOverRule::Never);
-            let by_deadline = !sure && seen.deadline && may_take_over;
-            if let Some(grant) = seen.grant.filter(|_| sure || by_deadline) {
-                set(true, b'o');
-                set(by_deadline, b'x');
-                seen_grant.extend_from_slice(&grant.0);
-                seen_value = seen.stored.clone();
-            }
-        }
-        let mut grants = SmallVec::new();
-        for grant in own.map(|own| &own.grant).into_iter().chain(&facts.queued) {
-            grants.extend_from_slice(&grant.0);
-        }
-        ProofArguments {
-            flags,
-            own: grants,
-            claim: stored,
-            seen_grant,
-            seen: seen_value,
-        }
-    }
-}
-
-/// The keys and arguments of a step, written as they will be sent.
-struct Step {
-    out: BytesMut,
-    words: usize,
-}
-
-impl Step {
-    /// Begins with the keys: each lock and its companion, then the others.
-    fn new(locks: &[impl AsRef<[u8]>], prefix: &[u8], others: &[&[u8]]) -> Step {
-        let mut step = Step {
-            out: BytesMut::with_capacity(512),
-            words: 0,
-        };
-        step.number((locks.len() * 2 + others.len()) as u64);
-        for lock in locks {
-            step.bytes(lock.as_ref());
-            step.bytes(&companion_key(prefix, lock.as_ref()));
-        }
-        for key in others {
-            step.bytes(key);
-        }
-        step
-    }
-
-    fn bytes(&mut self, word: &[u8]) {
-        put_bulk(&mut self.out, word);
-        self.words += 1;
-    }
-
-    fn number(&mut self, number: u64) {
-        let mut digits = Digits::new();
-        self.bytes(digits.of(number));
-    }
-
-    fn signed(&mut self, sign: &[u8], number: i64) {
-        let mut word: SmallVec<[u8; 24]> = SmallVec::from_slice(sign);
-        if number < 0 {
-            word.push(b'-');
-        }
-        word.extend_from_slice(Digits::new().of(number.unsigned_abs()));
-        self.bytes(&word);
-    }
-
-    fn letters(&mut self, letters: &[(bool, u8)]) {
-        self.flags(&[], letters);
-    }
-
-    fn flags(&mut self, flags: &[u8], more: &[(bool, u8)]) {
-        let mut word: SmallVec<[u8; 24]> = SmallVec::from_slice(flags);
-        word.extend(
-            more.iter()
-                .filter(|(set, _)| *set)
-                .map(|(_, letter)| *letter),
-        );
-        self.bytes(&word);
-    }
-
-    fn words(&mut self, words: &[Bytes]) {
-        for word in words {
-            self.bytes(word);
-        }
-    }
-
-    fn who(&mut self, who: &Who) {
-        let mut word = [0; 32];
-        word[..16].copy_from_slice(&who.session.0);
-        word[16..].copy_from_slice(&who.identity.0);
-        self.bytes(&word);
-    }
-
-    fn proofs(&mut self, proofs: &ProofArguments, who: &Who) {
-        self.bytes(&proofs.own);
-        self.bytes(&proofs.claim);
-        self.bytes(&proofs.seen_grant);
-        self.bytes(&proofs.seen);
-        self.who(who);
-    }
-
-    /// The ten arguments of a lease that may be granted.
-    fn lease(&mut self, value: &Bytes, ttl: AskedTtl, grant: Grant, who: &Who, allowed: &Allowed) {
-        let obligations = &allowed.obligations;
-        self.bytes(value);
-        let mut head = [0; 48];
-        head[..16].copy_from_slice(&grant.0);
-        head[16..32].copy_from_slice(&who.session.0);
-        head[32..].copy_from_slice(&who.identity.0);
-        self.bytes(&head);
-        self.number(if who.distinctive { 8 } else { 0 });
-        self.bytes(match obligations.fence {
-            Fence::None => b"n",
-            Fence::Hybrid => b"h",
-            Fence::Sequential => b"s",
-        });
-        match ttl {
-            AskedTtl::None | AskedTtl::Keep => self.bytes(b""),
-            AskedTtl::For(ms) => self.signed(b"", ms),
-            AskedTtl::Until(at) => self.signed(b"@", at),
-        }
-        self.number(obligations.ttl_default_ms.unwrap_or(0));
-        self.number(obligations.ttl_cap_ms.unwrap_or(0));
-        self.bytes(if keeps_alive(allowed) { b"1" } else { b"0" });
-        self.number(outlive_ms(obligations));
-        let stored = crate::token::stored_form(value);
-        self.bytes(if stored == *value { b"" } else { &stored });
-    }
-
-    fn done(self, script: &'static Script, grants: SmallVec<[Grant; 1]>) -> Plan {
-        Plan {
-            script,
-            tail: self.out.freeze(),
-            words: self.words,
-            grants,
-        }
-    }
-}
-
-/// Decimal digits without an allocation.
-struct Digits([u8; 20]);
-
-impl Digits {
-    fn new() -> Digits {
-        Digits([0; 20])
-    }
-
-    fn of(&mut self, mut number: u64) -> &[u8] {
-        let mut at = self.0.len();
-        loop {
-            at -= 1;
-            self.0[at] = b'0' + (number % 10) as u8;
-            number /= 10;
-            if number == 0 {
-                return &self.0[at..];
-            }
-        }
-    }
-}
-
-fn put_line(out: &mut BytesMut, kind: u8, number: usize) {
-    out.put_u8(kind);
-    out.put_slice(Digits::new().of(number as u64));
-    out.put_slice(b"\r\n");
-}
-
-fn put_bulk(out: &mut BytesMut, bytes: &[u8]) {
-    out.reserve(bytes.len() + 32);
-    put_line(out, b'$', bytes.len());
-    out.put_slice(bytes);
-    out.put_slice(b"\r\n");
 }

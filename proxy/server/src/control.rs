@@ -253,7 +253,10 @@ fn ceiling_ms(index: usize, generation: &Arc<Generation>) -> Option<u64> {
         now_ms: 0,
     };
     let id = NamespaceId(u16::try_from(index).ok()?);
-    chains.decide(id, &question, &|_| None).obligations.ttl_cap_ms
+    chains
+        .decide(id, &question, &|_| None)
+        .obligations
+        .ttl_cap_ms
 }
 
 /// The namespaces of a configuration as the metrics name them.

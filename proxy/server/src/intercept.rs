@@ -18,12 +18,13 @@ use lockwarden_policy::Chains;
 use lockwarden_resp::{Value, parse_reply, put_value};
 use smallvec::SmallVec;
 
+use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 use crate::random::refusal_id;
 use crate::session::state::{Place, StateChange};
 use crate::session::{InFlight, Look, Session, now_ms};
 use crate::shared::Active;
-use crate::wires::{End, Inbox, Muted};
+use crate::wires::{End, Muted};
 
 thread_local! {
     /// This thread's policy instances.
@@ -185,7 +186,10 @@ impl Session {
     /// Before a login Redis takes no request as long as a step: it is asked with a short one, and
     /// what it answers to a stranger is the answer.
     async fn not_logged_in(&mut self, inbox: &mut Inbox) -> Result<Option<BytesMut>, End> {
-        if self.state.logged_in || self.state.block.is_some() || !self.shared.server.wants_password() {
+        if self.state.logged_in
+            || self.state.block.is_some()
+            || !self.shared.server.wants_password()
+        {
             return Ok(None);
         }
         self.wires.inquire(&[b"PING"], Look::Answer);
@@ -275,57 +279,6 @@ impl Session {
             }
         }
         Ok(Concluded::Reply(reply))
-    }
-
-    /// A read of locks: sent as it is, with the grant under which each value stands read just
-    /// before it, so that a change between the two can only make the proof fail.
-    fn read(
-        &mut self,
-        name: &[u8],
-        pass: lockwarden_lock::classify::PassThrough<'_>,
-        targets: SmallVec<[lockwarden_lock::op::Target; 1]>,
-        active: &Active,
-        muted: Muted,
-    ) {
-        self.count(CommandClass::PassThrough, CommandResult::Ok);
-        if self.state.block.is_some() || self.state.may_judge == Some(false) {
-            self.wires.forward(pass, muted);
-            self.queued();
-            return;
-        }
-        if self.state.tracking || self.wires.pushes.is_monitoring() {
-            for target in &targets {
-                active
-                    .namespace(target.namespace)
-                    .metrics
-                    .unjudged
-                    .at(UnjudgedWhy::Tracking)
-                    .inc();
-            }
-            self.wires.forward(pass, muted);
-            return;
-        }
-        let mut keys = SmallVec::new();
-        for target in targets {
-            let companion =
-                lockwarden_lock::companion::companion_key(&active.companion_prefix, &target.key);
-            self.wires
-                .inquire(&[b"GETRANGE", &companion, b"3", b"18"], Look::ReadGrant);
-            self.state.unsettled += 1;
-            keys.push((
-                DbKey {
-                    db: self.state.db(),
-                    key: target.key,
-                },
-                0,
-            ));
-        }
-        if name.eq_ignore_ascii_case(b"MGET") {
-            place_in_reply(&mut keys, &pass);
-        }
-        self.state.unsettled += 1;
-        self.wires
-            .forward_and_look(pass, Look::ReadValue(keys), muted);
     }
 
     /// `EVALSHA` of a text that this proxy has not seen. Outside a block every client answers
@@ -483,27 +436,4 @@ fn rights_line(text: &str, command: &LockCommand, prefix: &[u8]) -> String {
         command.name.to_ascii_uppercase(),
         String::from_utf8_lossy(prefix),
     )
-}
-
-/// Which elements of an MGET's reply are the values of these keys.
-fn place_in_reply(
-    keys: &mut SmallVec<[(DbKey, usize); 1]>,
-    pass: &lockwarden_lock::classify::PassThrough<'_>,
-) {
-    let mut decoder = lockwarden_resp::RequestDecoder::new(Default::default());
-    if !matches!(
-        decoder.decode(pass.frame()),
-        Ok(lockwarden_resp::Step::Request { .. })
-    ) {
-        return;
-    }
-    let request = decoder.request(pass.frame());
-    let mut next = 1;
-    for (key, place) in keys {
-        while next < request.len() && request.arg(next) != &key.key[..] {
-            next += 1;
-        }
-        *place = next - 1;
-        next += 1;
-    }
 }

@@ -3,7 +3,7 @@
 //! that lease.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::evidence::DbKey;
@@ -14,6 +14,13 @@ use tokio::sync::Notify;
 /// A session, for as long as the process lives.
 pub(crate) type SessionNumber = u64;
 
+/// The session that holds a lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) session: SessionNumber,
+    pub(crate) nudge: Arc<Notify>,
+}
+
 /// One lease to keep alive.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptLease {
@@ -22,6 +29,8 @@ pub(crate) struct KeptLease {
     pub(crate) renewal: Renewal,
     /// When it ends unless it is renewed.
     pub(crate) ends: Instant,
+    /// Wakes the session, where the proxy's own connection cannot renew it.
+    pub(crate) nudge: Arc<Notify>,
     due: (Instant, u64),
 }
 
@@ -44,12 +53,13 @@ impl Kept {
     /// Keeps a lease alive from now on.
     pub(crate) fn add(
         &self,
-        session: SessionNumber,
+        holder: &Holder,
         namespace: NamespaceId,
         key: DbKey,
         renewal: Renewal,
         now: Instant,
     ) {
+        let (session, nudge) = (holder.session, holder.nudge.clone());
         let mut register = self.lock();
         register.remove(&key);
         let ttl = Duration::from_millis(renewal.ttl_ms);
@@ -67,6 +77,7 @@ impl Kept {
                 namespace,
                 renewal,
                 ends,
+                nudge,
                 due,
             },
         );
@@ -102,6 +113,14 @@ impl Kept {
             .range(..=(now, u64::MAX))
             .take(most)
             .filter_map(|(_, key)| Some((key.clone(), register.leases.get(key)?.clone())))
+            .collect()
+    }
+
+    /// The leases of one session.
+    pub(crate) fn of_session(&self, session: SessionNumber) -> Vec<(DbKey, KeptLease)> {
+        let register = self.lock();
+        let keys = register.by_session.get(&session).into_iter().flatten();
+        keys.filter_map(|key| Some((key.clone(), register.leases.get(key)?.clone())))
             .collect()
     }
 
@@ -149,14 +168,15 @@ impl Kept {
 
     fn replace(&self, key: &DbKey, lease: &KeptLease, ends: Instant, due: Instant) {
         let mut register = self.lock();
-        let same = register
+        let Some(old) = register
             .leases
             .get(key)
-            .is_some_and(|now| now.renewal.grant == lease.renewal.grant && now.due == lease.due);
-        if !same {
+            .filter(|now| now.renewal.grant == lease.renewal.grant)
+            .map(|now| now.due)
+        else {
             return;
-        }
-        register.due.remove(&lease.due);
+        };
+        register.due.remove(&old);
         let due = register.place(key, due);
         if let Some(lease) = register.leases.get_mut(key) {
             (lease.ends, lease.due) = (ends, due);
@@ -197,6 +217,13 @@ mod tests {
 
     use super::*;
 
+    fn holder(session: SessionNumber) -> Holder {
+        Holder {
+            session,
+            nudge: Arc::default(),
+        }
+    }
+
     fn lease(key: &'static str, grant: u8) -> (DbKey, Renewal) {
         let lock = Bytes::from_static(key.as_bytes());
         let renewal = Renewal {
@@ -213,7 +240,7 @@ mod tests {
     fn a_lease_is_due_after_a_third_of_its_ttl() {
         let (kept, now) = (Kept::default(), Instant::now());
         let (key, renewal) = lease("a", 1);
-        kept.add(1, NamespaceId(0), key.clone(), renewal, now);
+        kept.add(&holder(1), NamespaceId(0), key.clone(), renewal, now);
         assert!(kept.due(now, 10).is_empty());
         let later = now + Duration::from_secs(1);
         let due = kept.due(later, 10);
@@ -228,7 +255,7 @@ mod tests {
         let (kept, now) = (Kept::default(), Instant::now());
         for (session, name) in [(1, "a"), (1, "b"), (2, "c")] {
             let (key, renewal) = lease(name, 1);
-            kept.add(session, NamespaceId(0), key, renewal, now);
+            kept.add(&holder(session), NamespaceId(0), key, renewal, now);
         }
         kept.end_session(1);
         let left = kept.all();
@@ -240,9 +267,15 @@ mod tests {
     fn a_renewal_of_an_older_lease_changes_nothing() {
         let (kept, now) = (Kept::default(), Instant::now());
         let (key, old) = lease("a", 1);
-        kept.add(1, NamespaceId(0), key.clone(), old, now);
+        kept.add(&holder(1), NamespaceId(0), key.clone(), old, now);
         let before = kept.all().remove(0).1;
-        kept.add(1, NamespaceId(0), key.clone(), lease("a", 2).1, now);
+        kept.add(
+            &holder(1),
+            NamespaceId(0),
+            key.clone(),
+            lease("a", 2).1,
+            now,
+        );
         kept.ended(&key, &before);
         assert_eq!(kept.all().len(), 1, "the newer lease stays");
         kept.remove(&key, Some(9));

@@ -11,6 +11,7 @@ mod session;
 
 mod intercept;
 
+mod inbox;
 mod pushes;
 mod wires;
 

@@ -38,7 +38,10 @@ impl Mirror {
 
     /// The leases that seem to have run out since the last call.
     pub(crate) fn expire(&self, now: Instant) -> Vec<Lapse> {
-        self.shards.iter().flat_map(|shard| lock(shard).expire(now)).collect()
+        self.shards
+            .iter()
+            .flat_map(|shard| lock(shard).expire(now))
+            .collect()
     }
 
     /// What each namespace holds, for the metrics page.
@@ -82,7 +85,11 @@ pub(crate) fn count(ended: &Transition, active: &Active) {
         End::Released => HoldEnd::Released,
         End::Expired => HoldEnd::Expired,
     };
-    details.metrics.hold_duration.at(end).observe(ended.held.as_secs_f64());
+    details
+        .metrics
+        .hold_duration
+        .at(end)
+        .observe(ended.held.as_secs_f64());
 }
 
 fn unix_seconds(ago: Duration) -> f64 {

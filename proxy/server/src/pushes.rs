@@ -74,6 +74,11 @@ impl Pushes {
         self.monitoring
     }
 
+    /// Whether the server takes hardly any command on this connection.
+    pub(crate) fn takes_no_commands(&self) -> bool {
+        self.monitoring || (!self.resp3 && (self.confirming || self.is_subscribed()))
+    }
+
     /// A transaction may subscribe the connection to anything.
     pub(crate) fn set_unknown(&mut self) {
         self.unknown = true;

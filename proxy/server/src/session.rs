@@ -3,6 +3,8 @@
 //! a transaction does in `transaction`, what an outcome means for memory and counters in `account`.
 
 mod account;
+mod reads;
+mod refusals;
 pub(crate) mod state;
 mod transaction;
 mod verbs;
@@ -17,16 +19,19 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_lock::decision::ClientDescription;
 use lockwarden_lock::evidence::{DbKey, Evidence};
 use lockwarden_lock::op::Arguments;
+use lockwarden_lock::plan::Form;
 use lockwarden_lock::settle::{Circumstances, Permitted};
 use lockwarden_lock::token::{Grant, SessionId};
 use lockwarden_resp::{RequestError, RequestLimits};
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
+use crate::inbox::Inbox;
+use crate::kept::{Holder, KeptLease};
 use crate::metrics::{CommandClass, CommandResult, LocalCounters, ProtocolErrorKind, Side};
 use crate::random::Random;
 use crate::shared::{Active, Shared};
-use crate::wires::{End, Event, Inbox, Muted, Want, Wires};
+use crate::wires::{End, Event, Muted, Want, Wires};
 use state::{State, StateChange};
 
 /// What a reply is looked at for.
@@ -43,6 +48,8 @@ pub(crate) enum Look {
     /// Which of these scripts the server has: a client that hears of one that this proxy does not
     /// know would never send its text.
     Scripts(Arguments),
+    /// A lease of this session was renewed over its own connection.
+    Renewed(Box<(DbKey, KeptLease)>),
     /// The proxy's own tidying up; nobody wants the answer.
     Own,
 }
@@ -67,6 +74,8 @@ pub(crate) struct Session {
     pub(crate) peer: SocketAddr,
     /// This process's number for the session.
     pub(crate) number: u64,
+    /// The same with the way to wake it, for keep-alive.
+    pub(crate) holder: Holder,
     /// Names the refusal that a step found, until its error line is worded.
     pub(crate) last_refusal: Option<String>,
     draining: bool,
@@ -85,16 +94,22 @@ impl Session {
         let id = SessionId(random.sixteen());
         let drain = shared.drain.subscribe();
         shared.metrics.client_connections.inc();
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let holder = Holder {
+            session: number,
+            nudge: Arc::default(),
+        };
         Session {
             active: Cache::new(shared.active.clone()),
             shared,
-            wires: Wires::new(client, backend, drain),
+            wires: Wires::new(client, backend, drain, holder.nudge.clone()),
             state: State::new(id, peer.ip()),
             evidence: Evidence::default(),
             random,
             counters: LocalCounters::default(),
             peer,
-            number: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            number,
+            holder,
             last_refusal: None,
             draining: false,
         }
@@ -122,6 +137,7 @@ impl Session {
             // A transaction that was begun is not cut in half.
             Event::Drain if self.state.block.is_none() => return Err(End::Done),
             Event::Drain => self.draining = true,
+            Event::Nudge => self.renew_own(),
             Event::Settled => {}
         }
         if self.draining && self.state.block.is_none() {
@@ -143,6 +159,7 @@ impl Session {
                 | Event::Request
                 | Event::Malformed(_)
                 | Event::ClientDone
+                | Event::Nudge
                 | Event::Settled => {}
             }
         }
@@ -157,10 +174,32 @@ impl Session {
                 | Event::Request
                 | Event::Malformed(_)
                 | Event::ClientDone
+                | Event::Nudge
                 | Event::Settled => {}
             }
         }
         Ok(())
+    }
+
+    /// Renews this session's leases over its own connection, where the proxy's own may not. What is
+    /// in a transaction, or listens, waits for the next nudge.
+    fn renew_own(&mut self) {
+        if self.state.block.is_some() || self.wires.pushes.takes_no_commands() {
+            return;
+        }
+        let prefix = self.active().companion_prefix.clone();
+        for (key, lease) in self.shared.kept.of_session(self.number) {
+            let watched = self.state.watched.contains(&key);
+            if key.db == self.state.selected && !watched {
+                let step = lease.renewal.plan(&prefix);
+                self.wires.execute(
+                    &step,
+                    Form::Text,
+                    Look::Renewed(Box::new((key, lease))),
+                    Muted::Yes,
+                );
+            }
+        }
     }
 
     pub(crate) fn active(&mut self) -> Arc<Active> {

@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use crate::backend::{BackendError, Conversation};
 use crate::facts::{self, Standing};
 use crate::kept::KeptLease;
-use crate::mirror;
 use crate::metrics::{ConnectionState, KeepAliveOutcome, ReconnectReason};
+use crate::mirror;
 use crate::shared::Shared;
 
 /// Between two looks at a server that is there.
@@ -23,6 +23,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Between two tries to reach one that is not: doubled up to a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// No lease is looked at more often than this.
+const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 /// Renewals sent at once.
 const BATCH: usize = 256;
 /// A renewal waits for a watched key until this part of the TTL is left.
@@ -89,6 +91,7 @@ async fn connection(
         conversation: shared.backend.converse().await?,
         db: None,
         commands: None,
+        may_renew: false,
     };
     {
         let mut stranger = Conversation::new(shared.backend.connect().await?);
@@ -108,11 +111,12 @@ async fn connection(
             &report.version
         };
         stand(shared, standing, version);
+        own.may_renew = report.may_ask;
         if !report.may_ask {
             tracing::warn!(
                 backend = %shared.backend,
                 "the proxy's own connection may not log in: name a user in the backend URL; \
-                 until then leases whose TTL the proxy chose are not renewed"
+                 until then leases whose TTL the proxy chose are renewed over their holders' connections"
             );
         }
     }
@@ -144,6 +148,8 @@ struct Upkeep {
     db: Option<u32>,
     /// How many commands the server had when it was asked last.
     commands: Option<i64>,
+    /// Whether this connection is logged in.
+    may_renew: bool,
 }
 
 impl Upkeep {
@@ -180,7 +186,11 @@ impl Upkeep {
                 self.look_after_commands(shared).await?;
                 for folded in shared.refusals.drain(now) {
                     let (reason, repeated) = (folded.reason.word(), folded.repeated);
-                    tracing::info!(reason, repeated, "refused again; the same client, key and reason");
+                    tracing::info!(
+                        reason,
+                        repeated,
+                        "refused again; the same client, key and reason"
+                    );
                 }
                 self.notice(shared, shared.mirror.expire(now)).await?;
                 heartbeat = Instant::now() + HEARTBEAT;
@@ -209,6 +219,7 @@ impl Upkeep {
     /// Asks whether leases that seem to have run out really did, and counts those that did.
     async fn notice(&mut self, shared: &Shared, lapses: Vec<Lapse>) -> Result<(), BackendError> {
         let active = shared.active.load();
+        let lapses = if self.may_renew { lapses } else { Vec::new() };
         for batch in lapses.chunks(BATCH) {
             let mut requests = BytesMut::new();
             let mut selected = Vec::with_capacity(batch.len());
@@ -275,7 +286,17 @@ impl Upkeep {
         leases: Vec<(DbKey, KeptLease)>,
         now: Instant,
     ) -> Result<(), BackendError> {
-        if leases.is_empty() {
+        if !self.may_renew {
+            for (key, lease) in &leases {
+                lease.nudge.notify_one();
+                let again = now + Duration::from_millis(lease.renewal.ttl_ms) / 12;
+                shared
+                    .kept
+                    .postpone(key, lease, again.max(now + SHORTEST_WAIT));
+                if now > lease.ends {
+                    shared.kept.ended(key, lease);
+                }
+            }
             return Ok(());
         }
         let prefix = shared.active.load().companion_prefix.clone();
@@ -300,15 +321,20 @@ impl Upkeep {
     }
 }
 
-fn settle(shared: &Shared, key: &DbKey, lease: &KeptLease, answer: &Value, now: Instant) {
+/// What a renewal's answer means.
+pub(crate) fn settle(
+    shared: &Shared,
+    key: &DbKey,
+    lease: &KeptLease,
+    answer: &Value,
+    now: Instant,
+) {
     match answer {
         Value::Integer(ttl) if *ttl > 0 => {
             let ttl = Duration::from_millis(u64::try_from(*ttl).unwrap_or(0));
             shared.kept.renewed(key, lease, ttl, now);
             let event = lockwarden_lock::lease::LeaseEvent::Extended { ttl: Some(ttl) };
-            shared
-                .mirror
-                .apply(key.clone(), event, now);
+            shared.mirror.apply(key.clone(), event, now);
             count(shared, lease, KeepAliveOutcome::Renewed);
         }
         Value::Integer(_) => {

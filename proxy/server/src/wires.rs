@@ -5,22 +5,21 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::plan::{Form, Plan};
-use lockwarden_resp::{
-    ReplyError, ReplyLimits, ReplyScanner, Request, RequestDecoder, RequestError, RequestLimits,
-    Scan, Step,
-};
+use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner, RequestError, Scan};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
+use crate::inbox::Inbox;
 use crate::pushes::{Channels, Confirmation, Pushes};
 
 /// Bytes asked of a socket at once.
-const READ_CHUNK: usize = 64 * 1024;
+pub(crate) const READ_CHUNK: usize = 64 * 1024;
 /// Requests read ahead while an earlier one has to be answered first, in bytes.
 const READ_AHEAD: usize = 64 * 1024;
 /// Requests that wait for the backend to take them, in bytes; above that no more are read.
@@ -63,6 +62,8 @@ pub(crate) enum Event<L> {
     ClientDone,
     /// The proxy is about to stop, and nothing is under way here.
     Drain,
+    /// Leases of this session want to be renewed over its own connection.
+    Nudge,
     /// Every request has been answered; only for [`Want::Nothing`].
     Settled,
 }
@@ -94,66 +95,6 @@ enum Expect<L> {
     Confirm(Channels),
 }
 
-/// What the client has sent.
-pub(crate) struct Inbox {
-    bytes: BytesMut,
-    decoder: RequestDecoder,
-    consumed: usize,
-    done: bool,
-    reported: bool,
-}
-
-impl Inbox {
-    pub(crate) fn new() -> Inbox {
-        Inbox {
-            bytes: BytesMut::new(),
-            decoder: RequestDecoder::new(RequestLimits::default()),
-            consumed: 0,
-            done: false,
-            reported: false,
-        }
-    }
-
-    /// The request that [`Event::Request`] spoke of.
-    pub(crate) fn request(&self) -> Request<'_> {
-        self.decoder.request(&self.bytes)
-    }
-
-    /// Other limits from the next request on.
-    pub(crate) fn set_limits(&mut self, limits: RequestLimits) {
-        self.decoder.set_limits(limits);
-    }
-
-    /// Whether nothing is waiting to be read.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.len() == self.consumed
-    }
-
-    fn decode(&mut self) -> Result<bool, RequestError> {
-        loop {
-            if self.consumed > 0 {
-                self.bytes.advance(self.consumed);
-                self.consumed = 0;
-            }
-            if self.bytes.is_empty() {
-                give_back(&mut self.bytes);
-                return Ok(false);
-            }
-            match self.decoder.decode(&self.bytes)? {
-                Step::Request { consumed } => {
-                    self.consumed = consumed;
-                    return Ok(true);
-                }
-                Step::Ignored { consumed } => self.consumed = consumed,
-                Step::Incomplete { wants } => {
-                    self.bytes.reserve(wants.clamp(1, READ_CHUNK));
-                    return Ok(false);
-                }
-            }
-        }
-    }
-}
-
 /// The sockets, and the replies that are due.
 pub(crate) struct Wires<L> {
     client: TcpStream,
@@ -169,6 +110,8 @@ pub(crate) struct Wires<L> {
     /// Frames that no request asked for.
     pub(crate) pushes: Pushes,
     drain: watch::Receiver<bool>,
+    nudge: Arc<Notify>,
+    nudged: bool,
     draining: bool,
     backend_closed: bool,
     half_closed: bool,
@@ -177,7 +120,12 @@ pub(crate) struct Wires<L> {
 }
 
 impl<L> Wires<L> {
-    pub(crate) fn new(client: TcpStream, backend: TcpStream, drain: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(
+        client: TcpStream,
+        backend: TcpStream,
+        drain: watch::Receiver<bool>,
+        nudge: Arc<Notify>,
+    ) -> Self {
         Wires {
             client,
             backend,
@@ -190,6 +138,8 @@ impl<L> Wires<L> {
             blocking: 0,
             pushes: Pushes::default(),
             drain,
+            nudge,
+            nudged: false,
             draining: false,
             backend_closed: false,
             half_closed: false,
@@ -290,6 +240,10 @@ impl<L> Wires<L> {
             if self.expected.is_empty() {
                 if want == Want::Nothing {
                     return Ok(Event::Settled);
+                }
+                if self.nudged && want == Want::Request {
+                    self.nudged = false;
+                    return Ok(Event::Nudge);
                 }
                 if self.draining && want == Want::Request && inbox.is_empty() {
                     self.draining = false;
@@ -496,7 +450,7 @@ impl<L> Wires<L> {
         let read_client = !inbox.done
             && match want {
                 Want::Request => self.to_backend.len() < MOST_UNSENT,
-                Want::Reply => inbox.bytes.len() - inbox.consumed < READ_AHEAD,
+                Want::Reply => inbox.waiting() < READ_AHEAD,
                 Want::Nothing => false,
             };
         let client = interest(read_client, !self.to_client.is_empty());
@@ -512,6 +466,7 @@ impl<L> Wires<L> {
             ready = self.backend.ready(backend.unwrap_or(Interest::READABLE)), if backend.is_some() => {
                 backend_reads = ready.map_err(|_| End::Backend)?.is_readable();
             }
+            () = self.nudge.notified() => self.nudged = true,
             changed = self.drain.changed() => return Ok(changed.is_ok() && *self.drain.borrow()),
         }
         if client_reads {
@@ -549,7 +504,8 @@ fn out_of_step(error: ReplyError) -> End {
     End::OutOfStep(error.to_string())
 }
 
-fn give_back(buffer: &mut BytesMut) {
+/// Gives the memory of a buffer back that has grown and is empty.
+pub(crate) fn give_back(buffer: &mut BytesMut) {
     if buffer.is_empty() && buffer.capacity() > KEPT_CAPACITY {
         *buffer = BytesMut::new();
     }

@@ -177,7 +177,10 @@ fn a_policy_file_that_is_missing_or_no_component_or_foreign_is_told() {
     refused(
         &with_module("mine.wasm"),
         &[("mine.wasm", b"\0asm\x01\0\0\0")],
-        &["mine.wasm", "does not fit the world lockwarden:policy/policy"],
+        &[
+            "mine.wasm",
+            "does not fit the world lockwarden:policy/policy",
+        ],
     );
     refused(
         &with_module("mine.wasm"),

@@ -243,3 +243,25 @@ fn monitor_mode_never_touches_the_lock_itself() {
     assert_eq!(redis.pttl("lock:job"), -1);
     assert_eq!(proxy.metric(RENEWED), 0.0);
 }
+
+/// Applications log in through the proxy; the proxy itself was given no password.
+#[test]
+fn without_a_login_of_its_own_the_proxy_renews_over_the_holders_connection() {
+    let redis = Redis::with_arguments(&["--requirepass", "secret"]);
+    let address = format!("redis://{}", redis.address());
+    let proxy = lockwarden_tests::ProxyBuilder::for_backend(&address).start();
+    let alice = proxy.client();
+    alice.sends("AUTH secret").gets("+OK");
+    alice.sends("SETNX lock:job a1").gets(":1");
+    proxy.logs(&["may not log in"]);
+    let renewed = "lockwarden_keep_alive_renewals_total{namespace=\"locks\",outcome=\"renewed\"}";
+    wait_for("six renewals", || proxy.metric(renewed) >= 6.0);
+    // Replies to its own commands are not mixed up with those of the renewals.
+    alice.sends("GET lock:job").gets("$2 a1");
+    drop(alice);
+    let bob = proxy.client();
+    bob.sends("AUTH secret").gets("+OK");
+    wait_for("the lock to go by its TTL", || {
+        bob.sends("EXISTS lock:job").reply().to_string() == ":0"
+    });
+}

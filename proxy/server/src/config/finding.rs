@@ -94,7 +94,11 @@ pub(crate) struct Finding {
 impl Finding {
     /// An error that was found after loading, for example by a policy in its settings. Without a
     /// file it names the built-in configuration.
-    pub(crate) fn error_in(source: Option<&Path>, position: Option<Position>, message: String) -> Finding {
+    pub(crate) fn error_in(
+        source: Option<&Path>,
+        position: Option<Position>,
+        message: String,
+    ) -> Finding {
         let path = source
             .unwrap_or(Path::new("built-in configuration"))
             .to_owned();

@@ -12,8 +12,8 @@ use prometheus::{GaugeVec, Histogram, IntCounter, IntGauge, Registry, Result};
 use super::catalogue as names;
 use super::decisions::{Decisions, FOLDED};
 use super::labels::{
-    AcquireOutcome, DecisionKind, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel,
-    ReleaseOutcome, UnjudgedWhy,
+    AcquireOutcome, DecisionKind, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel, ReleaseOutcome,
+    UnjudgedWhy,
 };
 use super::register::{ByLabel, Registrar};
 

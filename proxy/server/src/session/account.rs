@@ -8,24 +8,18 @@ use lockwarden_lock::decision::{Denial, Operation};
 use lockwarden_lock::evidence::{DbKey, Own};
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::op::{AskedTtl, LockOp, Target};
-use lockwarden_lock::outcome::{
-    Answer, Answers, Ended, Granted, Outcome, RefusalLine, Refused as StepRefused, native_nothing,
-    refusal_line,
-};
+use lockwarden_lock::outcome::{Answer, Answers, Ended, Granted, Outcome, Refused as StepRefused};
 use lockwarden_lock::plan::{Renewal, outlive_ms};
 use lockwarden_lock::reason::Reason;
-use lockwarden_lock::settle::{Allowed, Code, Mode, Refused};
+use lockwarden_lock::settle::{Allowed, Mode};
 use lockwarden_lock::token::{Grant, stored_form};
-use lockwarden_resp::put_value;
 
+use super::refusals::policy_of;
 use super::{InFlight, Session};
-use crate::metrics::{
-    AcquireOutcome, CommandClass, CommandResult, DecisionKind, KeepAliveOutcome, ReleaseOutcome,
-};
+use crate::metrics::{AcquireOutcome, DecisionKind, KeepAliveOutcome, ReleaseOutcome};
 use crate::random::refusal_id;
 use crate::session::now_ms;
 use crate::shared::{Active, mode_label};
-use crate::wires::Muted;
 
 /// One lock of a step, with its outcome.
 struct Settled<'a> {
@@ -100,8 +94,7 @@ impl Session {
 
     fn account_one(&mut self, op: &LockOp, one: &Settled<'_>, active: &Active, now: Instant) {
         let metrics = active.namespace(one.target.namespace).metrics.clone();
-        let acquires = one.operation == Operation::Acquire
-            || one.operation == Operation::TakeOver;
+        let acquires = one.operation == Operation::Acquire || one.operation == Operation::TakeOver;
         let mut decision = DecisionKind::Allow;
         match &one.answer.outcome {
             Outcome::Granted(granted) => {
@@ -143,7 +136,10 @@ impl Session {
                 }
                 self.evidence.released(one.key);
                 self.shared.kept.remove(one.key, None);
-                let ended = self.shared.mirror.apply(one.key.clone(), LeaseEvent::Released, now);
+                let ended = self
+                    .shared
+                    .mirror
+                    .apply(one.key.clone(), LeaseEvent::Released, now);
                 if let Some(ended) = ended {
                     crate::mirror::count(&ended, active);
                 }
@@ -186,13 +182,7 @@ impl Session {
                         DecisionKind::WouldDeny
                     };
                     let mode = mode_label(one.allowed.rules.mode);
-                    metrics.decision(
-                        one.operation,
-                        kind,
-                        Some(Reason::Expired),
-                        policy,
-                        mode,
-                    );
+                    metrics.decision(one.operation, kind, Some(Reason::Expired), policy, mode);
                     return;
                 }
             }
@@ -274,7 +264,9 @@ impl Session {
         let ends = ttl.map(|ttl| now + ttl);
         let stored = one.stored.map(stored_form);
         self.evidence.extended(one.key, ends, stored);
-        self.shared.mirror.apply(one.key.clone(), LeaseEvent::Extended { ttl }, now);
+        self.shared
+            .mirror
+            .apply(one.key.clone(), LeaseEvent::Extended { ttl }, now);
         let own = self
             .evidence
             .facts(one.key, now)
@@ -303,7 +295,7 @@ impl Session {
             outlive_ms: outlive_ms(obligations),
         };
         self.shared.kept.add(
-            self.number,
+            &self.holder,
             one.target.namespace,
             one.key.clone(),
             renewal,
@@ -347,10 +339,7 @@ impl Session {
 
     /// Counts and logs a refusal that the script found. The error line, where there is one, is
     /// worded by [`Session::refusal_of_step`].
-    fn refused_by_step(&mut self, one: &Settled<'_>,
-        refused: &StepRefused,
-        active: &Active,
-    ) {
+    fn refused_by_step(&mut self, one: &Settled<'_>, refused: &StepRefused, active: &Active) {
         let policy = policy_of(refused.reason, one.target, active);
         let details = active.namespace(one.target.namespace);
         let mode = mode_label(one.allowed.rules.mode);
@@ -372,198 +361,5 @@ impl Session {
             active,
         );
         self.last_refusal = Some(id);
-    }
-
-    /// The error line of a refusal that the script found.
-    pub(crate) fn refusal_of_step(
-        &mut self,
-        flight: &InFlight,
-        at: usize,
-        refused: &StepRefused,
-        active: &Active,
-    ) -> String {
-        let op = &flight.permitted.command().op;
-        let targets = op.targets();
-        let target = targets.get(at).copied().unwrap_or_else(|| op.target());
-        let id = self.last_refusal.take().unwrap_or_else(refusal_id);
-        refusal_line(&RefusalLine {
-            code: Code::Denied,
-            reason: refused.reason,
-            key: &target.key,
-            command: flight.permitted.command().name,
-            policy: policy_of(refused.reason, target, active),
-            id: &id,
-            fence: (refused.reason == Reason::StaleFence).then_some(refused.fence.0),
-            ttl_ms: None,
-            max_ms: None,
-            held_ms: Some(refused.now_ms.saturating_sub(refused.since_ms)),
-            detail: None,
-        })
-    }
-
-    /// A refusal that needed nothing from Redis.
-    pub(crate) fn refuse(&mut self, refused: &Refused, active: &Active, muted: Muted) {
-        let op = &refused.command.op;
-        let details = active.namespace(refused.target.namespace);
-        let (reason, policy) = (refused.denial.reason, &refused.denial.policy);
-        let mode = mode_label(details.rules.mode);
-        details.metrics.decision(
-            op.operation(now_ms()),
-            DecisionKind::Deny,
-            Some(reason),
-            policy,
-            mode,
-        );
-        match op.operation(now_ms()) {
-            Operation::Acquire => details.metrics.acquires.at(AcquireOutcome::Denied).inc(),
-            Operation::Release => details.metrics.releases.at(ReleaseOutcome::Denied).inc(),
-            Operation::Extend
-            | Operation::TakeOver
-            | Operation::Inspect
-            | Operation::Write
-            | Operation::GuardedWrite => {}
-        }
-        let result = match refused.code {
-            Code::Denied => CommandResult::Denied,
-            Code::Policy | Code::Limit => CommandResult::ProxyError,
-        };
-        self.count(CommandClass::Policy, result);
-        let id = refusal_id();
-        self.log(
-            &id,
-            &refused.target,
-            refused.command.name,
-            reason,
-            policy,
-            Mode::Enforce,
-            active,
-        );
-        if refused.native && self.state.block.is_none() {
-            let mut reply = bytes::BytesMut::new();
-            put_value(&mut reply, &native_nothing(op), self.state.protocol);
-            self.answer_locally(reply, muted);
-            return;
-        }
-        let asked = match op {
-            LockOp::Acquire {
-                ttl: AskedTtl::For(ms),
-                ..
-            }
-            | LockOp::Store {
-                ttl: AskedTtl::For(ms),
-                ..
-            }
-            | LockOp::Extend {
-                ttl: AskedTtl::For(ms),
-                ..
-            } => u64::try_from(*ms).ok(),
-            _ => None,
-        };
-        let line = refusal_line(&RefusalLine {
-            code: refused.code,
-            reason,
-            key: &refused.target.key,
-            command: refused.command.name,
-            policy,
-            id: &id,
-            fence: None,
-            ttl_ms: asked.filter(|_| reason == Reason::TtlTooLong),
-            max_ms: details.ceiling_ms.filter(|_| matches!(reason, Reason::TtlTooLong | Reason::NoTtl)),
-            held_ms: None,
-            detail: refused.denial.detail.as_deref(),
-        });
-        self.error(&line, muted);
-    }
-
-    /// Monitor mode: what enforce would have refused.
-    pub(crate) fn would_refuse(
-        &mut self,
-        target: &Target,
-        command: &str,
-        operation: Operation,
-        would: &Denial,
-        active: &Active,
-    ) {
-        let details = active.namespace(target.namespace);
-        let mode = mode_label(details.rules.mode);
-        details.metrics.decision(
-            operation,
-            DecisionKind::WouldDeny,
-            Some(would.reason),
-            &would.policy,
-            mode,
-        );
-        self.log(
-            &refusal_id(),
-            target,
-            command,
-            would.reason,
-            &would.policy,
-            Mode::Monitor,
-            active,
-        );
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "each is one field of the line")]
-    fn log(
-        &self,
-        id: &str,
-        target: &Target,
-        command: &str,
-        reason: Reason,
-        policy: &str,
-        mode: Mode,
-        active: &Active,
-    ) {
-        let client = self.peer.to_string();
-        let Some(repeated) =
-            self.shared
-                .refusals
-                .admit(&client, &target.key, reason, Instant::now())
-        else {
-            return;
-        };
-        tracing::info!(
-            id,
-            namespace = %active.namespace(target.namespace).name,
-            key = %String::from_utf8_lossy(&target.key),
-            cmd = %command.to_ascii_uppercase(),
-            reason = reason.word(),
-            policy,
-            client,
-            name = %String::from_utf8_lossy(&self.state.name),
-            repeated,
-            "{}",
-            match mode {
-                Mode::Enforce => "refused",
-                Mode::Monitor => "would have been refused",
-            }
-        );
-    }
-}
-
-/// The policy whose rule a refusal found by a script follows from: the built-in one that asks for
-/// it, where the namespace has it.
-fn policy_of(reason: Reason, target: &Target, active: &Active) -> &'static str {
-    let built_in = match reason {
-        Reason::NotOwner
-        | Reason::Expired
-        | Reason::Overwrite
-        | Reason::TakeOver
-        | Reason::OpaqueWrite
-        | Reason::SharedToken => "owner-token",
-        Reason::StaleFence => "fencing",
-        Reason::NoTtl | Reason::TtlTooLong | Reason::Limited => "ttl-ceiling",
-        Reason::UnsafeScript => "scripts",
-        Reason::BulkDelete | Reason::Other => "lockwarden",
-    };
-    let present = active
-        .generation
-        .chain(target.namespace)
-        .any(|name| &**name == built_in);
-    if present || built_in == "scripts" {
-        built_in
-    } else {
-        "lockwarden"
     }
 }

@@ -9,8 +9,9 @@ use lockwarden_resp::{ReplyLimits, ReplyScanner, Scan};
 use super::state::{Block, Place};
 use super::verbs::error_frame;
 use super::{Look, Session};
+use crate::inbox::Inbox;
 use crate::intercept::Concluded;
-use crate::wires::{End, Inbox, Muted};
+use crate::wires::{End, Muted};
 
 impl Session {
     /// `EXEC`: an order barrier where anybody has to look at what it answers.

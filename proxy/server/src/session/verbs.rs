@@ -2,6 +2,8 @@
 //! go on from what Redis has accepted. `CLIENT REPLY` is the exception: the proxy does it, and the
 //! backend always answers.
 
+use std::time::Instant;
+
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::companion::companion_key;
@@ -11,13 +13,13 @@ use lockwarden_lock::recipe::ScriptSha;
 use lockwarden_lock::table::{SessionVerb, parse_integer};
 use lockwarden_lock::token::Grant;
 use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
-use smallvec::SmallVec;
 
 use super::state::{Block, Place, ReplyMode, StateChange};
 use super::{Look, Session};
+use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult};
 use crate::pushes::Channels;
-use crate::wires::{End, Inbox, Muted};
+use crate::wires::{End, Muted};
 
 impl Session {
     /// Whether the client wants the reply to the next command.
@@ -179,6 +181,17 @@ impl Session {
                     self.wires.reply(&told);
                 }
             }
+            Look::Renewed(renewed) => {
+                if let Ok(value) = parse_reply(&frame, self.state.protocol) {
+                    crate::upkeep::settle(
+                        &self.shared,
+                        &renewed.0,
+                        &renewed.1,
+                        &value,
+                        Instant::now(),
+                    );
+                }
+            }
             Look::Own => {}
             Look::Answer => {
                 return Err(End::OutOfStep("an answer that nobody waits for".into()));
@@ -236,12 +249,14 @@ impl Session {
             self.queued();
             return;
         }
-        self.wires.forward_and_look(pass, Look::Scripts(names), muted);
+        self.wires
+            .forward_and_look(pass, Look::Scripts(names), muted);
     }
 
     /// Says 1 only of scripts that the server has and this proxy knows.
     fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
-        let known = |name: &Bytes| ScriptSha::from_hex(name).and_then(|sha| self.shared.texts.get(&sha));
+        let known =
+            |name: &Bytes| ScriptSha::from_hex(name).and_then(|sha| self.shared.texts.get(&sha));
         let Ok(Value::Array(mut items)) = parse_reply(frame, self.state.protocol) else {
             return BytesMut::from(&frame[..]);
         };
@@ -258,26 +273,6 @@ impl Session {
     fn logged_in(&mut self, user: Bytes, inbox: &mut Inbox) {
         self.state.set_user(user);
         inbox.set_limits(RequestLimits::default());
-    }
-
-    fn observe(&mut self, keys: &[(DbKey, usize)], frame: &Bytes) {
-        let from = self.state.read_grants.len().saturating_sub(keys.len());
-        let grants: SmallVec<[Option<Grant>; 1]> = self.state.read_grants.drain(from..).collect();
-        let Ok(value) = parse_reply(frame, self.state.protocol) else {
-            return;
-        };
-        for ((key, place), grant) in keys.iter().zip(grants) {
-            let read = match &value {
-                Value::Array(items) => items.get(*place),
-                single => Some(single),
-            };
-            let Some(read) = read.filter(|read| !read.is_error()) else {
-                continue;
-            };
-            let watched = self.state.watched.contains(key);
-            self.evidence
-                .observed(key.clone(), grant, read.as_bytes(), watched);
-        }
     }
 
     async fn multi(

@@ -1,0 +1,100 @@
+//! What a step is told about proofs: which count by the policies, and what this connection has to
+//! show. Whatever can be told on this side already does not count is left out; the rest is compared
+//! with Redis inside the script.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::decision::{Proofs, TakeOverRule};
+use crate::evidence::Facts;
+use crate::plan::Who;
+use crate::settle::Allowed;
+use crate::token::OwnerToken;
+
+/// A value that a command carries.
+pub(super) enum Claim {
+    None,
+    /// It is to be stored; the same distinctive value proves the holder.
+    Stored(OwnerToken),
+    /// The command compares it itself.
+    Compared(OwnerToken),
+}
+
+/// The arguments about proofs, as far as they can be told from this side.
+pub(super) struct ProofArguments {
+    pub(super) flags: SmallVec<[u8; 16]>,
+    pub(super) own: SmallVec<[u8; 16]>,
+    pub(super) claim: Bytes,
+    pub(super) seen_grant: SmallVec<[u8; 16]>,
+    pub(super) seen: Bytes,
+}
+
+impl ProofArguments {
+    pub(super) fn of(
+        allowed: &Allowed,
+        facts: &Facts,
+        who: &Who,
+        claim: &Claim,
+        monitor: bool,
+    ) -> ProofArguments {
+        let mut flags: SmallVec<[u8; 16]> = SmallVec::new();
+        let obligations = &allowed.obligations;
+        let required = obligations.require;
+        let counts = |proof| required.is_some_and(|required| required.contains(proof));
+        let own = facts.own.as_ref();
+        let mut set = |condition: bool, letter: u8| {
+            if condition {
+                flags.push(letter);
+            }
+        };
+        set(monitor, b'm');
+        set(required.is_some(), b'r');
+        set(counts(Proofs::SESSION), b's');
+        set(counts(Proofs::IDENTITY) && who.distinctive, b'i');
+        set(obligations.current_fence_only, b'f');
+        set(own.is_some_and(|own| own.lapsed.is_some()), b'l');
+        set(own.is_none() && !facts.queued.is_empty(), b'n');
+
+        let (token, compared) = match claim {
+            Claim::None => (None, false),
+            Claim::Stored(token) => (Some(token), false),
+            Claim::Compared(token) => (Some(token), true),
+        };
+        set(compared, b'c');
+        set(!compared && !facts.refused_since, b'k');
+        let stored = token.map(OwnerToken::stored_form).unwrap_or_default();
+        if let Some(token) = token.filter(|_| counts(Proofs::TOKEN)) {
+            let distinctive = token.is_distinctive();
+            set(distinctive || (compared && !facts.refused_since), b't');
+            set(
+                !distinctive && own.is_some_and(|own| own.stored == stored),
+                b'v',
+            );
+        }
+
+        let mut seen_grant = SmallVec::new();
+        let mut seen_value = Bytes::new();
+        if let Some(seen) = facts.seen.as_ref().filter(|_| counts(Proofs::OBSERVED)) {
+            let sure = seen.distinctive || seen.watched;
+            let may_take_over = obligations.take_over != Some(TakeOverRule::Never);
+            let by_deadline = !sure && seen.deadline && may_take_over;
+            if let Some(grant) = seen.grant.filter(|_| sure || by_deadline) {
+                set(true, b'o');
+                set(by_deadline, b'x');
+                seen_grant.extend_from_slice(&grant.0);
+                seen_value = seen.stored.clone();
+            }
+        }
+        let mut grants = SmallVec::new();
+        for grant in own.map(|own| &own.grant).into_iter().chain(&facts.queued) {
+            grants.extend_from_slice(&grant.0);
+        }
+        ProofArguments {
+            flags,
+            own: grants,
+            claim: stored,
+            seen_grant,
+            seen: seen_value,
+        }
+    }
+}
