@@ -154,7 +154,7 @@ impl Redis {
     }
 
     fn launch(&mut self) -> bool {
-        let mut command = Command::new("redis-server");
+        let mut command = Command::new(server_program());
         command
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--loglevel", "warning"])
@@ -205,4 +205,17 @@ fn free_port() -> u16 {
         .local_addr()
         .expect("a bound listener has an address")
         .port()
+}
+
+/// `redis-server`, or `valkey-server` where only that is installed.
+fn server_program() -> &'static str {
+    let installed = |name: &str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
+    };
+    if !installed("redis-server") && installed("valkey-server") {
+        "valkey-server"
+    } else {
+        "redis-server"
+    }
 }

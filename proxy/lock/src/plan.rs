@@ -303,3 +303,6 @@ fn adopted_ttl(allowed: &Allowed) -> u64 {
         (Adopt::Cap, Mode::Monitor) | (Adopt::Report, _) => 0,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -449,3 +449,6 @@ pub fn forward_unjudged(command: &LockCommand, rules: Rules) -> Option<PassThrou
         Mode::Enforce => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

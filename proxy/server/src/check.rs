@@ -3,12 +3,20 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bytes::Bytes;
+use lockwarden_lock::companion::names_companion;
+use lockwarden_lock::glob::Glob;
+use lockwarden_lock::namespace::Namespaces;
 use lockwarden_policy::PolicyHost;
+use lockwarden_resp::Value;
 
 use crate::backend::{Address, BackendError, Conversation};
 use crate::config::{Backend, Config, Finding, Report, Severity};
 use crate::control::Source;
 use crate::{exit, facts, policies, run};
+
+/// Pages of a thousand keys that are looked at for names that are in use.
+const MOST_PAGES: usize = 200;
 
 /// Checks the configuration and its policies, and where asked to the backend.
 pub(crate) fn check(source: &Source, backend: bool) -> ExitCode {
@@ -79,12 +87,23 @@ fn ask_backend(config: &Config) -> ExitCode {
         }
     };
     let address = Address { url: url.clone() };
+    let globs = |keys: &Vec<Bytes>| keys.iter().cloned().map(Glob::new).collect();
+    let namespaces = Namespaces::new(
+        config
+            .namespaces
+            .iter()
+            .map(|one| globs(&one.keys))
+            .collect(),
+    );
     let asked = runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(10), ask(&address))
-            .await
-            .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
+        tokio::time::timeout(
+            Duration::from_secs(10),
+            ask(&address, &config.companion_prefix, &namespaces),
+        )
+        .await
+        .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
     });
-    let report = match asked {
+    let (report, taken) = match asked {
         Ok(asked) => asked,
         Err(error) => {
             println!("backend: {error}");
@@ -108,6 +127,11 @@ fn ask_backend(config: &Config) -> ExitCode {
     if report.evicts_all {
         doubts.push("maxmemory-policy is allkeys-*: an eviction may take a lock's record".into());
     }
+    if let Some(name) = taken {
+        doubts.push(format!(
+            "the key {name} has the name of a lock's record and is none: set another companion_prefix"
+        ));
+    }
     for doubt in &doubts {
         println!("backend: {doubt}");
     }
@@ -118,10 +142,36 @@ fn ask_backend(config: &Config) -> ExitCode {
     }
 }
 
-/// Asks the server what it is.
-async fn ask(address: &Address) -> Result<facts::Report, BackendError> {
+/// Asks the server what it is, and whether one of the names of our own keys is in use for something
+/// else. Looks at a bounded part of a large database.
+async fn ask(
+    address: &Address,
+    prefix: &[u8],
+    namespaces: &Namespaces,
+) -> Result<(facts::Report, Option<String>), BackendError> {
     let mut own = address.converse().await?;
     let mut stranger = Conversation::new(address.connect().await?);
     let (report, _) = facts::ask(&mut own, &mut stranger).await?;
-    Ok(report)
+    let mut cursor = Bytes::from_static(b"0");
+    for _ in 0..MOST_PAGES {
+        let page = own.ask(&[b"SCAN", &cursor[..], b"COUNT", b"1000"]).await?;
+        let Some([Value::Bulk(next), Value::Array(keys)]) = page.as_items() else {
+            break;
+        };
+        for key in keys.iter().filter_map(Value::as_bytes) {
+            if names_companion(prefix, key, namespaces) && !is_record(&mut own, key).await? {
+                return Ok((report, Some(String::from_utf8_lossy(key).into_owned())));
+            }
+        }
+        cursor = next.clone();
+        if cursor == "0" {
+            break;
+        }
+    }
+    Ok((report, None))
+}
+
+async fn is_record(own: &mut Conversation, key: &[u8]) -> Result<bool, BackendError> {
+    let begins = own.ask(&[b"GETRANGE", key, b"0", b"0"]).await?;
+    Ok(begins.as_bytes().is_some_and(|version| version == "1"))
 }

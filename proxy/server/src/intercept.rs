@@ -248,7 +248,8 @@ impl Session {
         let op = &permitted.command().op;
         if let Some(rights) = lacking_rights(&answers) {
             if !permitted.enforces() && self.state.block.is_none() {
-                if matches!(answers, Answers::Error(_)) {
+                // Rights that are missing for one key say nothing about the next command.
+                if matches!(answers, Answers::Error(_)) && rights.contains("command") {
                     self.state.may_judge = Some(false);
                 }
                 return Ok(Concluded::NoRights);

@@ -89,7 +89,12 @@ pub(crate) enum Want {
 }
 
 enum Expect<L> {
-    Relay { frames: u64, muted: Muted },
+    Relay {
+        frames: u64,
+        muted: Muted,
+    },
+    /// One reply that may be long in coming.
+    Late(Muted),
     Local(Bytes),
     Look(L, Muted),
     Confirm(Channels),
@@ -114,6 +119,7 @@ pub(crate) struct Wires<L> {
     nudged: bool,
     draining: bool,
     backend_closed: bool,
+    closing: bool,
     half_closed: bool,
     /// Bytes that came from the client and went to it since they were last counted.
     pub(crate) traffic: (u64, u64),
@@ -142,6 +148,7 @@ impl<L> Wires<L> {
             nudged: false,
             draining: false,
             backend_closed: false,
+            closing: false,
             half_closed: false,
             traffic: (0, 0),
         }
@@ -152,8 +159,10 @@ impl<L> Wires<L> {
         self.to_backend.extend_from_slice(pass.frame());
         if pass.is_blocking() {
             self.blocking += 1;
+            self.expected.push_back(Expect::Late(muted));
+        } else {
+            self.expect_relay(muted);
         }
-        self.expect_relay(muted);
     }
 
     /// Sends a step in place of a command of a MULTI block; Redis's word on it is relayed. Its text
@@ -255,16 +264,21 @@ impl<L> Wires<L> {
             if inbox.done && self.blocking > 0 {
                 self.half_close();
             }
+            self.half_close_when_sent();
             if self.wait(inbox, want).await? {
                 self.draining = true;
             }
         }
     }
 
-    /// Sends what is left and lets the backend know that no more will come: it sees what it would
-    /// have seen without a proxy.
+    /// Lets the backend know, once everything was sent, that no more will come: it sees what it
+    /// would have seen without a proxy.
     pub(crate) fn half_close(&mut self) {
-        if self.half_closed || !self.to_backend.is_empty() {
+        self.closing = true;
+    }
+
+    fn half_close_when_sent(&mut self) {
+        if !self.closing || self.half_closed || !self.to_backend.is_empty() {
             return;
         }
         self.half_closed = true;
@@ -358,14 +372,19 @@ impl<L> Wires<L> {
     }
 
     fn relayed(&mut self, count: u64) {
-        if let Some(Expect::Relay { frames, .. }) = self.expected.front_mut() {
-            *frames -= count;
-            if *frames == 0 {
+        match self.expected.front_mut() {
+            Some(Expect::Relay { frames, .. }) => {
+                *frames -= count;
+                if *frames == 0 {
+                    self.expected.pop_front();
+                }
+            }
+            Some(Expect::Late(_)) if count > 0 => {
+                self.blocking -= 1;
                 self.expected.pop_front();
             }
-        }
-        if count > 0 && self.expected.is_empty() {
-            self.blocking = 0;
+            Some(Expect::Late(_) | Expect::Local(_) | Expect::Look(..) | Expect::Confirm(_))
+            | None => {}
         }
     }
 
@@ -402,6 +421,13 @@ impl<L> Wires<L> {
                 }
                 Ok(None)
             }
+            Some(Expect::Late(muted)) => {
+                self.blocking -= 1;
+                if muted == Muted::No {
+                    self.to_client.extend_from_slice(&frame);
+                }
+                Ok(None)
+            }
             // Redis says an error of its own accord when it is about to hang up.
             None if frame.first() == Some(&b'-') => {
                 self.to_client.extend_from_slice(&frame);
@@ -416,6 +442,7 @@ impl<L> Wires<L> {
     /// Gives up on replies that will not come, because the connection's mode swallowed them.
     pub(crate) fn forget_expected(&mut self) {
         self.expected.clear();
+        self.blocking = 0;
     }
 
     fn flush(&mut self) -> Result<(), End> {

@@ -1,0 +1,236 @@
+use bytes::Bytes;
+use lockwarden_resp::{RequestDecoder, RequestLimits};
+use smallvec::smallvec;
+
+use super::*;
+use crate::decision::{Decision, Proofs};
+use crate::evidence::{Own, Seen};
+use crate::namespace::NamespaceId;
+use crate::op::{LockCommand, Target};
+use crate::settle::{OnFault, Rules, Settled, settle};
+use crate::token::FencingToken;
+
+const ENFORCE: Rules = Rules {
+    mode: Mode::Enforce,
+    on_violation: OnViolation::Native,
+    on_fault: OnFault::Deny,
+    adopt: Adopt::Report,
+};
+
+fn who() -> Who {
+    Who {
+        session: SessionId([1; 16]),
+        identity: Identity([2; 16]),
+        distinctive: false,
+    }
+}
+
+/// The words of the request that a permitted command becomes.
+fn planned(op: LockOp, obligations: Obligations, facts: &Facts, rules: Rules) -> Vec<Vec<u8>> {
+    let argv = smallvec![Bytes::from_static(b"DEL"), Bytes::from_static(b"lock:a")];
+    let command = LockCommand {
+        name: "del",
+        op,
+        argv,
+        frame: Bytes::new(),
+    };
+    let decision = Decision {
+        obligations,
+        ..Decision::default()
+    };
+    let Settled::Permitted(permitted) = settle(command, smallvec![decision], &|_| rules) else {
+        panic!("not permitted");
+    };
+    let mut drawn = 0;
+    let mut draw = || {
+        drawn += 1;
+        Grant([drawn; 16])
+    };
+    let plan = plan(
+        &permitted,
+        std::slice::from_ref(facts),
+        &who(),
+        b"lw:",
+        &mut draw,
+    );
+    let mut out = BytesMut::new();
+    plan.put(&mut out, Form::Sha);
+    let mut decoder = RequestDecoder::new(RequestLimits::default());
+    decoder.decode(&out).expect("a canonical request");
+    decoder.request(&out).args().map(<[u8]>::to_vec).collect()
+}
+
+fn release() -> LockOp {
+    LockOp::Release {
+        target: Target {
+            namespace: NamespaceId(0),
+            key: Bytes::from_static(b"lock:a"),
+        },
+        spelling: ReleaseSpelling::Del,
+        comparison: None,
+    }
+}
+
+fn needing(proofs: Proofs) -> Obligations {
+    Obligations {
+        require: Some(proofs),
+        ..Obligations::default()
+    }
+}
+
+fn flags(facts: &Facts, proofs: Proofs) -> String {
+    let words = planned(release(), needing(proofs), facts, ENFORCE);
+    String::from_utf8(words[5].clone()).expect("letters")
+}
+
+fn own(stored: &'static str) -> Own {
+    Own {
+        grant: Grant([9; 16]),
+        fence: FencingToken(7),
+        stored: Bytes::from_static(stored.as_bytes()),
+        ends: None,
+        lapsed: None,
+    }
+}
+
+fn seen(value: &'static str, watched: bool) -> Seen {
+    let token = OwnerToken::copy_of(value.as_bytes());
+    Seen {
+        grant: Some(Grant([8; 16])),
+        stored: token.stored_form(),
+        distinctive: token.is_distinctive(),
+        deadline: crate::token::looks_like_deadline(value.as_bytes()),
+        watched,
+    }
+}
+
+#[test]
+fn a_release_names_its_keys_its_proofs_and_the_clients_own_words() {
+    let facts = Facts {
+        own: Some(own("1")),
+        ..Facts::default()
+    };
+    let words = planned(release(), needing(Proofs::ALL), &facts, ENFORCE);
+    assert_eq!(words[0], b"EVALSHA");
+    assert_eq!(words[1], scripts::RELEASE.sha().as_bytes());
+    assert_eq!(words[2], b"2");
+    assert_eq!(words[3], b"lock:a");
+    assert!(words[4].starts_with(b"lw:{") && words[4].ends_with(b"}:lock:a"));
+    assert_eq!(words[5], b"rsk");
+    assert_eq!(words[6], [9; 16]);
+    assert_eq!(words[10].len(), 32);
+    assert_eq!(words[11..], [b"DEL".to_vec(), b"lock:a".to_vec()]);
+}
+
+#[test]
+fn only_what_may_count_is_offered_as_a_proof() {
+    let with = |seen| Facts {
+        seen: Some(seen),
+        ..Facts::default()
+    };
+    for (facts, proofs, expected) in [
+        (Facts::default(), Proofs::ALL, "rsk"),
+        (Facts::default(), Proofs::TOKEN, "rk"),
+        (
+            Facts {
+                refused_since: true,
+                ..Facts::default()
+            },
+            Proofs::ALL,
+            "rs",
+        ),
+        (with(seen("8c1f0a2e9b7d4f6a", false)), Proofs::ALL, "rsko"),
+        (with(seen("1", false)), Proofs::ALL, "rsk"),
+        (with(seen("1", true)), Proofs::ALL, "rsko"),
+        (with(seen("1736941234", false)), Proofs::ALL, "rskox"),
+        (
+            with(seen("8c1f0a2e9b7d4f6a", false)),
+            Proofs::SESSION,
+            "rsk",
+        ),
+        (
+            Facts {
+                queued: vec![Grant([3; 16])],
+                ..Facts::default()
+            },
+            Proofs::SESSION,
+            "rsnk",
+        ),
+    ] {
+        assert_eq!(flags(&facts, proofs), expected, "{facts:?}");
+    }
+}
+
+#[test]
+fn where_no_proof_is_wanted_none_is_asked_for() {
+    let words = planned(
+        release(),
+        Obligations::default(),
+        &Facts::default(),
+        ENFORCE,
+    );
+    assert_eq!(words[5], b"k");
+}
+
+#[test]
+fn monitor_mode_is_told_to_the_script() {
+    let monitor = Rules {
+        mode: Mode::Monitor,
+        ..ENFORCE
+    };
+    let words = planned(
+        release(),
+        needing(Proofs::SESSION),
+        &Facts::default(),
+        monitor,
+    );
+    assert_eq!(words[5], b"mrsk");
+}
+
+#[test]
+fn a_lease_carries_its_terms() {
+    let op = LockOp::Acquire {
+        target: Target {
+            namespace: NamespaceId(0),
+            key: Bytes::from_static(b"lock:a"),
+        },
+        value: Bytes::from(vec![b'v'; 65]),
+        ttl: AskedTtl::Until(1234),
+        reply: crate::op::AcquireReply::OldValue,
+    };
+    let obligations = Obligations {
+        ttl_default_ms: Some(30_000),
+        ttl_cap_ms: Some(60_000),
+        keep_alive_ms: Some(1),
+        fence: Fence::Sequential,
+        ..Obligations::default()
+    };
+    let adopt = Rules {
+        adopt: Adopt::Cap,
+        ..ENFORCE
+    };
+    let words = planned(op, obligations, &Facts::default(), adopt);
+    let text: Vec<String> = words[7..17]
+        .iter()
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    assert_eq!(words[6], [[1; 16], [1; 16], [2; 16]].concat());
+    assert_eq!(
+        text[..7],
+        ["0", "s", "@1234", "30000", "60000", "1", "86400000"]
+    );
+    assert_eq!(text[7].len(), 40, "a long value is recorded as its SHA-1");
+    assert_eq!(text[8..], ["60000", "g"]);
+}
+
+#[test]
+fn a_companion_outlives_its_lease_by_ten_ceilings_or_ten_minutes() {
+    let with = |cap, fence| Obligations {
+        ttl_cap_ms: Some(cap),
+        fence,
+        ..Obligations::default()
+    };
+    assert_eq!(outlive_ms(&with(1_000, Fence::Hybrid)), 600_000);
+    assert_eq!(outlive_ms(&with(3_600_000, Fence::Hybrid)), 36_000_000);
+    assert_eq!(outlive_ms(&with(1_000, Fence::Sequential)), 86_400_000);
+}

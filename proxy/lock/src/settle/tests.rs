@@ -1,0 +1,373 @@
+use bytes::Bytes;
+use smallvec::smallvec;
+
+use super::*;
+use crate::decision::{Fault, FaultKind};
+use crate::op::{AcquireReply, ExpireCondition};
+
+/// A chain that answers every question alike and remembers what it was asked.
+struct Fake {
+    decision: Decision,
+    asked: Vec<(Operation, Option<u64>, Traits)>,
+}
+
+impl Fake {
+    fn saying(decision: Decision) -> Fake {
+        Fake {
+            decision,
+            asked: Vec::new(),
+        }
+    }
+}
+
+impl Decide for Fake {
+    fn decide(
+        &mut self,
+        _: NamespaceId,
+        question: &Question<'_>,
+        _: &dyn Fn(u64) -> Option<ClientDescription>,
+    ) -> Decision {
+        self.asked
+            .push((question.operation, question.ttl_ms, question.traits));
+        self.decision.clone()
+    }
+}
+
+fn target() -> Target {
+    Target {
+        namespace: NamespaceId(0),
+        key: Bytes::from_static(b"lock:a"),
+    }
+}
+
+fn command(op: LockOp) -> LockCommand {
+    LockCommand {
+        name: "x",
+        op,
+        argv: smallvec![Bytes::from_static(b"X")],
+        frame: Bytes::new(),
+    }
+}
+
+fn acquire() -> LockOp {
+    let value = Bytes::from_static(b"1");
+    LockOp::Acquire {
+        target: target(),
+        value,
+        ttl: AskedTtl::None,
+        reply: AcquireReply::Integer,
+    }
+}
+
+fn store(only_if_exists: bool, wants_old: bool) -> LockOp {
+    let value = Bytes::from_static(b"1");
+    LockOp::Store {
+        target: target(),
+        value,
+        ttl: AskedTtl::For(5),
+        only_if_exists,
+        wants_old,
+    }
+}
+
+fn release() -> LockOp {
+    LockOp::Release {
+        target: target(),
+        spelling: crate::op::ReleaseSpelling::Del,
+        comparison: None,
+    }
+}
+
+fn extend(ttl: AskedTtl, spelling: ExtendSpelling) -> LockOp {
+    LockOp::Extend {
+        target: target(),
+        ttl,
+        condition: ExpireCondition::Always,
+        spelling,
+        comparison: None,
+    }
+}
+
+fn opaque(kind: OpaqueKind) -> LockOp {
+    LockOp::Opaque {
+        target: target(),
+        kind,
+    }
+}
+
+fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
+    Rules {
+        mode,
+        on_violation,
+        on_fault: OnFault::Deny,
+        adopt: Adopt::Report,
+    }
+}
+
+fn denied(reason: Reason) -> Decision {
+    let denial = Denial {
+        reason,
+        detail: None,
+        policy: "p".into(),
+    };
+    Decision {
+        verdict: Verdict::Deny(denial),
+        ..Decision::default()
+    }
+}
+
+fn settled(op: LockOp, decision: Decision, rules: Rules) -> Settled {
+    settle(command(op), smallvec![decision], &|_| rules)
+}
+
+fn circumstances() -> Circumstances {
+    Circumstances {
+        db: 0,
+        client: 1,
+        now_ms: 1_000_000,
+        now: Instant::now(),
+        transactional: false,
+    }
+}
+
+#[test]
+fn each_command_is_asked_about_as_what_it_means() {
+    for (op, asked) in [
+        (acquire(), vec![Operation::Acquire]),
+        (
+            store(false, false),
+            vec![Operation::Acquire, Operation::Extend],
+        ),
+        (store(true, false), vec![Operation::Extend]),
+        (store(false, true), vec![Operation::TakeOver]),
+        (release(), vec![Operation::Release]),
+        (
+            extend(AskedTtl::For(5), ExtendSpelling::Expire),
+            vec![Operation::Extend],
+        ),
+        (
+            extend(AskedTtl::For(0), ExtendSpelling::Expire),
+            vec![Operation::Release],
+        ),
+        (
+            extend(AskedTtl::Until(999_999), ExtendSpelling::Expire),
+            vec![Operation::Release],
+        ),
+        (opaque(OpaqueKind::Command), vec![Operation::Write]),
+    ] {
+        let mut fake = Fake::saying(Decision::default());
+        let rules = rules(Mode::Enforce, OnViolation::Native);
+        let facts = [Facts::default()];
+        let command = command(op);
+        judge(
+            &mut fake,
+            &command,
+            &facts,
+            &|_| rules,
+            &circumstances(),
+            &|_| None,
+        );
+        let operations: Vec<Operation> = fake.asked.iter().map(|asked| asked.0).collect();
+        assert_eq!(operations, asked, "{:?}", command.op);
+    }
+}
+
+#[test]
+fn a_policy_is_told_the_ttl_and_the_mode() {
+    let mut fake = Fake::saying(Decision::default());
+    let rules = rules(Mode::Monitor, OnViolation::Native);
+    let facts = [Facts {
+        refused_since: true,
+        ..Facts::default()
+    }];
+    let command = command(extend(AskedTtl::Until(1_000_500), ExtendSpelling::Expire));
+    judge(
+        &mut fake,
+        &command,
+        &facts,
+        &|_| rules,
+        &circumstances(),
+        &|_| None,
+    );
+    let (_, ttl, traits) = fake.asked[0];
+    assert_eq!(ttl, Some(500));
+    assert!(traits.contains(Traits::MONITORED.union(Traits::REFUSED_SINCE)));
+}
+
+#[test]
+fn a_refused_extension_of_a_plain_set_only_means_that_no_proof_will_do() {
+    struct OnlyAcquires;
+    impl Decide for OnlyAcquires {
+        fn decide(
+            &mut self,
+            _: NamespaceId,
+            question: &Question<'_>,
+            _: &dyn Fn(u64) -> Option<ClientDescription>,
+        ) -> Decision {
+            match question.operation {
+                Operation::Acquire => Decision::default(),
+                _ => denied(Reason::Limited),
+            }
+        }
+    }
+    let rules = rules(Mode::Enforce, OnViolation::Native);
+    let command = command(store(false, false));
+    let facts = [Facts::default()];
+    let decisions = judge(
+        &mut OnlyAcquires,
+        &command,
+        &facts,
+        &|_| rules,
+        &circumstances(),
+        &|_| None,
+    );
+    assert_eq!(decisions[0].verdict, Verdict::Permit);
+    assert_eq!(decisions[0].obligations.require, Some(Proofs::NONE));
+}
+
+#[test]
+fn a_no_is_native_only_where_that_cannot_be_read_as_a_yes() {
+    let native = rules(Mode::Enforce, OnViolation::Native);
+    let loud = rules(Mode::Enforce, OnViolation::Error);
+    for (op, reason, rules, natively) in [
+        (release(), Reason::Limited, native, true),
+        (release(), Reason::Limited, loud, false),
+        (
+            extend(AskedTtl::For(5), ExtendSpelling::Expire),
+            Reason::TtlTooLong,
+            native,
+            true,
+        ),
+        (
+            extend(AskedTtl::For(5), ExtendSpelling::GetEx),
+            Reason::TtlTooLong,
+            native,
+            false,
+        ),
+        (
+            extend(AskedTtl::None, ExtendSpelling::Persist),
+            Reason::NoTtl,
+            native,
+            false,
+        ),
+        (acquire(), Reason::Limited, native, false),
+        (store(true, false), Reason::Limited, native, true),
+        (store(false, false), Reason::Limited, native, false),
+        (store(false, true), Reason::TakeOver, native, false),
+        (
+            opaque(OpaqueKind::Command),
+            Reason::OpaqueWrite,
+            native,
+            false,
+        ),
+    ] {
+        let label = format!("{op:?} {reason}");
+        match settled(op, denied(reason), rules) {
+            Settled::Refused(refused) => assert_eq!(refused.native, natively, "{label}"),
+            other => panic!("{label}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn what_has_no_lock_meaning_is_refused_though_no_policy_objects() {
+    let enforce = rules(Mode::Enforce, OnViolation::Native);
+    for (kind, reason, policy) in [
+        (OpaqueKind::Command, Reason::OpaqueWrite, "lockwarden"),
+        (OpaqueKind::Companion, Reason::OpaqueWrite, "lockwarden"),
+        (OpaqueKind::Script, Reason::UnsafeScript, "scripts"),
+    ] {
+        match settled(opaque(kind), Decision::default(), enforce) {
+            Settled::Refused(refused) => {
+                assert_eq!(
+                    (refused.denial.reason, &*refused.denial.policy),
+                    (reason, policy)
+                );
+            }
+            other => panic!("{kind:?}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn monitor_mode_refuses_nothing_and_remembers_what_it_would_have() {
+    let monitor = rules(Mode::Monitor, OnViolation::Error);
+    match settled(release(), denied(Reason::Limited), monitor) {
+        Settled::Permitted(permitted) => {
+            assert!(!permitted.enforces());
+            let would = permitted.allowed()[0]
+                .would
+                .as_ref()
+                .expect("a policy said no");
+            assert_eq!(would.reason, Reason::Limited);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(
+        settled(
+            opaque(OpaqueKind::Command),
+            denied(Reason::OpaqueWrite),
+            monitor
+        ),
+        Settled::Forward(..)
+    ));
+}
+
+#[test]
+fn a_fault_is_answered_as_the_namespace_says() {
+    let fault = || {
+        let fault = Fault {
+            kind: FaultKind::Fuel,
+            policy: "p".into(),
+        };
+        Decision {
+            fault: Some(fault),
+            ..Decision::default()
+        }
+    };
+    let deny = rules(Mode::Enforce, OnViolation::Native);
+    let allow = Rules {
+        on_fault: OnFault::Allow,
+        ..deny
+    };
+    let monitor = Rules {
+        mode: Mode::Monitor,
+        ..deny
+    };
+    match settled(acquire(), fault(), deny) {
+        Settled::Refused(refused) => assert_eq!(refused.code, Code::Policy),
+        other => panic!("{other:?}"),
+    }
+    for rules in [allow, monitor] {
+        let settled = settled(acquire(), fault(), rules);
+        assert!(matches!(settled, Settled::Permitted(_)), "{settled:?}");
+    }
+}
+
+#[test]
+fn one_lock_that_enforces_makes_the_whole_command_enforce() {
+    let second = Target {
+        namespace: NamespaceId(1),
+        key: Bytes::from_static(b"b"),
+    };
+    let op = LockOp::ReleaseMany {
+        locks: vec![target(), second],
+        others: vec![],
+        unlink: false,
+    };
+    let both = |namespace: NamespaceId| match namespace.0 {
+        0 => rules(Mode::Monitor, OnViolation::Native),
+        _ => rules(Mode::Enforce, OnViolation::Native),
+    };
+    let decisions = smallvec![Decision::default(), denied(Reason::Limited)];
+    match settle(command(op), decisions, &both) {
+        Settled::Permitted(permitted) => {
+            assert!(permitted.enforces());
+            assert_eq!(
+                permitted.allowed()[1].obligations.require,
+                Some(Proofs::NONE)
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+}
