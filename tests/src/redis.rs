@@ -159,6 +159,8 @@ impl Redis {
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--loglevel", "warning"])
             .args(["--enable-debug-command", "yes"])
+            // A busy machine makes any command slow.
+            .args(["--slowlog-log-slower-than", "-1"])
             .arg("--dir")
             .arg(self.directory.path())
             .args(&self.arguments)

@@ -67,7 +67,7 @@ fn describe(config: &Config) {
         );
     }
     println!(
-        "memory: about 250 bytes on Redis for each lock used in the last ten ceilings (at least ten minutes)"
+        "memory: about 200 bytes on Redis for each lock used in the last ten ceilings (at least ten minutes)"
     );
 }
 

@@ -198,9 +198,6 @@ impl Prepared {
             backend = %self.shared.backend,
             "serving"
         );
-        if self.private.is_none() && std::env::var_os("LOCKWARDEN_HINTS").is_none() {
-            return;
-        }
         let (Ok(local), Some(_)) = (local, &self.private) else {
             return;
         };

@@ -265,3 +265,20 @@ fn without_a_login_of_its_own_the_proxy_renews_over_the_holders_connection() {
         bob.sends("EXISTS lock:job").reply().to_string() == ":0"
     });
 }
+
+#[test]
+fn a_refused_overwrite_says_nothing_about_keep_alive() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let alice = proxy.client_from("127.9.9.9");
+    let neighbour = proxy.client_from("127.9.9.9");
+    taken(&alice, "SETNX lock:job a1", ":1");
+    neighbour
+        .sends("SET lock:job thief")
+        .gets_error("LOCKDENIED overwrite");
+    neighbour
+        .sends("GETSET lock:job thief")
+        .gets_error("LOCKDENIED take-over");
+    stays(&redis, "lock:job", Duration::from_millis(1_500));
+    alice.sends("DEL lock:job").gets(":1");
+}

@@ -61,7 +61,7 @@ impl ProofArguments {
             Claim::Compared(token) => (Some(token), true),
         };
         set(compared, b'c');
-        set(!compared && !facts.refused_since, b'k');
+        set(token.is_none() && !facts.refused_since, b'k');
         let stored = token.map(OwnerToken::stored_form).unwrap_or_default();
         if let Some(token) = token.filter(|_| counts(Proofs::TOKEN)) {
             let distinctive = token.is_distinctive();

@@ -117,7 +117,7 @@ metrics! {
     } "Operations on leases without a record, answered by the backend alone.";
     UNJUDGED = Counter "lockwarden_unjudged_commands_total" {
         "namespace": NAMESPACE,
-        "why": "`no-rights`, `tracking`"
+        "why": "`no-rights`, `tracking`, `unknown-script`, `too-long`"
     } "Commands forwarded in monitor mode because the judging script may not run.";
 
     LOCKS_HELD = Gauge "lockwarden_locks_held" {
@@ -222,7 +222,7 @@ in the Prometheus text format 0.0.4. `lockwarden metrics` prints the same list a
 - Every series that an alert could need is there at 0 from the start, because `increase()` does not
   see a series that is born with its first event. Refusals that the built-in policies cannot make
   appear with their first one.
-- At most `metrics.max_namespaces` (32) namespaces have a name of their own, the rest are counted
+- At most `metrics_max_namespaces` (32) namespaces have a name of their own, the rest are counted
   together as `__other__`; at most 12 policies likewise. With the defaults a proxy has fewer than
   5,000 series, whatever its clients do.
 - Where the same question can be asked of one proxy and of several, sum: each proxy counts what went
