@@ -3,7 +3,7 @@
 //! the grant; this policy only says how it is counted.
 
 use lockwarden_policy_sdk::{
-    Decision, Fence, Obligations, Operation, Policy, Request, Settings, export_policy,
+    Decision, Fence, Obligations, Operation, Operations, Policy, Request, Settings, export_policy,
 };
 
 /// The settings, checked.
@@ -21,6 +21,10 @@ impl Policy for Fencing {
         );
         settings.finish()?;
         Ok(Fencing { counter })
+    }
+
+    fn judges(&self) -> Operations {
+        Operations::ACQUIRE | Operations::TAKE_OVER
     }
 
     fn decide(&self, request: &Request) -> Decision {
@@ -43,7 +47,9 @@ export_policy!(Fencing);
 
 #[cfg(test)]
 mod tests {
-    use lockwarden_policy_sdk::testing::{OPERATIONS, configure, obligations, request};
+    use lockwarden_policy_sdk::testing::{
+        OPERATIONS, assert_silent_beyond_judged, configure, obligations, request,
+    };
 
     use super::*;
 
@@ -65,6 +71,7 @@ mod tests {
                 };
                 assert_eq!(obligations(&decision), &want, "{operation:?}");
             }
+            assert_silent_beyond_judged(&policy);
         }
     }
 

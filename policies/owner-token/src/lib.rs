@@ -3,8 +3,8 @@
 //! this policy never compares a value itself. Next: the settings in `OwnerToken`.
 
 use lockwarden_policy_sdk::{
-    Code, Decision, Obligations, Operation, Policy, Proofs, Request, Settings, TakeOverRule,
-    Traits, export_policy,
+    Code, Decision, Obligations, Operation, Operations, Policy, Proofs, Request, Settings,
+    TakeOverRule, Traits, export_policy,
 };
 
 /// The settings, checked. Invariant: `proofs` is not empty and `void_after_refusal` is a part of it.
@@ -12,10 +12,12 @@ use lockwarden_policy_sdk::{
 struct OwnerToken {
     /// The proofs that count.
     proofs: Proofs,
-    /// Those that do not count on a connection that was refused this lock since its last grant: the
-    /// `finally` of a worker that never got the lock looks just like the holder's.
+    /// Those that do not count where a command names no owner token and its connection was refused
+    /// this lock since its last grant: the `finally` of a worker that never got the lock looks just
+    /// like the holder's.
     void_after_refusal: Proofs,
-    /// Whether GETSET may replace a lease whose deadline has passed.
+    /// Whether a lease whose deadline has passed may be replaced: by GETSET, or by the DEL of a waiter
+    /// that has read it.
     take_over: TakeOverRule,
 }
 
@@ -62,16 +64,21 @@ impl Policy for OwnerToken {
         })
     }
 
+    fn judges(&self) -> Operations {
+        Operations::RELEASE | Operations::EXTEND | Operations::TAKE_OVER | Operations::WRITE
+    }
+
     fn decide(&self, request: &Request) -> Decision {
         match request.operation {
-            Operation::Release | Operation::Extend => Obligations {
+            Operation::Extend => Obligations {
                 require: Some(self.counting(request)),
                 ..Obligations::default()
             }
             .into(),
-            // A passed deadline needs no proof; where it has not passed, the holder's own GETSET is
-            // an extension and needs one.
-            Operation::TakeOver => Obligations {
+            // A waiter's DEL of a lease whose deadline has passed is a take-over in two steps, so a
+            // release carries the rule, too. A passed deadline needs no proof; where it has not
+            // passed, the holder's own GETSET is an extension and needs one.
+            Operation::Release | Operation::TakeOver => Obligations {
                 require: Some(self.counting(request)),
                 take_over: Some(self.take_over),
                 ..Obligations::default()
@@ -87,11 +94,14 @@ impl Policy for OwnerToken {
 }
 
 impl OwnerToken {
-    /// The proofs that count for this request. Where none is left the empty set is required, which
+    /// The proofs that count for this request. A release or extension that names an owner token says
+    /// whose it is, refused before or not; the value of a GETSET is the new one and says nothing, so
+    /// the worker that was refused must not pass for its namesake. Where no proof is left the empty set is required, which
     /// nobody satisfies: the script refuses it as `not-owner`, but still answers natively for a lock
     /// that is free or that was taken around the proxy. A denial here could not tell those apart.
     fn counting(&self, request: &Request) -> Proofs {
-        if request.traits.contains(Traits::REFUSED_SINCE) {
+        let says_whose = request.owner_token.is_some() && request.operation != Operation::TakeOver;
+        if request.traits.contains(Traits::REFUSED_SINCE) && !says_whose {
             self.proofs - self.void_after_refusal
         } else {
             self.proofs

@@ -1,4 +1,6 @@
-use lockwarden_policy_sdk::testing::{configure, denial, obligations, request};
+use lockwarden_policy_sdk::testing::{
+    assert_silent_beyond_judged, configure, denial, obligations, request,
+};
 
 use super::*;
 
@@ -73,10 +75,32 @@ fn after_a_refusal_the_void_proofs_do_not_count() {
 }
 
 #[test]
+fn a_release_or_extension_that_names_its_owner_token_keeps_all_proofs_after_a_refusal() {
+    let policy = policy(&[("void_after_refusal", "session,identity")]);
+    for (operation, require) in [
+        (Operation::Release, Proofs::all()),
+        (Operation::Extend, Proofs::all()),
+        // The value of a GETSET is the new one, which proves nothing.
+        (Operation::TakeOver, Proofs::TOKEN | Proofs::OBSERVED),
+    ] {
+        let named = Request {
+            owner_token: Some(b"0123456789abcdef".to_vec()),
+            ..refused_since(operation)
+        };
+        let decision = policy.decide(&named);
+        assert_eq!(
+            obligations(&decision).require,
+            Some(require),
+            "{operation:?}"
+        );
+    }
+}
+
+#[test]
 fn where_every_proof_is_void_nobody_satisfies_the_requirement() {
     let policy = policy(&[("proofs", "identity")]);
     for (operation, asked) in [
-        (Operation::Release, None),
+        (Operation::Release, Some(TakeOverRule::AfterDeadline)),
         (Operation::Extend, None),
         (Operation::TakeOver, Some(TakeOverRule::AfterDeadline)),
     ] {
@@ -87,7 +111,7 @@ fn where_every_proof_is_void_nobody_satisfies_the_requirement() {
 }
 
 #[test]
-fn only_a_take_over_carries_the_take_over_rule() {
+fn whatever_may_end_a_strangers_lease_carries_the_take_over_rule() {
     for (settings, rule) in [
         (&[][..], TakeOverRule::AfterDeadline),
         (
@@ -97,10 +121,18 @@ fn only_a_take_over_carries_the_take_over_rule() {
         (&[("take_over", "never")], TakeOverRule::Never),
     ] {
         let policy = policy(settings);
-        let take_over = policy.decide(&request(Operation::TakeOver));
-        assert_eq!(obligations(&take_over).take_over, Some(rule));
-        let release = policy.decide(&request(Operation::Release));
-        assert_eq!(obligations(&release).take_over, None);
+        for operation in [Operation::TakeOver, Operation::Release] {
+            let decision = policy.decide(&request(operation));
+            assert_eq!(
+                obligations(&decision).take_over,
+                Some(rule),
+                "{operation:?}"
+            );
+        }
+        for operation in [Operation::Extend, Operation::Acquire] {
+            let decision = policy.decide(&request(operation));
+            assert_eq!(obligations(&decision).take_over, None, "{operation:?}");
+        }
     }
 }
 
@@ -115,6 +147,11 @@ fn an_opaque_write_is_refused_with_what_to_do_instead() {
             .as_ref()
             .is_some_and(|hint| hint.contains("acquire, extend and release"))
     );
+}
+
+#[test]
+fn nothing_is_said_about_what_is_not_judged() {
+    assert_silent_beyond_judged(&policy(&[("take_over", "never")]));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A policy of one team: its locks are called `lock:<team>:<thing>`, and nobody polls for one faster
 //! than he should. The whole example of `docs/policy-authors.md`.
 
-use lockwarden_policy_sdk::{Code, Decision, Operation, Policy, Request, Settings, export_policy};
+use lockwarden_policy_sdk::{Code, Decision, Operations, Policy, Request, Settings, export_policy};
 
 struct TeamNaming {
     teams: Vec<String>,
@@ -22,10 +22,11 @@ impl Policy for TeamNaming {
         })
     }
 
+    fn judges(&self) -> Operations {
+        Operations::ACQUIRE
+    }
+
     fn decide(&self, request: &Request) -> Decision {
-        if request.operation != Operation::Acquire {
-            return Decision::permit();
-        }
         if !self.is_named_for_a_team(&request.key) {
             let teams = self.teams.join(", ");
             return Decision::deny(
@@ -57,6 +58,7 @@ export_policy!(TeamNaming);
 
 #[cfg(test)]
 mod tests {
+    use lockwarden_policy_sdk::Operation;
     use lockwarden_policy_sdk::testing::{configure, denial, request};
 
     use super::*;
@@ -86,10 +88,7 @@ mod tests {
             assert_eq!(denial(&policy.decide(&acquire(key, 1))).code, Code::Limited);
         }
         // A release is never the place to complain about a name.
-        assert_eq!(
-            policy.decide(&request(Operation::Release)),
-            Decision::permit()
-        );
+        assert_eq!(policy.judges(), Operations::ACQUIRE);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::cell::OnceCell;
 use std::thread::LocalKey;
 
 use crate::bindings::lockwarden::policy::types::Setting;
-use crate::{Code, Decision, Request, Settings};
+use crate::{Code, Decision, Operations, Request, Settings};
 
 /// A policy: settings in, then one pure answer for each request. `decide` sees no clock, file or
 /// network, and must not depend on earlier requests.
@@ -17,7 +17,13 @@ pub trait Policy: Sized + 'static {
     /// A text for the operator: what is wrong with which setting.
     fn configure(settings: &mut Settings) -> Result<Self, String>;
 
-    /// Judges one operation.
+    /// The operations that this policy judges. It is not asked about others, which it permits; that
+    /// is faster than answering each time that it has nothing to say. Read once, after `configure`.
+    fn judges(&self) -> Operations {
+        Operations::all()
+    }
+
+    /// Judges one operation, one of those that [`judges`](Policy::judges) named.
     fn decide(&self, request: &Request) -> Decision;
 }
 
@@ -29,17 +35,20 @@ pub type Slot<P> = OnceCell<P>;
 pub struct Guest;
 
 impl Guest {
-    /// Configures the policy of this instance.
+    /// Configures the policy of this instance; says what it judges.
     ///
     /// # Errors
     /// The policy's own error, or that it was configured before.
     pub fn configure<P: Policy>(
         slot: &'static LocalKey<Slot<P>>,
         settings: Vec<Setting>,
-    ) -> Result<(), String> {
+    ) -> Result<Operations, String> {
         let policy = P::configure(&mut Settings::new(settings))?;
-        slot.with(|slot| slot.set(policy))
-            .map_err(|_| "this instance is configured already".to_owned())
+        let judged = policy.judges();
+        match slot.with(|slot| slot.set(policy)) {
+            Ok(()) => Ok(judged),
+            Err(_) => Err("this instance is configured already".to_owned()),
+        }
     }
 
     /// Asks the policy of this instance. One that was never configured refuses everything.
@@ -74,7 +83,7 @@ macro_rules! export_policy {
             impl $crate::bindings::Guest for Exports {
                 fn configure(
                     settings: ::std::vec::Vec<$crate::Setting>,
-                ) -> ::std::result::Result<(), ::std::string::String> {
+                ) -> ::std::result::Result<$crate::Operations, ::std::string::String> {
                     $crate::Guest::configure::<$policy>(&POLICY, settings)
                 }
 
@@ -125,7 +134,11 @@ mod tests {
             value: "soon".to_owned(),
         }];
         assert!(Guest::configure(&SLOT, bad).is_err());
-        assert_eq!(Guest::configure(&SLOT, Vec::new()), Ok(()));
+        assert_eq!(
+            Guest::configure(&SLOT, Vec::new()),
+            Ok(Operations::all()),
+            "a policy that does not say is asked about everything"
+        );
         assert!(Guest::configure(&SLOT, Vec::new()).is_err());
 
         let short = Request {

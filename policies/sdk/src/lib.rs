@@ -30,6 +30,7 @@
 //! # fn main() {}
 //! ```
 
+mod allocator;
 mod answers;
 #[doc(hidden)]
 pub mod bindings;
@@ -39,8 +40,8 @@ mod settings;
 pub mod testing;
 
 pub use bindings::lockwarden::policy::types::{
-    Code, Decision, Denial, Fence, Obligations, Operation, Proofs, Request, Setting, TakeOverRule,
-    Traits,
+    Code, Decision, Denial, Fence, Obligations, Operation, Operations, Proofs, Request, Setting,
+    TakeOverRule, Traits,
 };
 pub use export::{Guest, Policy, Slot};
 pub use settings::{Settings, show_ms};

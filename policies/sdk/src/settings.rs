@@ -210,7 +210,8 @@ fn parse_duration_ms(value: &str) -> Result<u64, &'static str> {
     const FORM: &str = "write a whole number and a unit (ms, s, m, h, d), such as \"30s\"";
     let value = value.trim();
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = value.split_at(digits);
+    // The checked form: the other one brings the text of its panic into every guest.
+    let (number, unit) = value.split_at_checked(digits).ok_or(FORM)?;
     let unit_ms: u64 = match unit {
         "ms" => 1,
         "s" => 1_000,

@@ -2,7 +2,8 @@
 //! answer says. It panics with a readable message where an answer is not what a test expects.
 
 use crate::{
-    Decision, Denial, Obligations, Operation, Policy, Proofs, Request, Setting, Settings, Traits,
+    Decision, Denial, Obligations, Operation, Operations, Policy, Proofs, Request, Setting,
+    Settings, Traits,
 };
 
 /// A request of this operation: `lock:test` in database 0, no proofs, no circumstances, no TTL and
@@ -76,6 +77,49 @@ pub fn denial(decision: &Decision) -> &Denial {
     match decision {
         Decision::Deny(denial) => denial,
         Decision::Permit(obligations) => panic!("expected a denial, got {obligations:?}"),
+    }
+}
+
+/// Checks that a policy which tells operations apart in `decide` has nothing to say about those that
+/// it does not judge: the proxy permits them without asking, so a rule for one of them would never be
+/// heard.
+///
+/// # Panics
+/// If it answers an ordinary request of such an operation by anything but a plain permit.
+#[track_caller]
+pub fn assert_silent_beyond_judged<P: Policy>(policy: &P) {
+    let judged = policy.judges();
+    for operation in OPERATIONS {
+        if judged.contains(as_set(operation)) {
+            continue;
+        }
+        let bare = request(operation);
+        let full = Request {
+            owner_token: Some(b"0123456789abcdef".to_vec()),
+            ttl_ms: Some(u64::MAX),
+            traits: Traits::all(),
+            attempts: u32::MAX,
+            ..request(operation)
+        };
+        for request in [bare, full] {
+            assert_eq!(
+                policy.decide(&request),
+                Decision::permit(),
+                "{operation:?} is not judged, and yet it is answered"
+            );
+        }
+    }
+}
+
+fn as_set(operation: Operation) -> Operations {
+    match operation {
+        Operation::Acquire => Operations::ACQUIRE,
+        Operation::Extend => Operations::EXTEND,
+        Operation::Release => Operations::RELEASE,
+        Operation::TakeOver => Operations::TAKE_OVER,
+        Operation::Inspect => Operations::INSPECT,
+        Operation::Write => Operations::WRITE,
+        Operation::GuardedWrite => Operations::GUARDED_WRITE,
     }
 }
 

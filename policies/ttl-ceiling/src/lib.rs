@@ -3,7 +3,8 @@
 //! script sets and clips. Next: the settings in `TtlCeiling`.
 
 use lockwarden_policy_sdk::{
-    Code, Decision, Obligations, Operation, Policy, Request, Settings, export_policy, show_ms,
+    Code, Decision, Obligations, Operation, Operations, Policy, Request, Settings, export_policy,
+    show_ms,
 };
 
 /// The settings, checked. Invariant: zero < `default_ms` <= `ceiling_ms`.
@@ -58,6 +59,10 @@ impl Policy for TtlCeiling {
             keep_alive_ms,
             max_hold_ms,
         })
+    }
+
+    fn judges(&self) -> Operations {
+        Operations::ACQUIRE | Operations::TAKE_OVER | Operations::EXTEND
     }
 
     fn decide(&self, request: &Request) -> Decision {

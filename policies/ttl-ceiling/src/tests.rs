@@ -1,4 +1,6 @@
-use lockwarden_policy_sdk::testing::{OPERATIONS, configure, denial, obligations, request};
+use lockwarden_policy_sdk::testing::{
+    OPERATIONS, assert_silent_beyond_judged, configure, denial, obligations, request,
+};
 
 use super::*;
 
@@ -35,6 +37,7 @@ fn whatever_sets_a_ttl_is_bounded_and_nothing_else_is() {
         ("keep_alive", "2h"),
         ("max_hold", "3h"),
     ]);
+    assert_silent_beyond_judged(&policy);
     let bounds = Obligations {
         ttl_default_ms: Some(10_000),
         ttl_cap_ms: Some(MINUTE),

@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let started = Instant::now();
     let generation = host.load(&[], &[default_chain]).map_err(in_one_text)?;
     println!(
-        "{:<34}{:>8.1} ms",
+        "{:<36}{:>8.1} ms",
         "compile and check the chain",
         started.elapsed().as_secs_f64() * 1e3
     );
@@ -52,17 +52,23 @@ fn main() -> Result<(), Box<dyn Error>> {
         proofs: Proofs::SESSION,
         ..acquire.clone()
     };
+    let take_over = Question {
+        operation: Operation::TakeOver,
+        ttl_ms: None,
+        ..acquire.clone()
+    };
     let persist = Question {
         operation: Operation::Extend,
         ..release.clone()
     };
     for (what, question) in [
-        ("acquire: permit, three policies", &acquire),
-        ("release: permit, three policies", &release),
-        ("PERSIST: deny by the third, a hint", &persist),
+        ("acquire: permit, two judge it", &acquire),
+        ("release: permit, one judges it", &release),
+        ("GETSET: permit, three judge it", &take_over),
+        ("PERSIST: deny by the second, a hint", &persist),
     ] {
         let nanos = median((0..ROUNDS).map(|_| round(&mut chains, question)).collect());
-        println!("{what:<34}{nanos:>8} ns");
+        println!("{what:<36}{nanos:>8} ns");
     }
     Ok(())
 }

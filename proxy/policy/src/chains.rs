@@ -1,5 +1,5 @@
-//! The way of one question: through the policies of its namespace, in order, until one says no. Each
-//! thread has its own instances, made when they are first needed and dropped after a failure, so
+//! The way of one question: through the policies of its namespace that judge its operation, in order,
+//! until one says no. Each thread has its own instances, made when they are first needed and dropped after a failure, so
 //! nothing here is shared or locked. How answers are merged is the domain's, in
 //! `lockwarden_lock::decision`.
 
@@ -76,10 +76,14 @@ impl Decide for Chains {
         let (Some(chain), Some(live)) = (chain, self.live.get_mut(place)) else {
             return no_chain();
         };
+        let operation = v1::as_set(question.operation);
         let request = self.request.get_or_insert_with(v1::empty_request);
         v1::fill(request, question);
         let mut decision = Decision::default();
         for (member, slot) in chain.members.iter().zip(live) {
+            if !member.judged.contains(operation) {
+                continue;
+            }
             match ask(member, slot, request, describe) {
                 Ok(v1::Decision::Permit(wants)) => {
                     let so_far = mem::take(&mut decision.obligations);
@@ -105,8 +109,12 @@ impl Decide for Chains {
     }
 }
 
-/// Asks one policy. One that the wall clock stopped is asked once more on a fresh instance: the
-/// machine may have been busy, and the limit that really judges a policy is its fuel.
+/// How much longer a policy is waited for when the wall clock stopped it before.
+const PATIENCE: [u64; 3] = [1, 4, 16];
+
+/// Asks one policy. One that the wall clock stopped is asked again on a fresh instance, with more
+/// time: the machine may have been busy, and the limit that really judges a policy is its fuel. A
+/// guest that burns its time on purpose runs out of fuel long before.
 fn ask(
     member: &Member,
     slot: &mut Option<Instance>,
@@ -114,9 +122,12 @@ fn ask(
     describe: &dyn Fn(u64) -> Option<ClientDescription>,
 ) -> Result<v1::Decision, FaultKind> {
     let timed = member.meter.called().then(Instant::now);
-    let mut answer = attempt(member, slot, request, describe);
-    if matches!(&answer, Err(failure) if failure.kind == FaultKind::Timeout) {
-        answer = attempt(member, slot, request, describe);
+    let mut answer = attempt(member, slot, request, describe, PATIENCE[0]);
+    for patience in &PATIENCE[1..] {
+        if !matches!(&answer, Err(failure) if failure.kind == FaultKind::Timeout) {
+            break;
+        }
+        answer = attempt(member, slot, request, describe, *patience);
     }
     if let Some(start) = timed {
         member
@@ -135,17 +146,18 @@ fn attempt(
     slot: &mut Option<Instance>,
     request: &v1::Request,
     describe: &dyn Fn(u64) -> Option<ClientDescription>,
+    patience: u64,
 ) -> Result<v1::Decision, Failure> {
     let instance = match slot {
         Some(instance) => instance,
-        None => slot.insert(start(member)?),
+        None => slot.insert(start(member, patience)?),
     };
     // Looked up before the guest runs, so that nothing borrowed has to live inside its store.
     let client = match member.compiled.asks_clients {
         true => describe(request.client).map(|description| (request.client, description)),
         false => None,
     };
-    let budget = Budget::decide(&member.limits);
+    let budget = Budget::decide(&member.limits).times(patience);
     let answer = instance.ask(member, budget, request, client);
     member.meter.burnt(instance.burnt(budget));
     if answer.is_err() {
@@ -154,8 +166,8 @@ fn attempt(
     answer
 }
 
-fn start(member: &Member) -> Result<Instance, Failure> {
-    match Instance::start(member, Budget::configure(&member.limits)) {
+fn start(member: &Member, patience: u64) -> Result<Instance, Failure> {
+    match Instance::start(member, Budget::configure(&member.limits).times(patience)) {
         Ok(instance) => Ok(instance),
         Err(NotStarted::Failed(failure)) => Err(failure),
         // It took the same settings when it was loaded.

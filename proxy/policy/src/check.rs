@@ -1,5 +1,5 @@
 //! Trying a chain out before it is used: each policy is instantiated and configured, asked sample
-//! requests of every operation, and the answers are compared pairwise. It changes nothing and counts
+//! requests of every operation that it judges, and the answers are compared pairwise. It counts
 //! nothing that a metric shows as a client's.
 
 use lockwarden_lock::decision::{
@@ -14,12 +14,15 @@ use crate::instance::{Budget, Failure, Instance, Member, NotStarted};
 /// How often a policy may be stopped by the wall clock before loading believes it.
 const ATTEMPTS: u32 = 3;
 
-/// Finds everything that is wrong with a chain.
-pub(crate) fn check(chain: &Chain, errors: &mut Vec<LoadError>) {
+/// Finds everything that is wrong with a chain, and notes which operations its policies judge.
+pub(crate) fn check(chain: &mut Chain, errors: &mut Vec<LoadError>) {
     let mut asked = Vec::with_capacity(chain.members.len());
-    for member in &chain.members {
-        match answers(chain, member) {
-            Ok(answers) => asked.push((member, answers)),
+    for member in &mut chain.members {
+        match answers(&chain.namespace, member) {
+            Ok((judged, answers)) => {
+                member.judged = judged;
+                asked.push((&*member, answers));
+            }
             Err(error) => errors.push(*error),
         }
     }
@@ -53,14 +56,19 @@ pub(crate) fn check(chain: &Chain, errors: &mut Vec<LoadError>) {
     }
 }
 
-/// What a policy wants, sample by sample; a denial wants nothing.
+/// What a policy wants, sample by sample; a denial wants nothing, nor does a policy that is not asked.
 type Answers = Vec<(Operation, Obligations)>;
 
-fn answers(chain: &Chain, member: &Member) -> Result<Answers, Box<LoadError>> {
-    let mut instance = configured(chain, member)?;
+fn answers(namespace: &str, member: &Member) -> Result<(v1::Operations, Answers), Box<LoadError>> {
+    let mut instance = configured(namespace, member)?;
+    let judged = instance.judged();
     let mut answers = Vec::new();
     let mut request = v1::empty_request();
     for question in samples() {
+        if !judged.contains(v1::as_set(question.operation)) {
+            answers.push((question.operation, Obligations::default()));
+            continue;
+        }
         v1::fill(&mut request, &question);
         let doing = || format!("asked about a sample {}", question.operation.word());
         let mut attempt = 1;
@@ -71,9 +79,9 @@ fn answers(chain: &Chain, member: &Member) -> Result<Answers, Box<LoadError>> {
                 Ok(decision) => break decision,
                 Err(failure) if failure.kind == FaultKind::Timeout && attempt < ATTEMPTS => {
                     attempt += 1;
-                    instance = configured(chain, member)?;
+                    instance = configured(namespace, member)?;
                 }
-                Err(failure) => return Err(faulty(chain, member, doing(), failure)),
+                Err(failure) => return Err(faulty(namespace, member, doing(), failure)),
             }
         };
         let wants = match decision {
@@ -82,10 +90,10 @@ fn answers(chain: &Chain, member: &Member) -> Result<Answers, Box<LoadError>> {
         };
         answers.push((question.operation, wants));
     }
-    Ok(answers)
+    Ok((judged, answers))
 }
 
-fn configured(chain: &Chain, member: &Member) -> Result<Instance, Box<LoadError>> {
+fn configured(namespace: &str, member: &Member) -> Result<Instance, Box<LoadError>> {
     let mut attempt = 1;
     loop {
         match Instance::start(member, Budget::configure(&member.limits).patient()) {
@@ -96,11 +104,11 @@ fn configured(chain: &Chain, member: &Member) -> Result<Instance, Box<LoadError>
                 attempt += 1;
             }
             Err(NotStarted::Failed(failure)) => {
-                return Err(faulty(chain, member, "configured".to_owned(), failure));
+                return Err(faulty(namespace, member, "configured".to_owned(), failure));
             }
             Err(NotStarted::Rejected(message)) => {
                 return Err(Box::new(LoadError::Rejected {
-                    namespace: chain.namespace.clone(),
+                    namespace: namespace.to_owned(),
                     policy: member.meter.policy().to_string(),
                     message,
                 }));
@@ -109,9 +117,9 @@ fn configured(chain: &Chain, member: &Member) -> Result<Instance, Box<LoadError>
     }
 }
 
-fn faulty(chain: &Chain, member: &Member, doing: String, failure: Failure) -> Box<LoadError> {
+fn faulty(namespace: &str, member: &Member, doing: String, failure: Failure) -> Box<LoadError> {
     Box::new(LoadError::Faulty {
-        namespace: chain.namespace.clone(),
+        namespace: namespace.to_owned(),
         policy: member.meter.policy().to_string(),
         kind: failure.kind,
         doing,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig,
+    RegallocAlgorithm,
 };
 
 use crate::error::HostError;
@@ -88,6 +89,13 @@ fn base_config() -> Config {
         .wasm_memory64(false)
         .wasm_multi_memory(false)
         .wasm_relaxed_simd(false);
+    // A debug proxy lives for the seconds of a test: there the compiler is the slow part, not what it
+    // makes. Fuel is counted by instructions of WebAssembly, so policies behave the same.
+    if cfg!(debug_assertions) {
+        config
+            .cranelift_opt_level(OptLevel::None)
+            .cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
+    }
     config
 }
 

@@ -165,6 +165,7 @@ impl PolicyHost {
                 Some(Some((source, compiled))) => chain.members.push(Member {
                     compiled: compiled.clone(),
                     settings: settings.iter().map(setting).collect(),
+                    judged: v1::Operations::all(),
                     limits: source.limits,
                     meter: self.meters.of(name),
                 }),
@@ -176,7 +177,7 @@ impl PolicyHost {
                 }),
             }
         }
-        check::check(&chain, errors);
+        check::check(&mut chain, errors);
         chain
     }
 

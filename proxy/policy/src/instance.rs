@@ -17,6 +17,8 @@ use crate::source::Limits;
 pub(crate) struct Member {
     pub(crate) compiled: Arc<Compiled>,
     pub(crate) settings: Vec<v1::Setting>,
+    /// What it said it judges when it was tried out; it permits everything else.
+    pub(crate) judged: v1::Operations,
     pub(crate) limits: Limits,
     pub(crate) meter: Arc<Meter>,
 }
@@ -65,8 +67,14 @@ impl Budget {
     /// a good policy.
     #[must_use]
     pub(crate) fn patient(self) -> Budget {
+        self.times(50)
+    }
+
+    /// The same with so many times the wall clock.
+    #[must_use]
+    pub(crate) fn times(self, patience: u64) -> Budget {
         Budget {
-            ticks: self.ticks.saturating_mul(50),
+            ticks: self.ticks.saturating_mul(patience),
             ..self
         }
     }
@@ -149,6 +157,7 @@ impl v1::clients::Host for State {
 pub(crate) struct Instance {
     store: Store<State>,
     policy: v1::Policy,
+    judged: v1::Operations,
 }
 
 impl Instance {
@@ -168,10 +177,19 @@ impl Instance {
         let instantiated = member.compiled.pre.instantiate(&mut store);
         let policy = instantiated.map_err(|error| NotStarted::Failed(failure(&store, &error)))?;
         match policy.call_configure(&mut store, &member.settings) {
-            Ok(Ok(())) => Ok(Instance { store, policy }),
+            Ok(Ok(judged)) => Ok(Instance {
+                store,
+                policy,
+                judged,
+            }),
             Ok(Err(words)) => Err(NotStarted::Rejected(one_line(&words))),
             Err(error) => Err(NotStarted::Failed(failure(&store, &error))),
         }
+    }
+
+    /// The operations that it judges.
+    pub(crate) fn judged(&self) -> v1::Operations {
+        self.judged
     }
 
     /// Asks once. After a failure the instance must be dropped.

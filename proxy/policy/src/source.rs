@@ -46,7 +46,8 @@ impl PolicySource {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The wall clock of one decision, rounded up to whole milliseconds. A guest that is stopped by
-    /// it is asked once more on a fresh instance, since the machine may just have been busy.
+    /// it is asked again on a fresh instance, with more time, since the machine may just have been
+    /// busy.
     pub deadline: Duration,
     /// Linear memory, in bytes; at most 64 MiB.
     pub memory_bytes: usize,

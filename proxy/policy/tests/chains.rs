@@ -90,6 +90,10 @@ fn the_default_chain_answers_every_operation() {
 
     let release = ask(&mut chains, 0, &question(Operation::Release));
     assert_eq!(release.obligations.require, Some(Proofs::ALL));
+    assert_eq!(
+        release.obligations.take_over,
+        Some(TakeOverRule::AfterDeadline)
+    );
     assert_eq!(release.obligations.ttl_cap_ms, None);
     assert_eq!(release.obligations.fence, Fence::None);
 
@@ -145,6 +149,25 @@ fn after_a_no_nobody_else_is_asked() {
         (1..10_000).contains(&fuel),
         "one small decision burnt {fuel}"
     );
+}
+
+#[test]
+fn only_those_are_asked_who_judge_the_operation() {
+    let host = PolicyHost::new().unwrap();
+    let mut chains = follow(host.load(&[], &[default_chain("orders")]).unwrap());
+    for operation in [
+        Operation::Inspect,
+        Operation::Release,
+        Operation::Release,
+        Operation::Acquire,
+        Operation::TakeOver,
+    ] {
+        ask(&mut chains, 0, &question(operation));
+    }
+    let calls = host.counters();
+    let calls: Vec<(&str, u64)> = calls.iter().map(|(name, c)| (&**name, c.calls)).collect();
+    let want = [("fencing", 2), ("owner-token", 3), ("ttl-ceiling", 2)];
+    assert_eq!(calls, want);
 }
 
 #[test]
@@ -221,7 +244,7 @@ fn following_the_same_generation_keeps_the_instances() {
         format!("{chains:?}").contains("instances: 0"),
         "instances are made lazily"
     );
-    ask(&mut chains, 0, &question(Operation::Acquire));
+    ask(&mut chains, 0, &question(Operation::TakeOver));
     chains.follow(&generation);
     assert!(format!("{chains:?}").contains("instances: 3"));
 }
@@ -371,7 +394,7 @@ fn two_threads_answer_independently() {
                 let mut chains = Chains::new();
                 chains.follow(&generation);
                 for _ in 0..200 {
-                    let decision = ask(&mut chains, 0, &question(Operation::Acquire));
+                    let decision = ask(&mut chains, 0, &question(Operation::TakeOver));
                     assert_eq!((decision.verdict, decision.fault), (Verdict::Permit, None));
                 }
             })

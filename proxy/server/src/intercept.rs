@@ -38,6 +38,7 @@ impl Session {
         let active = self.active();
         let muted = self.next_muted();
         let request = inbox.request();
+        let sampled = self.sample();
         let class = {
             let foreign = self.shared.server.commands();
             let classifier = Classifier {
@@ -54,6 +55,14 @@ impl Session {
                 self.wires.forward(pass, muted);
                 self.queued();
                 self.count(CommandClass::PassThrough, CommandResult::Ok);
+                if let Some(begun) = sampled {
+                    let latency = self
+                        .shared
+                        .metrics
+                        .added_latency
+                        .at(LatencyPath::PassThrough);
+                    latency.observe(begun.elapsed().as_secs_f64());
+                }
                 Ok(())
             }
             Class::Read(pass, targets) => {
@@ -90,6 +99,7 @@ impl Session {
         }
     }
 
+    /// Judges a lock command and does what was decided.
     async fn govern(
         &mut self,
         inbox: &mut Inbox,

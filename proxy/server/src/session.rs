@@ -78,8 +78,12 @@ pub(crate) struct Session {
     pub(crate) holder: Holder,
     /// Names the refusal that a step found, until its error line is worded.
     pub(crate) last_refusal: Option<String>,
+    requests: u32,
     draining: bool,
 }
+
+/// How many passed-through commands share one measurement of the time that they take here.
+const SAMPLED_ONE_IN: u32 = 64;
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
@@ -111,6 +115,7 @@ impl Session {
             number,
             holder,
             last_refusal: None,
+            requests: 0,
             draining: false,
         }
     }
@@ -280,6 +285,14 @@ impl Session {
                 Err(end) => return end,
             }
         }
+    }
+
+    /// The moment, for one request in so many: what passes through is not timed each time.
+    pub(crate) fn sample(&mut self) -> Option<Instant> {
+        self.requests = self.requests.wrapping_add(1);
+        self.requests
+            .is_multiple_of(SAMPLED_ONE_IN)
+            .then(Instant::now)
     }
 
     /// A passed-through command, for the counters.

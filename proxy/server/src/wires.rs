@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::plan::{Form, Plan};
 use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner, RequestError, Scan};
-use tokio::io::Interest;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
@@ -480,50 +480,37 @@ impl<L> Wires<L> {
                 Want::Reply => inbox.waiting() < READ_AHEAD,
                 Want::Nothing => false,
             };
-        let client = interest(read_client, !self.to_client.is_empty());
-        let backend = interest(
-            self.to_client.len() <= MOST_UNREAD,
-            !self.to_backend.is_empty(),
-        );
-        let (mut client_reads, mut backend_reads) = (false, false);
+        let read_backend = self.to_client.len() <= MOST_UNREAD;
+        if read_client {
+            inbox.bytes.reserve(READ_CHUNK);
+        }
+        if read_backend {
+            self.from_backend.reserve(READ_CHUNK);
+        }
+        // Reading this way also learns from a short read that there is no more for now, which
+        // spares a system call.
+        let (mut from_client, to_client) = self.client.split();
+        let (mut from_backend, to_backend) = self.backend.split();
         tokio::select! {
-            ready = self.client.ready(client.unwrap_or(Interest::READABLE)), if client.is_some() => {
-                client_reads = ready.map_err(|_| End::Client)?.is_readable() && read_client;
+            biased;
+            read = from_backend.read_buf(&mut self.from_backend), if read_backend => {
+                self.backend_closed = !matches!(read, Ok(bytes) if bytes > 0);
             }
-            ready = self.backend.ready(backend.unwrap_or(Interest::READABLE)), if backend.is_some() => {
-                backend_reads = ready.map_err(|_| End::Backend)?.is_readable();
+            read = from_client.read_buf(&mut inbox.bytes), if read_client => match read {
+                Ok(0) => inbox.done = true,
+                Ok(bytes) => self.traffic.0 += bytes as u64,
+                Err(_) => return Err(End::Client),
+            },
+            ready = to_client.writable(), if !self.to_client.is_empty() => {
+                ready.map_err(|_| End::Client)?;
+            }
+            ready = to_backend.writable(), if !self.to_backend.is_empty() => {
+                ready.map_err(|_| End::Backend)?;
             }
             () = self.nudge.notified() => self.nudged = true,
             changed = self.drain.changed() => return Ok(changed.is_ok() && *self.drain.borrow()),
         }
-        if client_reads {
-            inbox.bytes.reserve(READ_CHUNK);
-            match self.client.try_read_buf(&mut inbox.bytes) {
-                Ok(0) => inbox.done = true,
-                Ok(read) => self.traffic.0 += read as u64,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Err(End::Client),
-            }
-        }
-        if backend_reads {
-            self.from_backend.reserve(READ_CHUNK);
-            match self.backend.try_read_buf(&mut self.from_backend) {
-                Ok(0) => self.backend_closed = true,
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => self.backend_closed = true,
-            }
-        }
         Ok(false)
-    }
-}
-
-fn interest(read: bool, write: bool) -> Option<Interest> {
-    match (read, write) {
-        (true, true) => Some(Interest::READABLE | Interest::WRITABLE),
-        (true, false) => Some(Interest::READABLE),
-        (false, true) => Some(Interest::WRITABLE),
-        (false, false) => None,
     }
 }
 

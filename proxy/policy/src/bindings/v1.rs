@@ -6,8 +6,8 @@ use lockwarden_lock::reason::Reason;
 
 pub(crate) use generated::lockwarden::policy::clients;
 pub(crate) use generated::lockwarden::policy::types::{
-    Code, Decision, Denial, Fence, Obligations, Operation, Proofs, Request, Setting, TakeOverRule,
-    Traits,
+    Code, Decision, Denial, Fence, Obligations, Operation, Operations, Proofs, Request, Setting,
+    TakeOverRule, Traits,
 };
 pub(crate) use generated::{Policy, PolicyPre};
 
@@ -45,6 +45,19 @@ pub(crate) fn empty_request() -> Request {
         attempts: 0,
         client: 0,
         now_ms: 0,
+    }
+}
+
+/// The set of this one operation.
+pub(crate) fn as_set(operation: domain::Operation) -> Operations {
+    match operation {
+        domain::Operation::Acquire => Operations::ACQUIRE,
+        domain::Operation::Extend => Operations::EXTEND,
+        domain::Operation::Release => Operations::RELEASE,
+        domain::Operation::TakeOver => Operations::TAKE_OVER,
+        domain::Operation::Inspect => Operations::INSPECT,
+        domain::Operation::Write => Operations::WRITE,
+        domain::Operation::GuardedWrite => Operations::GUARDED_WRITE,
     }
 }
 
