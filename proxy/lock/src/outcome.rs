@@ -40,6 +40,8 @@ pub enum Outcome {
         kept: bool,
         /// The value before, where it is the reply.
         old: Option<Bytes>,
+        /// It is the lease that this connection was granted itself.
+        own: bool,
     },
     /// The lock is free now.
     Released {
@@ -205,6 +207,7 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
             now_ms: fields.number(6)?,
             kept: fields.number(7)? == 1,
             old: fields.bytes(8),
+            own: fields.letter(9) == Some(b's'),
         },
         b'R' => Outcome::Released {
             fence: FencingToken(fields.number(3)?),

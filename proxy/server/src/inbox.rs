@@ -27,7 +27,7 @@ impl Inbox {
         }
     }
 
-    /// The request that [`Event::Request`] spoke of.
+    /// The request at the front, after [`Inbox::decode`] said that there is one.
     pub(crate) fn request(&self) -> Request<'_> {
         self.decoder.request(&self.bytes)
     }

@@ -117,9 +117,7 @@ impl Session {
             return Ok(());
         }
         let rules = |namespace| active.rules(namespace);
-        if self.state.may_judge == Some(false)
-            && settle::forward_unjudged(&command, rules(command.op.target().namespace)).is_some()
-        {
+        if self.state.may_judge == Some(false) && is_only_watched(&command, active) {
             return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
         }
         let begun = Instant::now();
@@ -302,8 +300,7 @@ impl Session {
         muted: Muted,
     ) -> Result<(), End> {
         self.settled(inbox).await?;
-        let rules = active.rules(command.op.target().namespace);
-        if settle::forward_unjudged(&command, rules).is_some() {
+        if is_only_watched(&command, active) {
             return self.forward_unjudged(command, UnjudgedWhy::UnknownScript, active, muted);
         }
         if self.state.block.is_some() {
@@ -323,8 +320,7 @@ impl Session {
         muted: Muted,
     ) -> Result<(), End> {
         self.settled(inbox).await?;
-        let rules = active.rules(command.op.target().namespace);
-        if settle::forward_unjudged(&command, rules).is_some() {
+        if is_only_watched(&command, active) {
             return self.forward_unjudged(command, UnjudgedWhy::TooLong, active, muted);
         }
         let limit = match what {
@@ -405,6 +401,11 @@ impl Session {
             })
             .collect()
     }
+}
+
+/// Whether nothing is refused in the namespace of a command.
+fn is_only_watched(command: &LockCommand, active: &Active) -> bool {
+    settle::forward_unjudged(command, active.rules(command.op.target().namespace)).is_some()
 }
 
 /// What came of a step.

@@ -3,6 +3,10 @@
 //! does not know what a lock is. The session reads `next`, the spine writes with `forward` and
 //! `execute`.
 
+mod events;
+
+pub(crate) use events::{End, Event, Muted, Want};
+
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -10,7 +14,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::plan::{Form, Plan};
-use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner, RequestError, Scan};
+use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner, Scan};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
@@ -30,63 +34,6 @@ const MOST_UNREAD: usize = 64 * 1024 * 1024;
 const LONGEST_COLLECTED: usize = 512 * 1024 * 1024 + 1024;
 /// An empty buffer that has grown above this is given back.
 const KEPT_CAPACITY: usize = 256 * 1024;
-
-/// Why a session ends.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum End {
-    /// The client closed its connection, or it broke.
-    #[error("the client is gone")]
-    Client,
-    /// The backend closed its connection, or it broke. What was sent and not answered may have
-    /// happened; the client learns that by its own connection closing.
-    #[error("the backend is gone")]
-    Backend,
-    /// Everything was answered and the connection is to be closed.
-    #[error("done")]
-    Done,
-    /// The backend sent what no Redis sends, or a script answered what none of ours does.
-    #[error("the backend is out of step: {0}")]
-    OutOfStep(String),
-}
-
-/// What happened on the wires.
-#[derive(Debug)]
-pub(crate) enum Event<L> {
-    /// A request is complete; see [`Inbox::request`].
-    Request,
-    /// A reply arrived that somebody wanted to look at.
-    Reply(L, Bytes, Muted),
-    /// The client sent something that is no request.
-    Malformed(RequestError),
-    /// The client sends no more; what it sent was handed over.
-    ClientDone,
-    /// The proxy is about to stop, and nothing is under way here.
-    Drain,
-    /// Leases of this session want to be renewed over its own connection.
-    Nudge,
-    /// Every request has been answered; only for [`Want::Nothing`].
-    Settled,
-}
-
-/// Whether the client asked not to be answered (`CLIENT REPLY`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Muted {
-    /// It wants the reply.
-    No,
-    /// It does not.
-    Yes,
-}
-
-/// What the session waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
-    /// The next request, or any reply that somebody looks at.
-    Request,
-    /// Replies only: a request that is already being dealt with has to be answered first.
-    Reply,
-    /// No more requests, only the end of what is under way.
-    Nothing,
-}
 
 enum Expect<L> {
     Relay {
@@ -487,7 +434,7 @@ impl<L> Wires<L> {
         if read_backend {
             self.from_backend.reserve(READ_CHUNK);
         }
-        // Reading this way also learns from a short read that there is no more for now, which
+        // Reading this way also learns from a short read that there is no more yet, which
         // spares a system call.
         let (mut from_client, to_client) = self.client.split();
         let (mut from_backend, to_backend) = self.backend.split();

@@ -69,4 +69,4 @@ if has(flags, 'K') then
 else
   redis.call('SET', companion, rewrite(record, bits, now, asked, owner), 'PX', px)
 end
-return { 'X', monitor and native or false, reason, ttl, sub(record, 52, 67), since, now, bits > 0 and 1 or 0, value }
+return { 'X', monitor and native or false, reason, ttl, sub(record, 52, 67), since, now, bits > 0 and 1 or 0, value, held or '' }

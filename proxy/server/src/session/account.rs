@@ -117,12 +117,14 @@ impl Session {
                 }
                 self.evidence.refused(one.key);
             }
-            Outcome::Extended { ttl_ms, kept, .. } => {
+            Outcome::Extended {
+                ttl_ms, kept, own, ..
+            } => {
                 if self.clamped(op, *ttl_ms, one) {
                     metrics.ttl_clamped.inc();
                     decision = DecisionKind::Modify;
                 }
-                self.extended(one, *ttl_ms, *kept, now);
+                self.extended(one, *ttl_ms, *kept, *own, now);
             }
             Outcome::Released { taken_over, .. } => {
                 metrics.releases.at(ReleaseOutcome::Released).inc();
@@ -161,7 +163,9 @@ impl Session {
                 if acquires && refused.reason == Reason::Overwrite {
                     metrics.acquires.at(AcquireOutcome::Denied).inc();
                 }
-                self.refused_late(one, refused.late, &metrics, now);
+                if self.acted_late(one, refused.late, now) {
+                    metrics.overlaps.inc();
+                }
                 if refused.keep_alive_ended {
                     self.shared.kept.remove(one.key, None);
                     metrics.keep_alive.at(KeepAliveOutcome::Ended).inc();
@@ -173,8 +177,8 @@ impl Session {
                 if one.operation == Operation::Release {
                     metrics.releases.at(ReleaseOutcome::NotOwner).inc();
                 }
-                self.refused_late(one, *late, &metrics, now);
-                if *late {
+                if self.acted_late(one, *late, now) {
+                    metrics.overlaps.inc();
                     let policy = policy_of(Reason::Expired, one.target, active);
                     let kind = if one.enforced {
                         DecisionKind::Deny
@@ -213,9 +217,12 @@ impl Session {
                 policy: policy.into(),
             };
             self.would_refuse(one.target, one.name, one.operation, &would, active);
-            if reason == Reason::Expired {
-                details.metrics.overlaps.inc();
-                self.evidence.lapsed(one.key, Instant::now());
+            if self.acted_late(one, reason == Reason::Expired, Instant::now()) {
+                active
+                    .namespace(one.target.namespace)
+                    .metrics
+                    .overlaps
+                    .inc();
             }
             return;
         }
@@ -259,23 +266,22 @@ impl Session {
         );
     }
 
-    fn extended(&mut self, one: &Settled<'_>, ttl_ms: u64, kept: bool, now: Instant) {
+    fn extended(&mut self, one: &Settled<'_>, ttl_ms: u64, kept: bool, own: bool, now: Instant) {
         let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
         let ends = ttl.map(|ttl| now + ttl);
-        let stored = one.stored.map(stored_form);
-        self.evidence.extended(one.key, ends, stored);
+        if own {
+            self.evidence
+                .extended(one.key, ends, one.stored.map(stored_form));
+        }
         self.shared
             .mirror
             .apply(one.key.clone(), LeaseEvent::Extended { ttl }, now);
-        let own = self
-            .evidence
-            .facts(one.key, now)
-            .own
-            .filter(|own| own.lapsed.is_none());
-        match own {
-            Some(own) => self.keep(one, own.grant, ttl_ms, kept, now),
-            None if !kept => self.shared.kept.remove(one.key, None),
-            None => {}
+        let grant = self.evidence.facts(one.key, now).own.map(|own| own.grant);
+        match grant.filter(|_| own) {
+            Some(grant) => self.keep(one, grant, ttl_ms, kept, now),
+            // Somebody else's lease: its holder's session goes on keeping it alive.
+            None if kept => {}
+            None => self.shared.kept.remove(one.key, None),
         }
     }
 
@@ -323,18 +329,22 @@ impl Session {
         }
     }
 
-    fn refused_late(
-        &mut self,
-        one: &Settled<'_>,
-        late: bool,
-        metrics: &crate::metrics::NamespaceMetrics,
-        now: Instant,
-    ) {
-        if late {
-            metrics.overlaps.inc();
-            self.evidence.lapsed(one.key, now);
-            self.shared.kept.remove(one.key, Some(self.number));
+    /// A former holder acted while another holds the lock. A lease whose time is not over was given
+    /// back by other means, for example with its owner token over another connection: that is no
+    /// overlap. Answers whether it was one.
+    fn acted_late(&mut self, one: &Settled<'_>, late: bool, now: Instant) -> bool {
+        if !late {
+            return false;
         }
+        let ends = self
+            .evidence
+            .facts(one.key, now)
+            .own
+            .and_then(|own| own.ends);
+        let overlapped = ends.is_none_or(|ends| ends <= now);
+        self.evidence.lapsed(one.key, now);
+        self.shared.kept.remove(one.key, Some(self.number));
+        overlapped
     }
 
     /// Counts and logs a refusal that the script found. The error line, where there is one, is

@@ -1,0 +1,61 @@
+//! What happens on the wires, what a session waits for, and how it ends.
+
+use bytes::Bytes;
+use lockwarden_resp::RequestError;
+
+/// Why a session ends.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    /// The client closed its connection, or it broke.
+    #[error("the client is gone")]
+    Client,
+    /// The backend closed its connection, or it broke. What was sent and not answered may have
+    /// happened; the client learns that by its own connection closing.
+    #[error("the backend is gone")]
+    Backend,
+    /// Everything was answered and the connection is to be closed.
+    #[error("done")]
+    Done,
+    /// The backend sent what no Redis sends, or a script answered what none of ours does.
+    #[error("the backend is out of step: {0}")]
+    OutOfStep(String),
+}
+
+/// What happened on the wires.
+#[derive(Debug)]
+pub(crate) enum Event<L> {
+    /// A request is complete; see `Inbox::request`.
+    Request,
+    /// A reply arrived that somebody wanted to look at.
+    Reply(L, Bytes, Muted),
+    /// The client sent something that is no request.
+    Malformed(RequestError),
+    /// The client sends no more; what it sent was handed over.
+    ClientDone,
+    /// The proxy is about to stop, and nothing is under way here.
+    Drain,
+    /// Leases of this session want to be renewed over its own connection.
+    Nudge,
+    /// Every request has been answered; only for [`Want::Nothing`].
+    Settled,
+}
+
+/// Whether the client asked not to be answered (`CLIENT REPLY`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Muted {
+    /// It wants the reply.
+    No,
+    /// It does not.
+    Yes,
+}
+
+/// What the session waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    /// The next request, or any reply that somebody looks at.
+    Request,
+    /// Replies only: a request that is already being dealt with has to be answered first.
+    Reply,
+    /// No more requests, only the end of what is under way.
+    Nothing,
+}
