@@ -1,7 +1,8 @@
 //! A private `redis-server` a test: own port, own directory, nothing persisted, gone with the value.
 //! It can be killed and started again on the same port, which is how a test loses a backend.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -173,7 +174,7 @@ impl Redis {
             if process.has_ended().is_some() {
                 return Some(false);
             }
-            std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200))
+            TcpStream::connect_timeout(&address, Duration::from_millis(200))
                 .is_ok()
                 .then_some(true)
         });
@@ -185,19 +186,24 @@ impl Redis {
         false
     }
 
+    /// Whether it is this process that answers. A server may still end after it has begun to
+    /// listen, for example for want of a second port; that is a no.
     fn answers_as(&self, id: u32) -> bool {
-        let client = self.client();
-        if let Some(at) = self
+        let password = self
             .arguments
             .iter()
             .position(|argument| argument == "--requirepass")
-        {
-            client
-                .sends(format!("AUTH {}", self.arguments[at + 1]))
-                .gets("+OK");
-        }
-        let info = client.sends("INFO server").text();
-        info.contains(&format!("process_id:{id}\r\n"))
+            .map(|at| format!("AUTH {}\r\n", self.arguments[at + 1]));
+        let ask = move || -> io::Result<String> {
+            let mut stream = TcpStream::connect(self.address())?;
+            stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+            let questions = format!("{}INFO server\r\nQUIT\r\n", password.unwrap_or_default());
+            stream.write_all(questions.as_bytes())?;
+            let mut answers = String::new();
+            stream.read_to_string(&mut answers)?;
+            Ok(answers)
+        };
+        ask().is_ok_and(|answers| answers.contains(&format!("process_id:{id}\r\n")))
     }
 }
 
