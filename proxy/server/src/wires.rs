@@ -79,6 +79,8 @@ impl<L> Wires<L> {
         drain: watch::Receiver<bool>,
         nudge: Arc<Notify>,
     ) -> Self {
+        // A session that begins while the proxy is stopping hears of no change any more.
+        let draining = *drain.borrow();
         Wires {
             client,
             backend,
@@ -93,7 +95,7 @@ impl<L> Wires<L> {
             drain,
             nudge,
             nudged: false,
-            draining: false,
+            draining,
             backend_closed: false,
             closing: false,
             half_closed: false,

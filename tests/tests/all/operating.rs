@@ -26,6 +26,10 @@ fn a_stopping_proxy_says_so_before_it_goes() {
     let proxy = Proxy::builder(&redis).top("drain", "\"5s\"").start();
     let client = proxy.client();
     client.write(&lockwarden_tests::encode(&["BLPOP", "queue", "0"]));
+    lockwarden_tests::wait_for("BLPOP to wait in Redis", || {
+        let clients = redis.client().sends("INFO clients").text();
+        clients.contains("blocked_clients:1")
+    });
     let start = Instant::now();
     proxy.asks_to_stop();
     lockwarden_tests::wait_for("/ready to refuse", || proxy.ready() != Some(200));
