@@ -220,13 +220,6 @@ impl Evidence {
         }
     }
 
-    /// The locks that this connection was granted and has not given back, as far as it knows.
-    pub fn own_locks(&self) -> impl Iterator<Item = (&DbKey, &Own)> {
-        self.memory
-            .iter()
-            .filter_map(|(key, memory)| memory.own.as_ref().map(|own| (key, own)))
-    }
-
     fn drop_if_empty(&mut self, key: &DbKey) {
         if self.memory.get(key).is_some_and(Memory::is_empty) {
             self.memory.remove(key);

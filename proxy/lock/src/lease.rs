@@ -170,11 +170,6 @@ impl LeaseTable {
         ended
     }
 
-    /// The lease of a lock, as seen.
-    pub fn get(&self, key: &DbKey) -> Option<&Lease> {
-        self.leases.get(key)
-    }
-
     /// What each of `namespaces` holds at `now`.
     pub fn held(&self, namespaces: usize, now: Instant) -> Vec<Held> {
         let mut held = vec![Held::default(); namespaces];

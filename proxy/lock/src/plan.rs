@@ -6,6 +6,7 @@ mod proofs;
 mod step;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use lockwarden_resp::{put_array_header, put_bulk};
 use smallvec::SmallVec;
 
 use crate::decision::{Fence, Obligations, Proofs, TakeOverRule};
@@ -16,7 +17,7 @@ use crate::settle::{Adopt, Allowed, Mode, OnViolation, Permitted};
 use crate::token::{Grant, Identity, OwnerToken, SessionId};
 
 use proofs::{Claim, ProofArguments};
-use step::{Step, put_bulk, put_line};
+use step::Step;
 
 /// A companion outlives its lease by so many ceilings, but at least ten minutes.
 const OUTLIVE_CEILINGS: u64 = 10;
@@ -72,7 +73,7 @@ impl Plan {
             Form::Text => ("EVAL", self.script.text()),
         };
         out.reserve(script.len() + self.tail.len() + 64);
-        put_line(out, b'*', self.words + 2);
+        put_array_header(out, self.words + 2);
         put_bulk(out, command.as_bytes());
         put_bulk(out, script.as_bytes());
         out.put_slice(&self.tail);

@@ -38,8 +38,9 @@ macro_rules! scripts {
         $($(#[$doc])* pub static $constant: LazyLock<Script> =
             LazyLock::new(|| assemble($name, include_str!(concat!("scripts/", $name, ".lua"))));)*
 
-        /// Every script, for loading them ahead of their first use.
-        pub fn all() -> Vec<&'static Script> {
+        /// Every script.
+        #[cfg(test)]
+        fn all() -> Vec<&'static Script> {
             vec![$(&$constant),*]
         }
     };

@@ -22,7 +22,7 @@ use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 use crate::random::refusal_id;
 use crate::session::state::{Place, StateChange};
-use crate::session::{InFlight, Look, Session, now_ms};
+use crate::session::{InFlight, Look, Session, error_frame, now_ms};
 use crate::shared::Active;
 use crate::wires::{End, Muted};
 
@@ -284,7 +284,7 @@ impl Session {
             outcome::Answered::Refusal(at, refused) => {
                 self.count(CommandClass::Policy, CommandResult::Denied);
                 let line = self.refusal_of_step(flight, at, &refused, active);
-                lockwarden_resp::put_error(&mut reply, &line);
+                return Ok(Concluded::error(&line));
             }
         }
         Ok(Concluded::Reply(reply))
@@ -419,9 +419,7 @@ pub(crate) enum Concluded {
 
 impl Concluded {
     fn error(line: &str) -> Concluded {
-        let mut reply = BytesMut::new();
-        lockwarden_resp::put_error(&mut reply, line);
-        Concluded::Reply(reply)
+        Concluded::Reply(error_frame(line))
     }
 }
 

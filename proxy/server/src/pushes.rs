@@ -148,7 +148,7 @@ impl Pushes {
             before.saturating_sub(1)
         };
         if *left == 0 {
-            self.settle_counts(frame);
+            self.settle_counts(waiting.kind, frame);
             return Confirmation::Last;
         }
         Confirmation::More
@@ -159,16 +159,13 @@ impl Pushes {
     }
 
     /// The frame ends with the number of subscriptions that are left: none left is sure.
-    fn settle_counts(&mut self, frame: &Bytes) {
-        if frame.ends_with(b":0\r\n") {
-            let shard = first_word(frame).is_some_and(|word| {
-                word.starts_with(b"s") && word[1..].starts_with(b"s") || word.starts_with(b"sun")
-            });
-            if shard {
-                self.shards = 0;
-            } else {
-                (self.channels, self.patterns) = (0, 0);
-            }
+    fn settle_counts(&mut self, kind: Channel, frame: &Bytes) {
+        if !frame.ends_with(b":0\r\n") {
+            return;
+        }
+        match kind {
+            Channel::Shard => self.shards = 0,
+            Channel::Channel | Channel::Pattern => (self.channels, self.patterns) = (0, 0),
         }
     }
 }

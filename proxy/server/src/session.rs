@@ -249,9 +249,7 @@ impl Session {
         if let Some(block) = &mut self.state.block {
             block.spoil(text);
         }
-        let mut reply = BytesMut::new();
-        lockwarden_resp::put_error(&mut reply, text);
-        self.answer_locally(reply, muted);
+        self.answer_locally(error_frame(text), muted);
     }
 
     async fn malformed(&mut self, error: RequestError, inbox: &mut Inbox) -> End {
@@ -270,9 +268,7 @@ impl Session {
         let Some(line) = error.reply() else {
             return End::Done;
         };
-        let mut reply = BytesMut::new();
-        lockwarden_resp::put_error(&mut reply, line.as_bytes());
-        self.wires.answer(reply.freeze());
+        self.wires.answer(error_frame(&line).freeze());
         loop {
             match self.wires.next(inbox, Want::Nothing).await {
                 Ok(Event::Reply(look, frame, muted)) => {
@@ -307,6 +303,13 @@ impl Session {
         self.counters.bytes_out += to;
         self.counters.flush(&self.shared.metrics);
     }
+}
+
+/// An encoded error line.
+pub(crate) fn error_frame(text: &str) -> BytesMut {
+    let mut frame = BytesMut::new();
+    lockwarden_resp::put_error(&mut frame, text);
+    frame
 }
 
 /// The proxy's clock, Unix milliseconds.

@@ -1,6 +1,7 @@
 //! A step's keys and arguments as bulk strings, written once: the same bytes serve EVALSHA and EVAL.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
+use lockwarden_resp::put_bulk;
 use smallvec::SmallVec;
 
 use super::proofs::ProofArguments;
@@ -154,17 +155,4 @@ impl Digits {
             }
         }
     }
-}
-
-pub(super) fn put_line(out: &mut BytesMut, kind: u8, number: usize) {
-    out.put_u8(kind);
-    out.put_slice(Digits::new().of(number as u64));
-    out.put_slice(b"\r\n");
-}
-
-pub(super) fn put_bulk(out: &mut BytesMut, bytes: &[u8]) {
-    out.reserve(bytes.len() + 32);
-    put_line(out, b'$', bytes.len());
-    out.put_slice(bytes);
-    out.put_slice(b"\r\n");
 }

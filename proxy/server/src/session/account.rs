@@ -38,11 +38,12 @@ impl Session {
     /// Remembers what a step did.
     pub(crate) fn account(&mut self, flight: &InFlight, answers: &Answers, active: &Active) {
         let op = &flight.permitted.command().op;
+        let operation = op.operation(now_ms());
         let answers: &[Answer] = match answers {
             Answers::One(one) => std::slice::from_ref(one),
             Answers::Many(_, each) => each,
             Answers::Error(_) => {
-                if op.operation(now_ms()) == Operation::Acquire {
+                if operation == Operation::Acquire {
                     let target = op.target();
                     active
                         .namespace(target.namespace)
@@ -55,7 +56,6 @@ impl Session {
             }
         };
         let now = Instant::now();
-        let operation = op.operation(now_ms());
         for (index, target) in op.targets().into_iter().enumerate() {
             // MSETNX answers once for all its locks when it takes none.
             let Some(answer) = answers.get(index).or(answers.first()) else {

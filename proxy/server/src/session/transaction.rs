@@ -7,8 +7,7 @@ use lockwarden_lock::classify::PassThrough;
 use lockwarden_resp::{ReplyLimits, ReplyScanner, Scan};
 
 use super::state::{Block, Place};
-use super::verbs::error_frame;
-use super::{Look, Session};
+use super::{Look, Session, error_frame};
 use crate::inbox::Inbox;
 use crate::intercept::Concluded;
 use crate::wires::{End, Muted};

@@ -407,10 +407,3 @@ fn database(word: &[u8]) -> Option<u32> {
         .ok()
         .and_then(|db| u32::try_from(db).ok())
 }
-
-/// An encoded error line.
-pub(super) fn error_frame(text: &str) -> BytesMut {
-    let mut frame = BytesMut::new();
-    lockwarden_resp::put_error(&mut frame, text);
-    frame
-}
