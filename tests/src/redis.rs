@@ -12,6 +12,7 @@ use crate::client::Client;
 use crate::deadline::{wait_for, wait_for_value};
 use crate::process::Process;
 use crate::record::Record;
+use crate::reply::Reply;
 
 /// A running server. Dropping it kills it.
 pub struct Redis {
@@ -143,7 +144,11 @@ impl Redis {
     pub fn lease(&self, key: &str) -> (String, i64, Option<Record>) {
         let client = self.client();
         let value = client.sends(format!("GET {key}")).reply().to_string();
-        let end = client.sends(format!("PEXPIRETIME {key}")).integer();
+        // Before Redis 7 a TTL can only be seen passing.
+        let end = match client.sends(format!("PEXPIRETIME {key}")).reply() {
+            Reply::Error(_) => client.sends(format!("PTTL {key}")).integer().signum(),
+            end => end.integer(),
+        };
         (value, end, Record::of(&client, key))
     }
 

@@ -25,6 +25,11 @@ use crate::table::{
 pub const LONGEST_KEY: usize = 1024;
 /// Longest value of a lock that is judged, in bytes.
 pub const LONGEST_VALUE: usize = 16 * 1024;
+/// Most locks among the keys of a script whose meaning is not known. Redisson renews a hundred at
+/// once.
+pub const MOST_WRAPPED_LOCKS: usize = 256;
+/// Longest text of such a script, in bytes.
+pub const LONGEST_WRAPPED: usize = 1024 * 1024;
 
 /// Leave to send a client's own bytes to Redis. Made here, for requests that touch no lock or only
 /// look at one, and by `settle` where a namespace is only watched; so an unjudged lock command
@@ -184,6 +189,7 @@ impl Classifier<'_> {
                     LockOp::Extend { .. }
                     | LockOp::Release { .. }
                     | LockOp::ReleaseMany { .. }
+                    | LockOp::Wrapped { .. }
                     | LockOp::Opaque { .. } => false,
                 };
                 let command = LockCommand {
@@ -256,11 +262,47 @@ impl Classifier<'_> {
             return Class::UnknownScript(command(opaque));
         };
         let is_lock = |key: &[u8]| self.namespaces.find(key).is_some();
-        match scripts::read(&facts, &argv, &target, &is_lock) {
+        if let Some(op) = scripts::read(&facts, &argv, &target, &is_lock) {
+            return Class::Judge(command(op));
+        }
+        if facts.no_writes {
+            return Class::PassThrough(pass);
+        }
+        match self.wrapped(spec, &request, facts) {
             Some(op) => Class::Judge(command(op)),
-            None if facts.no_writes => Class::PassThrough(pass),
             None => Class::Judge(command(opaque)),
         }
+    }
+
+    /// A script whose meaning is not known, with the locks among its keys; `None` if there are too
+    /// many of them, or the text is too long to be sent along.
+    fn wrapped(
+        &self,
+        spec: &'static crate::table::CommandSpec,
+        request: &Request<'_>,
+        facts: Arc<ScriptFacts>,
+    ) -> Option<LockOp> {
+        let (mut locks, mut keys) = (Vec::new(), 0);
+        let mut seen = std::collections::HashSet::new();
+        for_each_key(spec, request, &mut |_, key, _| {
+            keys += 1;
+            if let Some(namespace) = self.namespaces.find(key)
+                && seen.insert(key)
+            {
+                let key = Bytes::copy_from_slice(key);
+                locks.push((Target { namespace, key }, keys));
+            }
+        })
+        .ok()?;
+        let bounded = locks.len() <= MOST_WRAPPED_LOCKS && facts.text.len() <= LONGEST_WRAPPED;
+        let key_too_long = locks
+            .iter()
+            .any(|(target, _)| target.key.len() > LONGEST_KEY);
+        (bounded && !key_too_long).then_some(LockOp::Wrapped {
+            locks,
+            script: facts,
+            keys,
+        })
     }
 
     /// A command that the table does not have: its keys are where the server says.

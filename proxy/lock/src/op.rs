@@ -1,13 +1,15 @@
 //! One command on lock keys, understood: what it means for the lock, whatever its spelling on the
 //! wire. Made by `classify`, judged by the policies, and turned into one atomic step by `plan`.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::decision::Operation;
 use crate::namespace::NamespaceId;
 use crate::reason::Reason;
-use crate::recipe::Replies;
+use crate::recipe::{Replies, ScriptFacts};
 use crate::token::OwnerToken;
 
 /// A command's arguments, its name first; slices of one buffer.
@@ -194,6 +196,16 @@ pub enum LockOp {
         /// UNLINK in place of DEL.
         unlink: bool,
     },
+    /// A script whose meaning is not known. It runs as it is, in one step with a look at what it
+    /// did to the locks among its keys.
+    Wrapped {
+        /// The locks among its keys, each once, with the place of each in `KEYS`, from 1.
+        locks: Vec<(Target, usize)>,
+        /// The script.
+        script: Arc<ScriptFacts>,
+        /// How many keys it has.
+        keys: usize,
+    },
     /// Any other change of a lock key.
     Opaque {
         /// The first lock key that it would change.
@@ -234,6 +246,7 @@ impl LockOp {
             | LockOp::Release { target, .. }
             | LockOp::Opaque { target, .. } => target,
             LockOp::AcquireAll { locks } => &locks[0].0,
+            LockOp::Wrapped { locks, .. } => &locks[0].0,
             LockOp::ReleaseMany { locks, .. } => &locks[0],
         }
     }
@@ -243,6 +256,7 @@ impl LockOp {
         match self {
             LockOp::AcquireAll { locks } => locks.iter().map(|(target, _)| target).collect(),
             LockOp::ReleaseMany { locks, .. } => locks.iter().collect(),
+            LockOp::Wrapped { locks, .. } => locks.iter().map(|(target, _)| target).collect(),
             LockOp::Acquire { target, .. }
             | LockOp::Store { target, .. }
             | LockOp::Extend { target, .. }
@@ -268,7 +282,7 @@ impl LockOp {
             | LockOp::Extend { .. } => Operation::Extend,
             LockOp::Store { .. } => Operation::Acquire,
             LockOp::Release { .. } | LockOp::ReleaseMany { .. } => Operation::Release,
-            LockOp::Opaque { .. } => Operation::Write,
+            LockOp::Wrapped { .. } | LockOp::Opaque { .. } => Operation::Write,
         }
     }
 }

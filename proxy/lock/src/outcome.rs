@@ -11,6 +11,7 @@ pub use reply::{Answered, answer, native_nothing};
 use bytes::Bytes;
 use lockwarden_resp::Value;
 
+use crate::decision::Operation;
 use crate::reason::Reason;
 use crate::token::FencingToken;
 
@@ -70,6 +71,11 @@ pub enum Outcome {
     },
     /// The application's own condition did not hold.
     ConditionUnmet,
+    /// A script left the lock as it was.
+    Untouched {
+        /// Whether its lease has a record.
+        governed: bool,
+    },
     /// Redis answered the application's own command with an error, or would not run the step.
     Failed,
 }
@@ -132,6 +138,8 @@ pub struct Answer {
     pub native: Option<Value>,
     /// In monitor mode, what would have been refused.
     pub would: Option<Reason>,
+    /// Of a refused script: what it had done to this lock.
+    pub deed: Option<Operation>,
 }
 
 /// A whole answer.
@@ -141,8 +149,40 @@ pub enum Answers {
     One(Answer),
     /// About several, in the order of the command; how many keys were deleted in all.
     Many(i64, Vec<Answer>),
+    /// Of a script whose meaning is not known: how it ended, and about each of its locks.
+    Script(ScriptEnd, Vec<Answer>),
     /// An error of Redis about the step itself, from its code on.
     Error(Bytes),
+}
+
+/// Where an error was raised, as far as the server says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RaisedAt {
+    /// At this line of this source.
+    Line(Bytes, u64),
+    /// Not known.
+    Nowhere,
+    /// The text says so itself: servers before Redis 7.
+    InText,
+}
+
+/// How a script of the application ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ScriptEnd {
+    /// It returned; what, is the last element of the answer.
+    Returned,
+    /// It raised an error.
+    Raised {
+        /// What it said.
+        text: Bytes,
+        /// Where.
+        at: RaisedAt,
+    },
+    /// What it did was put back.
+    Undone {
+        /// Keys that could not be put back.
+        lost: u64,
+    },
 }
 
 /// The script's answer has a shape that our scripts do not give.
@@ -165,8 +205,38 @@ pub fn read(value: &Value) -> Result<Answers, NotAnAnswer> {
             Ok(Answers::Many(total, each(items)?))
         }
         b'S' => Ok(Answers::Many(1, each(items)?)),
+        b'W' => script(items),
         _ => read_one(items).map(Answers::One),
     }
+}
+
+fn script(items: &[Value]) -> Result<Answers, NotAnAnswer> {
+    let fields = Fields(items);
+    let locks = items
+        .get(2)
+        .and_then(Value::as_items)
+        .ok_or(NotAnAnswer)?
+        .iter()
+        .map(|item| read_one(item.as_items().ok_or(NotAnAnswer)?))
+        .collect::<Result<Vec<_>, _>>()?;
+    let end = match fields.letter(1).ok_or(NotAnAnswer)? {
+        b'r' => ScriptEnd::Returned,
+        b'e' => {
+            let source = fields.bytes(4).ok_or(NotAnAnswer)?;
+            let at = match fields.number(5)? {
+                0 if &source[..] == b"text" => RaisedAt::InText,
+                0 => RaisedAt::Nowhere,
+                line => RaisedAt::Line(source, line),
+            };
+            let text = fields.bytes(3).ok_or(NotAnAnswer)?;
+            ScriptEnd::Raised { text, at }
+        }
+        b'n' => ScriptEnd::Undone {
+            lost: fields.number(6)?,
+        },
+        _ => return Err(NotAnAnswer),
+    };
+    Ok(Answers::Script(end, locks))
 }
 
 fn each(items: &[Value]) -> Result<Vec<Answer>, NotAnAnswer> {
@@ -235,10 +305,20 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
             late: fields.number(3)? == 1,
         },
         b'C' => Outcome::ConditionUnmet,
+        b'H' => Outcome::Untouched {
+            governed: fields.number(3)? == 1,
+        },
         b'?' => Outcome::Failed,
         _ => return Err(NotAnAnswer),
     };
+    let deed = match fields.letter(9) {
+        Some(b'a') => Some(Operation::Acquire),
+        Some(b'e') => Some(Operation::Extend),
+        Some(b'r') => Some(Operation::Release),
+        _ => None,
+    };
     Ok(Answer {
+        deed: deed.filter(|_| matches!(outcome, Outcome::Refused(_))),
         outcome,
         native: items.get(1).cloned(),
         would,

@@ -5,6 +5,9 @@
 mod proofs;
 mod step;
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use lockwarden_resp::{put_array_header, put_bulk};
 use smallvec::SmallVec;
@@ -12,6 +15,7 @@ use smallvec::SmallVec;
 use crate::decision::{Fence, Obligations, Proofs, TakeOverRule};
 use crate::evidence::Facts;
 use crate::op::{AskedTtl, LockOp, ReleaseSpelling};
+use crate::recipe::{ScriptFacts, Wrapped};
 use crate::scripts::{self, Script};
 use crate::settle::{Adopt, Allowed, Mode, OnViolation, Permitted};
 use crate::token::{Grant, Identity, OwnerToken, SessionId};
@@ -34,6 +38,8 @@ pub struct Who {
     pub identity: Identity,
     /// Whether the identity can be told from other clients'.
     pub distinctive: bool,
+    /// The logical database.
+    pub db: u32,
 }
 
 /// How a script is named on the wire.
@@ -45,10 +51,18 @@ pub enum Form {
     Text,
 }
 
+/// The script of a step.
+#[derive(Clone, Debug)]
+enum Text {
+    Own(&'static Script),
+    /// An application's, wrapped.
+    Wrapped(Arc<ScriptFacts>),
+}
+
 /// One atomic step, ready to be sent.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    script: &'static Script,
+    text: Text,
     /// The number of keys, the keys and the arguments as bulk strings.
     tail: Bytes,
     words: usize,
@@ -56,9 +70,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The script.
-    pub fn script(&self) -> &'static Script {
-        self.script
+    /// The script's name, for people.
+    pub fn script_name(&self) -> &'static str {
+        match &self.text {
+            Text::Own(script) => script.name(),
+            Text::Wrapped(_) => scripts::WRAP.name(),
+        }
     }
 
     /// The names drawn for the leases that the step may grant, one a lock.
@@ -68,14 +85,18 @@ impl Plan {
 
     /// Writes the request.
     pub fn put(&self, out: &mut BytesMut, form: Form) {
-        let (command, script) = match form {
-            Form::Sha => ("EVALSHA", self.script.sha()),
-            Form::Text => ("EVAL", self.script.text()),
+        let (command, script): (&[u8], Cow<'_, [u8]>) = match (form, &self.text) {
+            (Form::Sha, Text::Own(script)) => (b"EVALSHA", script.sha().as_bytes().into()),
+            (Form::Text, Text::Own(script)) => (b"EVAL", script.text().as_bytes().into()),
+            (Form::Sha, Text::Wrapped(script)) => {
+                (b"EVALSHA", script.wrapped().sha().as_bytes().into())
+            }
+            (Form::Text, Text::Wrapped(script)) => (b"EVAL", Wrapped::text(&script.text).into()),
         };
         out.reserve(script.len() + self.tail.len() + 64);
         put_array_header(out, self.words + 2);
-        put_bulk(out, command.as_bytes());
-        put_bulk(out, script.as_bytes());
+        put_bulk(out, command);
+        put_bulk(out, &script);
         out.put_slice(&self.tail);
     }
 }
@@ -216,7 +237,7 @@ pub fn plan(
                 .as_ref()
                 .map_or(Claim::None, |c| Claim::Compared(c.claim.clone()));
             let proofs = ProofArguments::of(allowed, known, who, &claim, monitor);
-            let lenient = comparison.is_none() && is_lenient(allowed, known);
+            let lenient = comparison.is_none() && is_lenient(&allowed.obligations, known);
             let wants_value = spelling.answers_value();
             step.flags(&proofs.flags, &[(wants_value, b'g'), (lenient, b'e')]);
             step.proofs(&proofs, who);
@@ -272,6 +293,31 @@ pub fn plan(
             }
             step.done(&scripts::RELEASE_MANY, SmallVec::new())
         }
+        LockOp::Wrapped {
+            locks,
+            script,
+            keys,
+        } => {
+            let argv = &command.argv;
+            let names: SmallVec<[&[u8]; 8]> = argv[3..3 + keys].iter().map(|k| &k[..]).collect();
+            let targets: SmallVec<[&[u8]; 2]> = locks.iter().map(|(t, _)| &t.key[..]).collect();
+            let mut step = Step::wrapping(&names, &targets, companion_prefix);
+            step.words(&argv[3 + keys..]);
+            let ours = step.count();
+            step.letters(&[(monitor, b'm'), (speaks_of_resp(&script.text), b'x')]);
+            step.who(who);
+            step.number(u64::from(who.db));
+            step.number(locks.len() as u64);
+            let mut grants = SmallVec::with_capacity(locks.len());
+            let each = locks.iter().zip(permitted.allowed()).zip(facts);
+            for (((_, place), allowed), known) in each {
+                let grant = draw();
+                step.script_lock(*place, grant, allowed, known, who, monitor);
+                grants.push(grant);
+            }
+            step.number((step.count() - ours + 1) as u64);
+            step.done_wrapped(script.clone(), grants)
+        }
         // `settle` never permits one; planned as a step that reads and changes nothing.
         LockOp::Opaque { .. } => {
             let mut step = Step::new(&locks, companion_prefix, &[]);
@@ -283,11 +329,15 @@ pub fn plan(
     }
 }
 
+/// Whether the text may change how replies are read.
+fn speaks_of_resp(text: &[u8]) -> bool {
+    memchr::memmem::find(text, b"setresp").is_some()
+}
+
 /// Whether an equal identity that is not distinctive may extend: where identity counts at all, and
 /// nothing tells that the connection is not the holder's.
-fn is_lenient(allowed: &Allowed, facts: &Facts) -> bool {
-    let counts = allowed
-        .obligations
+fn is_lenient(obligations: &Obligations, facts: &Facts) -> bool {
+    let counts = obligations
         .require
         .is_some_and(|required| required.contains(Proofs::IDENTITY));
     let lapsed = facts.own.as_ref().is_some_and(|own| own.lapsed.is_some());

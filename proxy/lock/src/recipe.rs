@@ -12,7 +12,7 @@ mod syntax;
 mod tests;
 mod value;
 
-pub use facts::{ScriptFacts, ScriptSha};
+pub use facts::{ScriptFacts, ScriptSha, Wrapped};
 
 use bytes::Bytes;
 

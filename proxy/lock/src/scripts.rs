@@ -63,6 +63,8 @@ scripts! {
     RENEW = "renew";
     /// A lease that ran out.
     NOTICE = "notice";
+    /// What follows the text of an application's script.
+    WRAP = "wrap";
 }
 
 const PRELUDE: &str = include_str!("scripts/prelude.lua");

@@ -63,6 +63,17 @@ pub enum Adopt {
     Cap,
 }
 
+/// What happens to a script on lock keys whose meaning is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpaqueScripts {
+    /// It runs, and what it did is judged in the same step.
+    Wrap,
+    /// It is refused.
+    Deny,
+    /// It runs unjudged, and is counted.
+    Forward,
+}
+
 /// What an operator chose for a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -74,6 +85,8 @@ pub struct Rules {
     pub on_fault: OnFault,
     /// What happens to leases that came to be without the proxy.
     pub adopt: Adopt,
+    /// What happens to scripts whose meaning is not known.
+    pub scripts: OpaqueScripts,
 }
 
 /// The circumstances of a command that are the same for all its keys.
@@ -100,6 +113,20 @@ pub struct Allowed {
     pub rules: Rules,
     /// In monitor mode: what a policy would have refused.
     pub would: Option<Denial>,
+    /// Of a script whose meaning is not known: what holds for each thing that it may do. Then
+    /// `obligations` are those of an acquire and an extension.
+    pub terms: Option<Box<Terms>>,
+}
+
+/// What the policies say to each thing that a script may do to a lock.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    /// Where it takes the lock: who refuses that.
+    pub acquire: Option<Denial>,
+    /// Where it extends or changes the lease: the proofs that count, and who refuses that.
+    pub extend: (Obligations, Option<Denial>),
+    /// Where it gives the lock back: the same.
+    pub release: (Obligations, Option<Denial>),
 }
 
 /// A command that may go on, with what must be done for each of its locks.
@@ -163,9 +190,15 @@ pub enum Settled {
     Refused(Refused),
     /// Monitor mode: the client's own command, and what enforce would have said.
     Forward(LockCommand, Denial),
+    /// A script that its operator lets run unjudged.
+    Unjudged(LockCommand),
 }
 
-/// Asks the chain about every lock of a command. `facts` has one entry a lock.
+/// What a script may do to a lock, in the order in which its chain is asked.
+const DEEDS: [Operation; 3] = [Operation::Acquire, Operation::Extend, Operation::Release];
+
+/// Asks the chain about every lock of a command. `facts` has one entry a lock. One decision a lock;
+/// for a script whose meaning is not known three, one for each thing that it may do.
 pub fn judge(
     decide: &mut dyn Decide,
     command: &LockCommand,
@@ -190,6 +223,10 @@ pub fn judge(
             );
             decide.decide(target.namespace, &question, describe)
         };
+        if let LockOp::Wrapped { .. } = command.op {
+            decisions.extend(DEEDS.map(ask));
+            continue;
+        }
         let decision = match &command.op {
             // Where the lock is free it is an acquire, where it is the holder's an extension.
             LockOp::Store {
@@ -258,6 +295,8 @@ fn question<'a>(
             comparison.is_some(),
         ),
         LockOp::ReleaseMany { .. } => (None, AskedTtl::None, false, false),
+        // What TTL it will ask for is known to the script alone; that it has one is believed.
+        LockOp::Wrapped { .. } => (None, AskedTtl::Keep, true, true),
         LockOp::Opaque { kind, .. } => (None, AskedTtl::None, false, *kind == OpaqueKind::Script),
     };
     let ttl_ms = match asked {
@@ -317,6 +356,9 @@ pub fn settle(
     let enforces = targets
         .iter()
         .any(|target| rules(target.namespace).mode == Mode::Enforce);
+    if let LockOp::Wrapped { .. } = command.op {
+        return settle_script(command, &targets, decisions, rules, enforces);
+    }
     let mut allowed = SmallVec::with_capacity(targets.len());
     for (target, decision) in targets.iter().zip(decisions) {
         let rules = rules(target.namespace);
@@ -328,6 +370,7 @@ pub fn settle(
                     obligations,
                     rules,
                     would: None,
+                    terms: None,
                 });
                 continue;
             }
@@ -341,6 +384,7 @@ pub fn settle(
                 obligations,
                 rules,
                 would: Some(denial),
+                terms: None,
             });
             continue;
         }
@@ -353,6 +397,7 @@ pub fn settle(
                 obligations,
                 rules,
                 would: None,
+                terms: None,
             });
             continue;
         }
@@ -368,6 +413,86 @@ pub fn settle(
     Settled::Permitted(Permitted { command, allowed })
 }
 
+/// A script whose meaning is not known: what the chains say to each thing that it may do goes along,
+/// because only its run tells which it does.
+fn settle_script(
+    command: LockCommand,
+    targets: &[Target],
+    decisions: SmallVec<[Decision; 1]>,
+    rules: &dyn Fn(NamespaceId) -> Rules,
+    enforces: bool,
+) -> Settled {
+    let of = |wanted| move |target: &&Target| rules(target.namespace).scripts == wanted;
+    if let Some(target) = targets.iter().find(of(OpaqueScripts::Deny)) {
+        let (target, denial) = (target.clone(), unsafe_script());
+        if !enforces {
+            return Settled::Forward(command, denial);
+        }
+        return Settled::Refused(Refused {
+            command,
+            target,
+            code: Code::Denied,
+            denial,
+            native: false,
+        });
+    }
+    if targets
+        .iter()
+        .all(|target| of(OpaqueScripts::Forward)(&target))
+    {
+        return Settled::Unjudged(command);
+    }
+    let mut allowed = SmallVec::with_capacity(targets.len());
+    let mut decisions = decisions.into_iter();
+    for target in targets {
+        let rules = rules(target.namespace);
+        let mut terms = Terms::default();
+        let mut obligations = Obligations::default();
+        for deed in DEEDS {
+            let decision = decisions.next().unwrap_or_default();
+            if let Some((code, denial)) = fault_of(decision.fault, rules) {
+                let target = target.clone();
+                return Settled::Refused(Refused {
+                    command,
+                    target,
+                    code,
+                    denial,
+                    native: false,
+                });
+            }
+            let denial = match decision.verdict {
+                Verdict::Deny(denial) => Some(denial),
+                Verdict::Permit => None,
+            };
+            match deed {
+                Operation::Extend => terms.extend = (decision.obligations.clone(), denial),
+                Operation::Release => {
+                    terms.release = (decision.obligations, denial);
+                    continue;
+                }
+                _ => terms.acquire = denial,
+            }
+            obligations = obligations.merge(decision.obligations);
+        }
+        allowed.push(Allowed {
+            obligations,
+            rules,
+            would: None,
+            terms: Some(Box::new(terms)),
+        });
+    }
+    Settled::Permitted(Permitted { command, allowed })
+}
+
+/// To a policy a script is a write like any other; people are told which.
+fn unsafe_script() -> Denial {
+    Denial {
+        reason: Reason::UnsafeScript,
+        detail: None,
+        policy: Arc::from("scripts"),
+    }
+}
+
 fn no(
     op: &LockOp,
     fault: Option<crate::decision::Fault>,
@@ -379,13 +504,7 @@ fn no(
         ..
     } = op
     {
-        // To a policy a script is a write like any other; people are told which.
-        let denial = Denial {
-            reason: Reason::UnsafeScript,
-            detail: None,
-            policy: Arc::from("scripts"),
-        };
-        return Some((Code::Denied, denial));
+        return Some((Code::Denied, unsafe_script()));
     }
     if let Verdict::Deny(denial) = verdict {
         return Some((Code::Denied, denial));
@@ -402,6 +521,11 @@ fn no(
             },
         ));
     }
+    fault_of(fault, rules)
+}
+
+/// What a policy that did not answer means.
+fn fault_of(fault: Option<crate::decision::Fault>, rules: Rules) -> Option<(Code, Denial)> {
     match (fault, rules.on_fault, rules.mode) {
         (Some(fault), OnFault::Deny, Mode::Enforce) => {
             let detail = Some(format!(
@@ -432,13 +556,28 @@ pub fn answers_natively(op: &LockOp, denial: &Denial) -> bool {
             wants_old,
             ..
         } => *only_if_exists && !wants_old,
-        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Opaque { .. } => false,
+        LockOp::Acquire { .. }
+        | LockOp::AcquireAll { .. }
+        | LockOp::Wrapped { .. }
+        | LockOp::Opaque { .. } => false,
     }
 }
 
 /// Leave to forward a command that was judged in a namespace that is only watched.
 pub fn forward_watched<'a>(command: &'a LockCommand, _would: &Denial) -> PassThrough<'a> {
     PassThrough::of(&command.frame, false)
+}
+
+/// Leave to forward a script that every operator concerned lets run unjudged. `None` for anything
+/// else.
+pub fn forward_script<'a>(
+    command: &'a LockCommand,
+    rules: &dyn Fn(NamespaceId) -> Rules,
+) -> Option<PassThrough<'a>> {
+    let scripts = |target: &&Target| rules(target.namespace).scripts == OpaqueScripts::Forward;
+    let all = command.op.targets().iter().all(scripts);
+    (all && matches!(command.op, LockOp::Wrapped { .. }))
+        .then(|| PassThrough::of(&command.frame, false))
 }
 
 /// Leave to forward a command that could not be judged, in a namespace that is only watched.

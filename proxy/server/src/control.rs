@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
-use lockwarden_lock::settle::{Adopt, Mode, OnFault, OnViolation, Rules};
+use lockwarden_lock::settle::{Adopt, Mode, OnFault, OnViolation, OpaqueScripts, Rules};
 use lockwarden_policy::{Chains, Generation, PolicyHost};
 
 use crate::admin::{Control, ControlError};
@@ -322,6 +322,11 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
         adopt: match namespace.adopt {
             config::Adopt::Report => Adopt::Report,
             config::Adopt::Cap => Adopt::Cap,
+        },
+        scripts: match namespace.opaque_scripts {
+            config::OpaqueScripts::Wrap => OpaqueScripts::Wrap,
+            config::OpaqueScripts::Deny => OpaqueScripts::Deny,
+            config::OpaqueScripts::Forward => OpaqueScripts::Forward,
         },
     }
 }

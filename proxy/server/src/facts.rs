@@ -2,7 +2,7 @@
 //! has. Asked by the upkeep connection; sessions and `/ready` only read it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use lockwarden_lock::table::{ForeignSpec, ForeignTable};
@@ -39,6 +39,18 @@ pub(crate) struct Server {
     standing: ArcSwap<Standing>,
     commands: ArcSwapOption<ForeignTable>,
     wants_password: AtomicBool,
+    names_scripts: AtomicU8,
+}
+
+/// Whether the server puts the name of a script into the errors that it raises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NamesScripts {
+    /// Nobody has looked yet.
+    Unknown,
+    /// `script: 1f2e…, on @user_script:1.`
+    Yes,
+    /// `script: on @user_script:1.`, as Valkey 9 does.
+    No,
 }
 
 impl Default for Server {
@@ -48,6 +60,7 @@ impl Default for Server {
             standing: ArcSwap::from_pointee(standing),
             commands: ArcSwapOption::empty(),
             wants_password: AtomicBool::new(false),
+            names_scripts: AtomicU8::new(0),
         }
     }
 }
@@ -75,6 +88,19 @@ impl Server {
     /// Whether a client has to log in before it may send much.
     pub(crate) fn wants_password(&self) -> bool {
         self.wants_password.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn names_scripts(&self) -> NamesScripts {
+        match self.names_scripts.load(Ordering::Relaxed) {
+            1 => NamesScripts::Yes,
+            2 => NamesScripts::No,
+            _ => NamesScripts::Unknown,
+        }
+    }
+
+    pub(crate) fn set_names_scripts(&self, names: bool) {
+        let value = if names { 1 } else { 2 };
+        self.names_scripts.store(value, Ordering::Relaxed);
     }
 
     pub(crate) fn set_wants_password(&self, wants: bool) {

@@ -11,17 +11,20 @@ use lockwarden_lock::classify::{Class, Classifier, TooLong};
 use lockwarden_lock::decision::Decision;
 use lockwarden_lock::evidence::{DbKey, Facts};
 use lockwarden_lock::op::{LockCommand, LockOp};
-use lockwarden_lock::outcome::{self, Answers, limit_line};
+use lockwarden_lock::outcome::{self, Answers, RaisedAt, limit_line};
 use lockwarden_lock::plan::{Form, Plan, plan};
+use lockwarden_lock::recipe::ScriptFacts;
 use lockwarden_lock::settle::{self, Settled, judge, settle};
 use lockwarden_policy::Chains;
 use lockwarden_resp::{Value, parse_reply, put_value};
 use smallvec::SmallVec;
 
+use crate::facts::NamesScripts;
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 use crate::random::refusal_id;
 use crate::session::state::{Place, StateChange};
+use crate::session::transaction::elements;
 use crate::session::{InFlight, Look, Session, error_frame, now_ms};
 use crate::shared::Active;
 use crate::wires::{End, Muted};
@@ -120,6 +123,28 @@ impl Session {
         if self.state.may_judge == Some(false) && is_only_watched(&command, active) {
             return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
         }
+        if let LockOp::Wrapped { script, .. } = &command.op
+            && !script.compiles()
+        {
+            let script = script.clone();
+            match self.examine(inbox, &script).await? {
+                Examined::Sound => {}
+                Examined::NoRights(_) if is_only_watched(&command, active) => {
+                    return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
+                }
+                Examined::NoRights(text) => {
+                    let line = rights_line(&text, &command, &active.companion_prefix);
+                    self.count(CommandClass::Policy, CommandResult::Error);
+                    self.error(&line, muted);
+                    return Ok(());
+                }
+                Examined::Unsound(text) => {
+                    self.count(CommandClass::Policy, CommandResult::Error);
+                    self.error(&text, muted);
+                    return Ok(());
+                }
+            }
+        }
         let begun = Instant::now();
         let keys = self.keys(&command.op);
         let facts = self.facts(&command.op, &keys, begun);
@@ -129,6 +154,19 @@ impl Session {
             Settled::Permitted(permitted) => permitted,
             Settled::Refused(refused) => {
                 self.refuse(&refused, active, muted);
+                return Ok(());
+            }
+            Settled::Unjudged(command) => {
+                let why = UnjudgedWhy::ForwardedScript;
+                for target in command.op.targets() {
+                    let metrics = &active.namespace(target.namespace).metrics;
+                    metrics.unjudged.at(why).inc();
+                }
+                self.count(CommandClass::Policy, CommandResult::Ok);
+                if let Some(pass) = settle::forward_script(&command, &rules) {
+                    self.wires.forward(pass, muted);
+                    self.queued();
+                }
                 return Ok(());
             }
             Settled::Forward(command, would) => {
@@ -240,6 +278,96 @@ impl Session {
         self.answer(inbox).await
     }
 
+    /// A script that is to be wrapped must be a chunk of its own, or it could end the function that
+    /// it is wrapped into. The server's own Lua says so, once a text.
+    async fn examine(&mut self, inbox: &mut Inbox, script: &ScriptFacts) -> Result<Examined, End> {
+        let check: [&[u8]; 4] = [b"EVAL", COMPILES.as_bytes(), b"0", script.chunk()];
+        let names = self.shared.server.names_scripts() == NamesScripts::Unknown;
+        let value = if self.state.block.is_some() {
+            // What is asked on this connection would be queued.
+            let asked = async {
+                let mut aside = self.shared.backend.converse().await?;
+                if names {
+                    let error = aside.ask(&[b"EVAL", RAISES.as_bytes(), b"0"]).await?;
+                    self.learn_how_errors_look(&error);
+                }
+                aside.ask(&check).await
+            };
+            match asked.await {
+                Ok(value) => value,
+                Err(error) => return Ok(Examined::NoRights(error.to_string())),
+            }
+        } else {
+            if names {
+                self.wires
+                    .inquire(&[b"EVAL", RAISES.as_bytes(), b"0"], Look::Answer);
+            }
+            self.wires.inquire(&check, Look::Answer);
+            // As Redis does itself with the text of an EVAL.
+            self.wires
+                .inquire(&[b"SCRIPT", b"LOAD", &script.text], Look::Answer);
+            if names {
+                let error = self.answer(inbox).await?;
+                if let Ok(error) = parse_reply(&error, self.state.protocol) {
+                    self.learn_how_errors_look(&error);
+                }
+            }
+            let answer = self.answer(inbox).await?;
+            let loaded = self.answer(inbox).await?;
+            if loaded.starts_with(b"-") && !loaded.starts_with(b"-NOPERM") {
+                let words = String::from_utf8_lossy(&loaded[1..]).trim_end().to_owned();
+                return Ok(Examined::Unsound(words));
+            }
+            parse_reply(&answer, self.state.protocol)
+                .map_err(|_| End::OutOfStep("a script's answer is no reply".to_owned()))?
+        };
+        Ok(match value {
+            Value::Integer(1) => {
+                script.found_to_compile();
+                Examined::Sound
+            }
+            Value::Error(text) => Examined::NoRights(String::from_utf8_lossy(&text).into_owned()),
+            other => {
+                let text = other.as_bytes().cloned().unwrap_or_default();
+                let text = String::from_utf8_lossy(&text).into_owned();
+                Examined::Unsound(format!("ERR Error compiling script (new function): {text}"))
+            }
+        })
+    }
+
+    fn learn_how_errors_look(&self, error: &Value) {
+        if let Some(text) = error.as_error() {
+            let nameless = memchr::memmem::find(text, b"script: on ").is_some();
+            self.shared.server.set_names_scripts(!nameless);
+        }
+    }
+
+    /// The error that the application's script raised, as Redis words it for this script.
+    fn raised(&self, script: &ScriptFacts, text: &Bytes, at: &RaisedAt) -> BytesMut {
+        let mut line = BytesMut::from(&text[..]);
+        match at {
+            RaisedAt::Line(source, number) => {
+                let sha = match self.shared.server.names_scripts() {
+                    NamesScripts::No => String::new(),
+                    NamesScripts::Yes | NamesScripts::Unknown => format!("{},", script.sha),
+                };
+                let blank = if sha.is_empty() { "" } else { " " };
+                let source = String::from_utf8_lossy(source);
+                let tail = format!(" script: {sha}{blank}on {source}:{number}.");
+                line.extend_from_slice(tail.as_bytes());
+            }
+            RaisedAt::Nowhere => {}
+            RaisedAt::InText => {
+                let head = format!("ERR Error running script (call to f_{}): ", script.sha);
+                line = BytesMut::from(head.as_bytes());
+                line.extend_from_slice(text);
+            }
+        }
+        let mut frame = BytesMut::new();
+        lockwarden_resp::put_error(&mut frame, &line);
+        frame
+    }
+
     /// Reads a step's answer, remembers what follows from it, and words the reply.
     pub(crate) fn conclude(
         &mut self,
@@ -271,7 +399,22 @@ impl Session {
             .map_err(|_| out_of_step("a script's answer does not fit its command"))?;
         let mut reply = BytesMut::new();
         match answered {
+            outcome::Answered::AsReturned => {
+                self.count(CommandClass::Policy, CommandResult::Ok);
+                let elements = elements(answer).unwrap_or_default();
+                match elements.get(SCRIPT_REPLY) {
+                    Some((start, end)) => reply.extend_from_slice(&answer[*start..*end]),
+                    None => put_value(&mut reply, &Value::Null, self.state.protocol),
+                }
+            }
+            outcome::Answered::Raised(text, at) => {
+                self.count(CommandClass::Policy, CommandResult::Error);
+                if let LockOp::Wrapped { script, .. } = op {
+                    reply = self.raised(script, &text, &at);
+                }
+            }
             outcome::Answered::Reply(value) => {
+                let value = under_its_own_name(value, op);
                 let failed = matches!(value, Value::Error(_));
                 let result = if failed {
                     CommandResult::Error
@@ -382,7 +525,11 @@ impl Session {
     }
 
     fn facts(&mut self, op: &LockOp, keys: &[DbKey], now: Instant) -> SmallVec<[Facts; 1]> {
-        let acquires = matches!(op, LockOp::Acquire { .. } | LockOp::AcquireAll { .. });
+        let acquires = match op {
+            LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => true,
+            LockOp::Wrapped { script, .. } => script.takes_locks(),
+            _ => false,
+        };
         keys.iter()
             .map(|key| {
                 if acquires {
@@ -400,6 +547,40 @@ impl Session {
                 facts
             })
             .collect()
+    }
+}
+
+/// Answers 1 where a text compiles as a chunk of its own, else why it does not.
+const COMPILES: &str =
+    "local f, e = loadstring(ARGV[1], '@user_script') return f and 1 or tostring(e)";
+/// Shows how the server words an error that a script raises.
+const RAISES: &str = "error('x')";
+/// Which element of a wrapped script's answer is what the application's script returned.
+const SCRIPT_REPLY: usize = 3;
+
+/// What the server's Lua says of a text.
+enum Examined {
+    /// It is a chunk of its own.
+    Sound,
+    /// It is none; what Redis says to that.
+    Unsound(String),
+    /// This user may not find out.
+    NoRights(String),
+}
+
+/// Where Redis names the script that it ran, the client knows it by another name.
+fn under_its_own_name(value: Value, op: &LockOp) -> Value {
+    let (Value::Error(text), LockOp::Wrapped { script, .. }) = (&value, op) else {
+        return value;
+    };
+    let wrapped = script.wrapped().sha();
+    match memchr::memmem::find(text, wrapped.as_bytes()) {
+        Some(at) => {
+            let mut named = text.to_vec();
+            named[at..at + wrapped.len()].copy_from_slice(script.sha.to_string().as_bytes());
+            Value::Error(named.into())
+        }
+        None => value,
     }
 }
 
@@ -431,7 +612,7 @@ fn lacking_rights(answers: &Answers) -> Option<String> {
             .native
             .as_ref()
             .and_then(|native| native.as_error().cloned()),
-        Answers::One(_) | Answers::Many(..) => None,
+        Answers::One(_) | Answers::Many(..) | Answers::Script(..) => None,
     }?;
     let text = String::from_utf8_lossy(&error).into_owned();
     let rights = text.starts_with("NOPERM") || text.contains("The user executing the script");
@@ -439,9 +620,16 @@ fn lacking_rights(answers: &Answers) -> Option<String> {
 }
 
 fn rights_line(text: &str, command: &LockCommand, prefix: &[u8]) -> String {
+    let more = match command.op {
+        LockOp::Wrapped { .. } => {
+            " +type +dump +restore +memory|usage +pexpiretime +pexpireat +select +hexists +hget \
+             +hkeys +zscore +zrange"
+        }
+        _ => "",
+    };
     format!(
         "NOPERM lockwarden runs {} on a lock as a script: this user needs +eval +evalsha +mget +set \
-         +get +getrange +del +unlink +exists +pexpire +pttl +persist +time +setrange and the keys ~{}* \
+         +get +getrange +del +unlink +exists +pexpire +pttl +persist +time +setrange{more} and the keys ~{}* \
          beside its locks ({text})",
         command.name.to_ascii_uppercase(),
         String::from_utf8_lossy(prefix),

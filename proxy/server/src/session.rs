@@ -6,7 +6,7 @@ mod account;
 mod reads;
 mod refusals;
 pub(crate) mod state;
-mod transaction;
+pub(crate) mod transaction;
 mod verbs;
 
 use std::net::SocketAddr;

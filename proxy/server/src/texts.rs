@@ -2,17 +2,21 @@
 //! Bounded; a text that was forgotten is asked for again with NOSCRIPT.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::DashMap;
 use lockwarden_lock::recipe::{ScriptFacts, ScriptSha};
 
-/// Texts that are remembered. Facts without their text take some 200 bytes each.
+/// Texts that are remembered.
 const MOST_TEXTS: usize = 10_000;
+/// Bytes of all texts together.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 /// The memory.
 #[derive(Default)]
 pub(crate) struct Texts {
     facts: DashMap<ScriptSha, Arc<ScriptFacts>>,
+    bytes: AtomicUsize,
 }
 
 impl Texts {
@@ -21,15 +25,23 @@ impl Texts {
         if let Some(facts) = self.get(&ScriptSha::of(text)) {
             return facts;
         }
-        if self.facts.len() >= MOST_TEXTS {
+        let facts = Arc::new(ScriptFacts::of(text));
+        let full = |texts: &Texts| {
+            texts.facts.len() >= MOST_TEXTS
+                || texts.bytes.load(Ordering::Relaxed) + text.len() > MOST_BYTES
+        };
+        while full(self) {
             // Clients send a forgotten text again, so any one may go.
             let any = self.facts.iter().next().map(|entry| *entry.key());
-            if let Some(any) = any {
-                self.facts.remove(&any);
-            }
+            let Some((_, gone)) = any.and_then(|any| self.facts.remove(&any)) else {
+                break;
+            };
+            self.bytes.fetch_sub(gone.text.len(), Ordering::Relaxed);
         }
-        let facts = Arc::new(ScriptFacts::of(text));
-        self.facts.insert(facts.sha, facts.clone());
+        self.bytes.fetch_add(text.len(), Ordering::Relaxed);
+        if let Some(before) = self.facts.insert(facts.sha, facts.clone()) {
+            self.bytes.fetch_sub(before.text.len(), Ordering::Relaxed);
+        }
         facts
     }
 

@@ -51,3 +51,4 @@ mod operating;
 mod transparency;
 mod wire;
 mod words;
+mod wrapped;

@@ -4,7 +4,7 @@ use lockwarden_tests::{Proxy, Redis, World, WorldKind};
 
 const UNKNOWN: &str = "redis.call('set', KEYS[1], ARGV[1]) return redis.call('get', KEYS[1])";
 
-/// An unknown script may not touch a lock; in monitor mode it runs and is counted.
+/// An unknown script may not overwrite a stranger's lock; in monitor mode it does and is counted.
 fn an_unknown_script_with_a_lock_key(world: &World) {
     let (alice, bob) = (world.client(), world.client());
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
@@ -13,10 +13,10 @@ fn an_unknown_script_with_a_lock_key(world: &World) {
     if world.is_harmed() {
         asked.gets("$5 thief");
     } else {
-        asked.gets_error("LOCKDENIED unsafe-script key=lock:job cmd=EVAL");
+        asked.gets_error("LOCKDENIED overwrite key=lock:job cmd=EVAL");
         assert_eq!(world.redis().lease("lock:job"), before);
     }
-    world.counted_for("unsafe-script", 1);
+    world.counted_for("overwrite", 1);
 }
 in_every_world!(an_unknown_script_with_a_lock_key);
 
@@ -30,10 +30,10 @@ fn an_unknown_script_by_its_sha(world: &World) {
     if world.is_harmed() {
         asked.gets("+OK");
     } else {
-        asked.gets_error("LOCKDENIED unsafe-script key=lock:job cmd=EVALSHA");
+        asked.gets_error("LOCKDENIED overwrite key=lock:job cmd=EVALSHA");
         assert_eq!(world.redis().value("lock:job"), "$2 a1");
     }
-    world.counted_for("unsafe-script", 1);
+    world.counted_for("overwrite", 1);
 }
 in_every_world!(an_unknown_script_by_its_sha);
 

@@ -23,11 +23,7 @@ fn a_refusal_is_one_line_of_a_code_a_reason_and_named_facts() {
         ("GETSET lock:job x", "take-over", "GETSET"),
         ("APPEND lock:job x", "opaque-write", "APPEND"),
         ("PERSIST lock:job", "no-ttl", "PERSIST"),
-        (
-            "EVAL \"return redis.call('set', KEYS[1], 1)\" 1 lock:job",
-            "unsafe-script",
-            "EVAL",
-        ),
+        ("FCALL steal 1 lock:job", "unsafe-script", "FCALL"),
     ] {
         let text = bob.sends(line).gets_error(&format!(
             "LOCKDENIED {reason} key=lock:job cmd={command} policy="

@@ -273,11 +273,11 @@ fn other_writes_are_opaque() {
         "RESTORE lock:a 0 x",
         "SET lw:{0}:lock:a x",
         "DEL lw:{abc}:lock:b",
-        "EVAL x 1 lock:a",
         "FCALL f 1 lock:a",
     ] {
         assert!(matches!(op(line), LockOp::Opaque { .. }), "{line}");
     }
+    assert!(matches!(op("EVAL x 1 lock:a"), LockOp::Wrapped { .. }));
     classified(
         "EVALSHA 0000000000000000000000000000000000000000 1 lock:a",
         |class| {

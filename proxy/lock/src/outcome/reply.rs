@@ -8,7 +8,7 @@ use crate::op::{AcquireReply, Comparison, ExtendSpelling, LockOp, ReleaseSpellin
 use crate::recipe::Reply;
 use crate::settle::{Allowed, OnViolation};
 
-use super::{Answer, Answers, NotAnAnswer, Outcome, Refused};
+use super::{Answer, Answers, NotAnAnswer, Outcome, RaisedAt, Refused, ScriptEnd};
 
 /// What the client gets.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +17,11 @@ pub enum Answered {
     Reply(Value),
     /// An error line about the lock with this place in the command.
     Refusal(usize, Refused),
+    /// What the application's script returned, as Redis wrote it: the fourth element of the answer,
+    /// nil where there is none.
+    AsReturned,
+    /// The application's script raised this error, at a line of what it came from.
+    Raised(Bytes, RaisedAt),
 }
 
 /// The reply to a command whose step was carried out.
@@ -31,6 +36,22 @@ pub fn answer(
         Answers::One(one) if !enforced => native(op, one),
         Answers::One(one) => single(op, one, allowed.first()),
         Answers::Many(total, each) => many(op, *total, each, allowed),
+        Answers::Script(end, each) => Ok(script(op, end, each)),
+    }
+}
+
+fn script(op: &LockOp, end: &ScriptEnd, each: &[Answer]) -> Answered {
+    match end {
+        ScriptEnd::Returned => Answered::AsReturned,
+        ScriptEnd::Raised { text, at } => Answered::Raised(text.clone(), at.clone()),
+        ScriptEnd::Undone { .. } => each
+            .iter()
+            .enumerate()
+            .find_map(|(at, answer)| match &answer.outcome {
+                Outcome::Refused(refused) => Some(Answered::Refusal(at, refused.clone())),
+                _ => None,
+            })
+            .unwrap_or_else(|| Answered::Reply(native_nothing(op))),
     }
 }
 
@@ -114,6 +135,7 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
             LockOp::Extend { .. }
             | LockOp::Release { .. }
             | LockOp::ReleaseMany { .. }
+            | LockOp::Wrapped { .. }
             | LockOp::Opaque { .. } => return Err(NotAnAnswer),
         },
         Outcome::Busy { .. } => match op {
@@ -134,6 +156,7 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
             | LockOp::Extend { .. }
             | LockOp::Release { .. }
             | LockOp::ReleaseMany { .. }
+            | LockOp::Wrapped { .. }
             | LockOp::Opaque { .. } => return Err(NotAnAnswer),
         },
         Outcome::Extended { old, .. } => match op {
@@ -157,6 +180,7 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
             | LockOp::AcquireAll { .. }
             | LockOp::Release { .. }
             | LockOp::ReleaseMany { .. }
+            | LockOp::Wrapped { .. }
             | LockOp::Opaque { .. } => return Err(NotAnAnswer),
         },
         Outcome::Released { value: gone, .. } => match op {
@@ -182,6 +206,7 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
             | LockOp::AcquireAll { .. }
             | LockOp::Store { .. }
             | LockOp::ReleaseMany { .. }
+            | LockOp::Wrapped { .. }
             | LockOp::Opaque { .. } => return Err(NotAnAnswer),
         },
         Outcome::Absent { .. } => match comparison(op) {
@@ -196,6 +221,7 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
             Some(comparison) => scripted(&comparison.replies.different, None, &Value::Null),
             None => return Err(NotAnAnswer),
         },
+        Outcome::Untouched { .. } => return Err(NotAnAnswer),
         Outcome::ConditionUnmet => Value::Integer(0),
         Outcome::Refused(refused) => return Ok(refusal(op, refused, allowed)),
     };
@@ -212,7 +238,10 @@ fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answere
             wants_old,
             ..
         } => (*only_if_exists && !wants_old) || (*wants_old && refused.current.is_some()),
-        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Opaque { .. } => false,
+        LockOp::Acquire { .. }
+        | LockOp::AcquireAll { .. }
+        | LockOp::Wrapped { .. }
+        | LockOp::Opaque { .. } => false,
     };
     if !(native && quiet) {
         return Answered::Refusal(0, refused.clone());
@@ -244,6 +273,7 @@ pub fn native_nothing(op: &LockOp) -> Value {
         | LockOp::Extend { .. }
         | LockOp::Acquire { .. }
         | LockOp::AcquireAll { .. }
+        | LockOp::Wrapped { .. }
         | LockOp::Opaque { .. } => Value::Integer(0),
     }
 }
@@ -257,6 +287,7 @@ fn comparison(op: &LockOp) -> Option<&Comparison> {
         | LockOp::AcquireAll { .. }
         | LockOp::Store { .. }
         | LockOp::ReleaseMany { .. }
+        | LockOp::Wrapped { .. }
         | LockOp::Opaque { .. } => None,
     }
 }

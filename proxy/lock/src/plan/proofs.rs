@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::decision::{Proofs, TakeOverRule};
+use crate::decision::{Obligations, Proofs, TakeOverRule};
 use crate::evidence::Facts;
 use crate::plan::Who;
 use crate::settle::Allowed;
@@ -18,6 +18,8 @@ pub(super) enum Claim {
     Stored(OwnerToken),
     /// The command compares it itself.
     Compared(OwnerToken),
+    /// A script may carry it among its arguments: that is found out when it has run.
+    Scripted,
 }
 
 /// The arguments about proofs, as far as they can be told from this side.
@@ -37,8 +39,27 @@ impl ProofArguments {
         claim: &Claim,
         monitor: bool,
     ) -> ProofArguments {
+        ProofArguments::under(&allowed.obligations, facts, who, claim, monitor)
+    }
+
+    /// For one thing that a script may do.
+    pub(super) fn of_script(
+        obligations: &Obligations,
+        facts: &Facts,
+        who: &Who,
+        monitor: bool,
+    ) -> ProofArguments {
+        ProofArguments::under(obligations, facts, who, &Claim::Scripted, monitor)
+    }
+
+    fn under(
+        obligations: &Obligations,
+        facts: &Facts,
+        who: &Who,
+        claim: &Claim,
+        monitor: bool,
+    ) -> ProofArguments {
         let mut flags: SmallVec<[u8; 16]> = SmallVec::new();
-        let obligations = &allowed.obligations;
         let required = obligations.require;
         let counts = |proof| required.is_some_and(|required| required.contains(proof));
         let own = facts.own.as_ref();
@@ -56,11 +77,15 @@ impl ProofArguments {
         set(own.is_none() && !facts.queued.is_empty(), b'n');
 
         let (token, compared) = match claim {
-            Claim::None => (None, false),
+            Claim::None | Claim::Scripted => (None, false),
             Claim::Stored(token) => (Some(token), false),
             Claim::Compared(token) => (Some(token), true),
         };
         set(compared, b'c');
+        set(
+            matches!(claim, Claim::Scripted) && counts(Proofs::TOKEN),
+            b't',
+        );
         set(token.is_none() && !facts.refused_since, b'k');
         let stored = token.map(OwnerToken::stored_form).unwrap_or_default();
         if let Some(token) = token.filter(|_| counts(Proofs::TOKEN)) {

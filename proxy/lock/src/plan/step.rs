@@ -1,16 +1,20 @@
 //! A step's keys and arguments as bulk strings, written once: the same bytes serve EVALSHA and EVAL.
 
+use std::sync::Arc;
+
 use bytes::{Bytes, BytesMut};
 use lockwarden_resp::put_bulk;
 use smallvec::SmallVec;
 
 use super::proofs::ProofArguments;
-use super::{Plan, Who, keeps_alive, outlive_ms};
+use super::{Plan, Text, Who, is_lenient, keeps_alive, outlive_ms};
 use crate::companion::companion_key;
-use crate::decision::Fence;
+use crate::decision::{Fence, Obligations};
+use crate::evidence::Facts;
 use crate::op::AskedTtl;
+use crate::recipe::ScriptFacts;
 use crate::scripts::Script;
-use crate::settle::Allowed;
+use crate::settle::{Allowed, Terms};
 use crate::token::Grant;
 
 /// The keys and arguments of a step, written as they will be sent.
@@ -35,6 +39,27 @@ impl Step {
             step.bytes(key);
         }
         step
+    }
+
+    /// Begins with the keys of an application's script, and the companions of the locks among them.
+    pub(super) fn wrapping(keys: &[&[u8]], locks: &[&[u8]], prefix: &[u8]) -> Step {
+        let mut step = Step {
+            out: BytesMut::with_capacity(1024),
+            words: 0,
+        };
+        step.number((keys.len() + locks.len()) as u64);
+        for key in keys {
+            step.bytes(key);
+        }
+        for lock in locks {
+            step.bytes(&companion_key(prefix, lock));
+        }
+        step
+    }
+
+    /// How many words there are.
+    pub(super) fn count(&self) -> usize {
+        self.words
     }
 
     pub(super) fn bytes(&mut self, word: &[u8]) {
@@ -102,17 +127,9 @@ impl Step {
     ) {
         let obligations = &allowed.obligations;
         self.bytes(value);
-        let mut head = [0; 48];
-        head[..16].copy_from_slice(&grant.0);
-        head[16..32].copy_from_slice(&who.session.0);
-        head[32..].copy_from_slice(&who.identity.0);
-        self.bytes(&head);
+        self.head(grant, who);
         self.number(if who.distinctive { 8 } else { 0 });
-        self.bytes(match obligations.fence {
-            Fence::None => b"n",
-            Fence::Hybrid => b"h",
-            Fence::Sequential => b"s",
-        });
+        self.bytes(fence_letter(obligations));
         match ttl {
             AskedTtl::None | AskedTtl::Keep => self.bytes(b""),
             AskedTtl::For(ms) => self.signed(b"", ms),
@@ -126,13 +143,78 @@ impl Step {
         self.bytes(if stored == *value { b"" } else { &stored });
     }
 
-    pub(super) fn done(self, script: &'static Script, grants: SmallVec<[Grant; 1]>) -> Plan {
+    /// What wrap.lua is told of one lock: 17 arguments.
+    pub(super) fn script_lock(
+        &mut self,
+        place: usize,
+        grant: Grant,
+        allowed: &Allowed,
+        facts: &Facts,
+        who: &Who,
+        monitor: bool,
+    ) {
+        let none = Terms::default();
+        let terms = allowed.terms.as_deref().unwrap_or(&none);
+        let release = ProofArguments::of_script(&terms.release.0, facts, who, monitor);
+        let extend = ProofArguments::of_script(&terms.extend.0, facts, who, monitor);
+        let lenient = is_lenient(&terms.extend.0, facts);
+        self.number(place as u64);
+        self.flags(&release.flags, &[]);
+        self.flags(&extend.flags, &[(lenient, b'e')]);
+        self.bytes(&release.own);
+        self.bytes(&release.seen_grant);
+        self.bytes(&release.seen);
+        self.head(grant, who);
+        let obligations = &allowed.obligations;
+        self.number(if who.distinctive { 8 } else { 0 });
+        self.bytes(fence_letter(obligations));
+        self.number(obligations.ttl_default_ms.unwrap_or(0));
+        self.number(obligations.ttl_cap_ms.unwrap_or(0));
+        self.bytes(if keeps_alive(allowed) { b"1" } else { b"0" });
+        self.number(outlive_ms(obligations));
+        self.number(obligations.max_hold_ms.unwrap_or(0));
+        for denial in [&terms.acquire, &terms.extend.1, &terms.release.1] {
+            let reason = denial.as_ref().map_or("", |denial| denial.reason.word());
+            self.bytes(reason.as_bytes());
+        }
+    }
+
+    fn head(&mut self, grant: Grant, who: &Who) {
+        let mut head = [0; 48];
+        head[..16].copy_from_slice(&grant.0);
+        head[16..32].copy_from_slice(&who.session.0);
+        head[32..].copy_from_slice(&who.identity.0);
+        self.bytes(&head);
+    }
+
+    pub(super) fn done_wrapped(
+        self,
+        script: Arc<ScriptFacts>,
+        grants: SmallVec<[Grant; 1]>,
+    ) -> Plan {
         Plan {
-            script,
+            text: Text::Wrapped(script),
             tail: self.out.freeze(),
             words: self.words,
             grants,
         }
+    }
+
+    pub(super) fn done(self, script: &'static Script, grants: SmallVec<[Grant; 1]>) -> Plan {
+        Plan {
+            text: Text::Own(script),
+            tail: self.out.freeze(),
+            words: self.words,
+            grants,
+        }
+    }
+}
+
+fn fence_letter(obligations: &Obligations) -> &'static [u8] {
+    match obligations.fence {
+        Fence::None => b"n",
+        Fence::Hybrid => b"h",
+        Fence::Sequential => b"s",
     }
 }
 

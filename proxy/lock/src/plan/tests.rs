@@ -7,6 +7,7 @@ use crate::decision::{Decision, Proofs};
 use crate::evidence::{Own, Seen};
 use crate::namespace::NamespaceId;
 use crate::op::{LockCommand, Target};
+use crate::settle::OpaqueScripts;
 use crate::settle::{OnFault, Rules, Settled, settle};
 use crate::token::FencingToken;
 
@@ -15,6 +16,7 @@ const ENFORCE: Rules = Rules {
     on_violation: OnViolation::Native,
     on_fault: OnFault::Deny,
     adopt: Adopt::Report,
+    scripts: OpaqueScripts::Wrap,
 };
 
 fn who() -> Who {
@@ -22,6 +24,7 @@ fn who() -> Who {
         session: SessionId([1; 16]),
         identity: Identity([2; 16]),
         distinctive: false,
+        db: 0,
     }
 }
 

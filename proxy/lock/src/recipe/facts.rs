@@ -3,10 +3,15 @@
 //! many, is the business of the server.
 
 use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use bytes::Bytes;
 use sha1::{Digest, Sha1};
 
 use super::{Recipe, recognise};
+use crate::scripts;
+use crate::token::hex;
 
 /// The name Redis gives to a script: the SHA-1 of its text, byte for byte.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,8 +49,8 @@ impl fmt::Debug for ScriptSha {
     }
 }
 
-/// What follows from a script's text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What follows from a script's text, and what a server was seen to make of it.
+#[derive(Debug)]
 pub struct ScriptFacts {
     /// The name by which EVALSHA calls it.
     pub sha: ScriptSha,
@@ -56,7 +61,21 @@ pub struct ScriptFacts {
     /// Whether its first line says `no-writes` in a form that the server cannot read otherwise, so
     /// the server itself keeps it from writing.
     pub no_writes: bool,
+    /// The text.
+    pub text: Bytes,
+    wrapped: OnceLock<Wrapped>,
+    compiles: AtomicBool,
+    takes: AtomicBool,
 }
+
+/// Two texts are one where Redis has one name for both.
+impl PartialEq for ScriptFacts {
+    fn eq(&self, other: &ScriptFacts) -> bool {
+        self.sha == other.sha
+    }
+}
+
+impl Eq for ScriptFacts {}
 
 impl ScriptFacts {
     /// The facts of a text. Linear in its length.
@@ -66,8 +85,82 @@ impl ScriptFacts {
             recipe: recognise(text),
             shebang: text.starts_with(b"#!"),
             no_writes: says_no_writes(text),
+            text: Bytes::copy_from_slice(text),
+            wrapped: OnceLock::new(),
+            compiles: AtomicBool::new(false),
+            takes: AtomicBool::new(false),
         }
     }
+
+    /// The text as the body of a step that judges afterwards what it did. Not to be run before
+    /// [`ScriptFacts::compiles`].
+    pub fn wrapped(&self) -> &Wrapped {
+        self.wrapped.get_or_init(|| Wrapped::of(&self.text))
+    }
+
+    /// The text from its second line on where the first is a shebang, with that line's end: what
+    /// Lua itself gets to see.
+    pub fn chunk(&self) -> &[u8] {
+        let (_, chunk) = shebang_and_chunk(&self.text);
+        chunk
+    }
+
+    /// Whether a server has compiled the text as a chunk of its own, so that it cannot end the
+    /// function that it is wrapped into.
+    pub fn compiles(&self) -> bool {
+        self.compiles.load(Ordering::Relaxed)
+    }
+
+    /// A server has.
+    pub fn found_to_compile(&self) {
+        self.compiles.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was seen to take a lock; then a run that changes nothing met a held one.
+    pub fn takes_locks(&self) -> bool {
+        self.takes.load(Ordering::Relaxed)
+    }
+
+    /// It took a lock.
+    pub fn took_a_lock(&self) {
+        self.takes.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A script of the application as the body of a step of ours.
+#[derive(Debug)]
+pub struct Wrapped {
+    sha: String,
+}
+
+impl Wrapped {
+    fn of(text: &[u8]) -> Wrapped {
+        Wrapped {
+            sha: hex(&Sha1::digest(Wrapped::text(text))),
+        }
+    }
+
+    /// The name that EVALSHA takes.
+    pub fn sha(&self) -> &str {
+        &self.sha
+    }
+
+    /// The whole text. It is made anew each time: a server wants it once.
+    pub fn text(application: &[u8]) -> Vec<u8> {
+        let (shebang, chunk) = shebang_and_chunk(application);
+        let tail = scripts::WRAP.text().as_bytes();
+        // The application's first line stays the first line, and a comment on its last one ends.
+        [shebang, b"local f=function(...) ", chunk, b"\nend\n", tail].concat()
+    }
+}
+
+/// A first line that begins with `#!`, its end included, and what comes behind it.
+fn shebang_and_chunk(text: &[u8]) -> (&[u8], &[u8]) {
+    if !text.starts_with(b"#!") {
+        return (b"", text);
+    }
+    let end = text.iter().position(|byte| *byte == b'\n');
+    text.split_at(end.map_or(text.len(), |end| end + 1))
 }
 
 /// `#!lua flags=no-writes,…` up to a line end. A first line with anything odd in it (a control

@@ -32,4 +32,4 @@ if not has(flags, 'm') then
 end
 local adopted = 0
 if ARGV[11] ~= '0' and redis.call('PTTL', lock) == -1 then adopted = redis.call('PEXPIRE', lock, ARGV[11]) end
-return { 'B', native or false, '', governed(m[1], m[2]) and 1 or 0, adopted }
+return { 'B', native or false, '', governed(m[1] or share(lock, m[2]), m[2]) and 1 or 0, adopted }

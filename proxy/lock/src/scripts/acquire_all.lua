@@ -12,7 +12,7 @@ else
   for i = 1, locks do
     if redis.call('EXISTS', KEYS[i * 2 - 1]) == 1 then
       local m = redis.call('MGET', KEYS[i * 2 - 1], KEYS[i * 2])
-      return { 'B', false, '', governed(m[1], m[2]) and 1 or 0, 0 }
+      return { 'B', false, '', governed(m[1] or share(KEYS[i * 2 - 1], m[2]), m[2]) and 1 or 0, 0 }
     end
   end
 end

@@ -13,6 +13,7 @@ local function run() return redis.pcall(unpack(ARGV, 13)) end
 local m = redis.pcall('MGET', lock, companion)
 if m.err then return { '?', monitor and not has(flags, 'c') and run() or m, '' } end
 local value, record = m[1], m[2]
+if not value and not has(flags, 'c') and not has(flags, 'g') then value = share(lock, record) end
 if not value then
   if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
   local native, mark = run(), ''

@@ -25,6 +25,18 @@ local function governed(value, record)
   return value and record and sub(record, 1, 2) == '1L' and sub(record, 107) == form(value)
 end
 
+-- The owner of a live lease whose lock is no string, while it has its share: a hash has it as a field, a sorted
+-- set as a member, whose score ends it where that reads as ms; for any other type the owner is the type itself.
+local function share(lock, record)
+  if not record or sub(record, 1, 2) ~= '1L' then return false end
+  local kind, owner = redis.call('TYPE', lock).ok, sub(record, 107)
+  if kind == 'none' then return false end
+  if kind == 'hash' then return redis.call('HEXISTS', lock, owner) == 1 and owner end
+  if kind ~= 'zset' then return kind == owner and owner end
+  local score = tonumber(redis.call('ZSCORE', lock, owner) or '')
+  return score and (score < 1e12 or score > clock()) and owner
+end
+
 -- A value is a deadline when it reads as seconds (10 digits) or ms (13) within a year of this clock.
 local function passed(value)
   local whole, rest = string.match(value, '^(%d+)(.*)$')

@@ -9,6 +9,7 @@ local monitor = has(flags, 'm')
 local m = redis.pcall('MGET', lock, companion)
 if m.err then return { '?', monitor and not has(flags, 'c') and redis.pcall(unpack(ARGV, 7)) or m, '' } end
 local value, record = m[1], m[2]
+if not value and not has(flags, 'c') and not has(flags, 'g') then value = share(lock, record) end
 if not value then
   if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
   local native, mark = redis.pcall(unpack(ARGV, 7)), ''

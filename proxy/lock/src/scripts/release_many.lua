@@ -10,8 +10,9 @@ for i = 1, locks do
   local flags = ARGV[at]
   local m = redis.pcall('MGET', KEYS[i * 2 - 1], KEYS[i * 2])
   if m.err then return { '?', m, '' } end
-  local entry = { flags = flags, value = m[1], record = m[2], mine = ARGV[at + 1] }
-  if governed(m[1], m[2]) then
+  local value = m[1] or share(KEYS[i * 2 - 1], m[2])
+  local entry = { flags = flags, value = value, record = m[2], mine = ARGV[at + 1] }
+  if governed(value, m[2]) then
     entry.governed = true
     entry.held, entry.late, entry.reason = proof(flags, m[2], ARGV[at + 1], '', ARGV[at + 2], ARGV[at + 3], who)
     if not entry.held and not has(flags, 'm') then

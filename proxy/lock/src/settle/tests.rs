@@ -101,6 +101,7 @@ fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
         on_violation,
         on_fault: OnFault::Deny,
         adopt: Adopt::Report,
+        scripts: OpaqueScripts::Wrap,
     }
 }
 

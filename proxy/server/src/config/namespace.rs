@@ -57,6 +57,10 @@ pub(super) const KEYS: &[Key] = &[
         example: "\"report\"",
     },
     Key {
+        name: "opaque_scripts",
+        example: "\"wrap\"",
+    },
+    Key {
         name: "settings",
         example: "{ ttl-ceiling = { ceiling = \"60s\" } }",
     },
@@ -70,6 +74,12 @@ const ON_VIOLATION: [(&str, OnViolation); 2] = [
 ];
 const ON_FAULT: [(&str, OnFault); 2] = [("deny", OnFault::Deny), ("allow", OnFault::Allow)];
 const ADOPT: [(&str, Adopt); 2] = [("report", Adopt::Report), ("cap", Adopt::Cap)];
+
+const OPAQUE_SCRIPTS: [(&str, OpaqueScripts); 3] = [
+    ("wrap", OpaqueScripts::Wrap),
+    ("deny", OpaqueScripts::Deny),
+    ("forward", OpaqueScripts::Forward),
+];
 
 /// Whether refusals happen or are only counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +121,18 @@ pub(crate) enum Adopt {
     Cap,
 }
 
+/// What happens to a script on lock keys whose meaning is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OpaqueScripts {
+    /// It runs, and what it did is judged in the same step.
+    #[default]
+    Wrap,
+    /// `-LOCKDENIED unsafe-script …`.
+    Deny,
+    /// It runs unjudged, and is counted.
+    Forward,
+}
+
 /// One checked `[[namespace]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamespaceConfig {
@@ -131,6 +153,8 @@ pub(crate) struct NamespaceConfig {
     pub(crate) on_fault: OnFault,
     /// What happens to locks that came to be without the proxy.
     pub(crate) adopt: Adopt,
+    /// What happens to a script on lock keys whose meaning is not known.
+    pub(crate) opaque_scripts: OpaqueScripts,
     /// The line of its `[[namespace]]`; `None` for the built-in one.
     pub(crate) line: Option<usize>,
     policy_positions: HashMap<String, Position>,
@@ -149,6 +173,7 @@ impl NamespaceConfig {
             on_violation: OnViolation::default(),
             on_fault: OnFault::default(),
             adopt: Adopt::default(),
+            opaque_scripts: OpaqueScripts::default(),
             line: None,
             policy_positions: HashMap::new(),
             setting_positions: HashMap::new(),
@@ -299,6 +324,9 @@ fn one(
         .choice(section, "on_fault", &ON_FAULT)
         .unwrap_or_default();
     let adopt = reader.choice(section, "adopt", &ADOPT).unwrap_or_default();
+    let opaque_scripts = reader
+        .choice(section, "opaque_scripts", &OPAQUE_SCRIPTS)
+        .unwrap_or_default();
     let Settings {
         values,
         positions: setting_positions,
@@ -321,6 +349,7 @@ fn one(
         on_violation,
         on_fault,
         adopt,
+        opaque_scripts,
         line: Some(reader.position(&section.span).line),
         policy_positions,
         setting_positions,

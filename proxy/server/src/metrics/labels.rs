@@ -179,6 +179,8 @@ label_set! {
         Tracking = "tracking",
         /// A script that this proxy has not seen.
         UnknownScript = "unknown-script",
+        /// A script that `opaque_scripts = "forward"` lets run unjudged, in any mode.
+        ForwardedScript = "forwarded-script",
         /// A key or value above what is judged.
         TooLong = "too-long",
     }

@@ -8,7 +8,9 @@ use lockwarden_lock::decision::{Denial, Operation};
 use lockwarden_lock::evidence::{DbKey, Own};
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::op::{AskedTtl, LockOp, Target};
-use lockwarden_lock::outcome::{Answer, Answers, Ended, Granted, Outcome, Refused as StepRefused};
+use lockwarden_lock::outcome::{
+    Answer, Answers, Ended, Granted, Outcome, Refused as StepRefused, ScriptEnd,
+};
 use lockwarden_lock::plan::{Renewal, outlive_ms};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::{Allowed, Mode};
@@ -34,6 +36,19 @@ struct Settled<'a> {
     enforced: bool,
 }
 
+/// What a script did to a lock, in the word of a command that would have done the same.
+fn deed(op: &LockOp, answer: &Answer) -> Option<Operation> {
+    let LockOp::Wrapped { .. } = op else {
+        return None;
+    };
+    match &answer.outcome {
+        Outcome::Granted(_) => Some(Operation::Acquire),
+        Outcome::Extended { .. } => Some(Operation::Extend),
+        Outcome::Released { .. } => Some(Operation::Release),
+        _ => answer.deed,
+    }
+}
+
 impl Session {
     /// Remembers what a step did.
     pub(crate) fn account(&mut self, flight: &InFlight, answers: &Answers, active: &Active) {
@@ -42,6 +57,20 @@ impl Session {
         let answers: &[Answer] = match answers {
             Answers::One(one) => std::slice::from_ref(one),
             Answers::Many(_, each) => each,
+            Answers::Script(end, each) => {
+                if let ScriptEnd::Undone { lost } = end
+                    && *lost > 0
+                {
+                    tracing::error!(
+                        keys = lost,
+                        key = %String::from_utf8_lossy(&op.target().key),
+                        client = %self.peer,
+                        "a refused script may have left its mark on other keys: they were too large \
+                         to be copied beforehand, or Redis would not put them back"
+                    );
+                }
+                each
+            }
             Answers::Error(_) => {
                 if operation == Operation::Acquire {
                     let target = op.target();
@@ -74,12 +103,16 @@ impl Session {
                 | LockOp::Release { .. }
                 | LockOp::ReleaseMany { .. }
                 | LockOp::Opaque { .. } => None,
+                LockOp::Wrapped { .. } => match &answer.outcome {
+                    Outcome::Granted(granted) => granted.old.as_ref(),
+                    _ => None,
+                },
             };
             let grant = flight.grants.get(index).copied();
             let enforced = flight.permitted.enforces();
             let settled = Settled {
                 name: flight.permitted.command().name,
-                operation,
+                operation: deed(op, answer).unwrap_or(operation),
                 target,
                 key,
                 allowed,
@@ -107,6 +140,9 @@ impl Session {
                     decision = DecisionKind::Modify;
                 } else if granted.kept {
                     decision = DecisionKind::Modify;
+                }
+                if let LockOp::Wrapped { script, .. } = op {
+                    script.took_a_lock();
                 }
                 self.granted(one, granted, active, now);
             }
@@ -188,6 +224,19 @@ impl Session {
                     let mode = mode_label(one.allowed.rules.mode);
                     metrics.decision(one.operation, kind, Some(Reason::Expired), policy, mode);
                     return;
+                }
+            }
+            Outcome::Untouched { governed } => {
+                let LockOp::Wrapped { script, .. } = op else {
+                    return;
+                };
+                if !governed {
+                    metrics.ungoverned.inc();
+                }
+                // A script that takes locks and changed nothing met one that is held.
+                if script.takes_locks() {
+                    metrics.acquires.at(AcquireOutcome::Contended).inc();
+                    self.evidence.refused(one.key);
                 }
             }
             Outcome::Ungoverned => metrics.ungoverned.inc(),
@@ -315,6 +364,15 @@ impl Session {
             LockOp::Acquire { ttl, .. }
             | LockOp::Store { ttl, .. }
             | LockOp::Extend { ttl, .. } => *ttl,
+            LockOp::Wrapped { .. } => {
+                // An invented TTL is the default, one that was cut the ceiling.
+                let kept = match &one.answer.outcome {
+                    Outcome::Granted(granted) => granted.kept,
+                    Outcome::Extended { kept, .. } => *kept,
+                    _ => false,
+                };
+                return kept && one.allowed.obligations.ttl_cap_ms == Some(ttl_ms);
+            }
             LockOp::AcquireAll { .. }
             | LockOp::Release { .. }
             | LockOp::ReleaseMany { .. }

@@ -129,6 +129,7 @@ impl State {
                 session,
                 identity,
                 distinctive: false,
+                db: 0,
             },
         }
     }
@@ -142,7 +143,10 @@ impl State {
     }
 
     pub(crate) fn who(&self) -> Who {
-        self.who
+        Who {
+            db: self.db(),
+            ..self.who
+        }
     }
 
     pub(crate) fn set_user(&mut self, user: Bytes) {

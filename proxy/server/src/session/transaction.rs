@@ -97,7 +97,7 @@ impl Session {
 }
 
 /// Where the elements of an array stand.
-fn elements(array: &[u8]) -> Option<Vec<(usize, usize)>> {
+pub(crate) fn elements(array: &[u8]) -> Option<Vec<(usize, usize)>> {
     let header = array.iter().position(|&byte| byte == b'\n')? + 1;
     let mut elements = Vec::new();
     let mut at = header;

@@ -1,0 +1,338 @@
+-- Runs a script of the application as it is and judges afterwards what it did to the locks among its keys:
+-- where that may not be, everything it did to its keys is put back. The application's text stands in front
+-- of this as the function `f`, on the script's first line, and sees nothing of what follows.
+-- KEYS  the application's own, then one companion a lock
+-- ARGV  the application's own, then ours: 1 flags (m monitor, x the text speaks of setresp)  2 session+identity
+--       3 database  4 number of locks, then 17 a lock:
+--         1 its place in KEYS  2 flags of proof for a release, 3 for an extension (as in extend.lua)  4 own grants
+--         5 observed grant  6 observed value  7 grant+session+identity  8 bits  9 fence  10 default  11 cap  12 keep
+--         13 outlive  14 longest hold  15-17 reasons for which a policy refuses an acquire, an extension, a release
+--       and last how many of ours there are
+-- Answers { 'W', r it returned | e it raised an error | n refused, one answer a lock, reply | error, source, line,
+-- keys that could not be put back }. Of a lock: G X R A U N as elsewhere, or H: as it was (is it governed?).
+-- The text may change KEYS and ARGV, the database, and how replies are read: nothing of that is used after it.
+local call, try, globals = redis.call, redis.pcall, _G
+local mine, said, names, named, locks, others = {}, #ARGV, {}, {}, {}, {}
+do
+  local count = tonumber(ARGV[said])
+  said = said - count
+  for i = 1, count do mine[i] = ARGV[said + i] end
+  for i = said + count, said + 1, -1 do ARGV[i] = nil end
+  for i = 1, math.min(said, 256) do named[form(ARGV[i])] = true end
+  local held, keys = tonumber(mine[4]), #KEYS
+  for i = 1, keys - held do names[i] = KEYS[i] end
+  for i = 1, held do
+    local at = 4 + (i - 1) * 17
+    locks[i] = { at = at, key = KEYS[tonumber(mine[at + 1])], companion = KEYS[keys - held + i] }
+  end
+  for i = keys, keys - held + 1, -1 do KEYS[i] = nil end
+end
+local flags, who = mine[1], mine[2]
+local monitor = has(flags, 'm')
+local function argument(lock, at) return mine[lock.at + at] end
+
+-- When a key ends on this server's clock, ms; -1 never. Before Redis 7 only to a millisecond or two.
+local exact = true
+local function ending(key)
+  if exact then
+    local at = try('PEXPIRETIME', key)
+    if type(at) == 'number' then return at end
+    exact = false
+  end
+  local left = call('PTTL', key)
+  if left < 0 then return -1 end
+  return clock() + left
+end
+local function moved(a, b) return a ~= b and (exact or a < 0 or b < 0 or math.abs(a - b) > 3) end
+
+-- The members of a lock that holders have a share in, each with its score where it has one.
+local function members(kind, key)
+  local found = {}
+  if kind == 'hash' then
+    local fields = call('HKEYS', key)
+    for i = 1, #fields do found[i] = { name = fields[i] } end
+  elseif kind == 'zset' then
+    local flat = call('ZRANGE', key, 0, -1, 'WITHSCORES')
+    for i = 1, #flat, 2 do found[#found + 1] = { name = flat[i], score = tonumber(flat[i + 1]) } end
+  end
+  return found
+end
+-- A lock as it is now, or nil and Redis's error.
+local function look(lock)
+  local m = try('MGET', lock.key, lock.companion)
+  if m.err then return nil, m end
+  local state = { value = m[1], record = m[2], kind = 'string', all = {} }
+  if not state.value then
+    state.kind = call('TYPE', lock.key).ok
+    if state.kind == 'none' then state.kind = nil return state end
+    state.dump = try('DUMP', lock.key)
+    if type(state.dump) == 'table' then return nil, state.dump end
+    state.share = share(lock.key, state.record)
+    state.all = members(state.kind, lock.key)
+  end
+  state.ends = ending(lock.key)
+  state.governed = governed(state.value or state.share, state.record)
+  return state
+end
+local function same(a, b) return a.kind == b.kind and a.value == b.value and a.dump == b.dump end
+
+local function distinctive(text)
+  local whole = string.match(text, '^(%d+)%.?%d*$')
+  return #text >= 16 and not (whole and (#whole == 10 or #whole == 13))
+end
+-- Whose a lock is that was just taken: the value, or the member that the script was given.
+local function owner_of(state)
+  if state.value then return form(state.value) end
+  local first, given
+  for i = 1, #state.all do
+    local name = state.all[i].name
+    if #name <= 64 then
+      if named[name] and (not given or (distinctive(name) and not distinctive(given))) then given = name end
+      if not first or (distinctive(name) and not distinctive(first)) then first = name end
+    end
+  end
+  return given or first or state.kind
+end
+-- What the record's owner has of a lock that is no string.
+local function part(state, key, owner)
+  if state.kind == 'hash' then return call('HGET', key, owner) end
+  if state.kind == 'zset' then return call('ZSCORE', key, owner) end
+  return state.dump
+end
+
+-- What was there before. Keys that are no locks are only needed where something may have to be put back.
+local failed
+for i = 1, #locks do
+  local lock = locks[i]
+  lock.before, failed = look(lock)
+  if failed then return { '?', failed, '' } end
+  local before = lock.before
+  if before.governed and before.dump then before.part = part(before, lock.key, sub(before.record, 107)) end
+  others[lock.key] = true
+end
+local copies, uncopied = {}, 0
+if not monitor then
+  for i = 1, #names do
+    local key = names[i]
+    if not others[key] then
+      others[key] = true
+      local size = try('MEMORY', 'USAGE', key)
+      if type(size) == 'table' then return { '?', size, '' } end
+      if size and size > 65536 then uncopied = uncopied + 1
+      else
+        local dump = size and try('DUMP', key)
+        if type(dump) == 'table' then return { '?', dump, '' } end
+        copies[#copies + 1] = { key = key, dump = dump, ends = dump and ending(key) }
+      end
+    end
+  end
+end
+
+local function put_back(key, dump, ends)
+  if not dump then return try('DEL', key) end
+  if ends < 0 then return try('RESTORE', key, 0, dump, 'REPLACE') end
+  return try('RESTORE', key, ends, dump, 'REPLACE', 'ABSTTL')
+end
+-- Undoes the script as far as its keys go; answers how many keys could not be put back.
+local function restore()
+  local lost = uncopied
+  for i = 1, #locks do
+    local lock = locks[i]
+    local before, after, done = lock.before, lock.after, nil
+    if not same(before, after) then
+      if not before.kind then done = try('DEL', lock.key)
+      elseif not before.value then done = put_back(lock.key, before.dump, before.ends)
+      elseif before.ends < 0 then done = try('SET', lock.key, before.value)
+      else done = try('SET', lock.key, before.value, 'PXAT', before.ends) end
+    elseif before.kind and moved(before.ends, after.ends) then
+      if before.ends < 0 then done = try('PERSIST', lock.key) else done = try('PEXPIREAT', lock.key, before.ends) end
+    end
+    if type(done) == 'table' and done.err then lost = lost + 1 end
+    if before.record ~= after.record then
+      if before.record then try('SET', lock.companion, before.record, 'PX', lifetime(0, argument(lock, 13)))
+      else try('DEL', lock.companion) end
+    end
+  end
+  for i = 1, #copies do
+    local copy = copies[i]
+    local dump = try('DUMP', copy.key)
+    local now = dump and type(dump) ~= 'table' and ending(copy.key)
+    if dump ~= copy.dump or (dump and moved(now, copy.ends)) then
+      local done = put_back(copy.key, copy.dump, copy.ends)
+      if type(done) == 'table' and done.err then lost = lost + 1 end
+    end
+  end
+  return lost
+end
+
+-- Which proof a change of a governed lease has. The arguments of the script count as owner tokens where they
+-- can be told from those of others.
+local function prove(lock, letters)
+  local record = lock.before.record
+  local owner = sub(record, 107)
+  local claim = named[owner] and distinctive(owner) and owner or false
+  local held, late, why = proof(letters, record, argument(lock, 4), claim, argument(lock, 5), argument(lock, 6), who)
+  return held, late, why
+end
+
+-- Of a lock that several may hold: whether the script was given the name of one that holds, and whether
+-- only those have left whose names it was given (or whose shares were over).
+local function shares(before, after)
+  local still, own, fair, now = {}, false, true, clock()
+  for i = 1, #after.all do
+    local name = after.all[i].name
+    still[name] = true
+    if named[form(name)] and distinctive(name) then own = true end
+  end
+  for i = 1, #before.all do
+    local member = before.all[i]
+    local given = named[form(member.name)]
+    if given and distinctive(member.name) then own = true end
+    local over = member.score and member.score >= 1e12 and member.score < now
+    if not still[member.name] and not given and not over and distinctive(member.name) then fair = false end
+  end
+  return own, fair
+end
+
+-- What the script did to one lock: lock.did, and lock.reason where that may not be.
+local function judge(lock)
+  local before, after = lock.before, lock.after
+  local function refuse(reason, late) lock.reason, lock.late = reason, late end
+  if before.record ~= after.record then refuse('unsafe-script') lock.did = 'forged' return end
+  if not before.kind then
+    if after.kind then lock.did = 'acquire' else lock.did = 'absent' end
+  elseif not before.governed then
+    -- A share that is over by its own score is free to be taken.
+    local over = before.kind == 'zset' and before.record and sub(before.record, 1, 2) == '1L'
+    local change = not same(before, after) or moved(before.ends, after.ends)
+    if not change then lock.did = 'as it was' elseif over and after.kind then lock.did = 'acquire' else lock.did = 'ungoverned' end
+  elseif not after.kind then
+    local held, late, why = prove(lock, argument(lock, 2))
+    local own, fair = shares(before, after)
+    if not fair then held, why = nil, why or 'not-owner' elseif own and not held and has(argument(lock, 2), 't') then held = 't' end
+    lock.did, lock.held, lock.late = 'release', held, late
+    if not held then refuse(why, late) elseif argument(lock, 17) ~= '' then refuse(argument(lock, 17), late) end
+  elseif same(before, after) and not moved(before.ends, after.ends) then lock.did = 'as it was'
+  else
+    lock.did = 'extend'
+    local record, letters = before.record, argument(lock, 3)
+    local owner = sub(record, 107)
+    local held, late, why = prove(lock, letters)
+    local longer = after.ends < 0 or (before.ends >= 0 and after.ends >= before.ends)
+    if not held and same(before, after) and has(letters, 'e') and not late and longer and sub(record, 36, 51) == sub(who, 17) then held = 'e' end
+    if held == 'o' and not same(before, after) then held = nil end
+    if before.dump and before.kind == after.kind then
+      local own, fair = shares(before, after)
+      local kept = part(after, lock.key, owner) == before.part
+      -- Somebody joined or left a lock that several may hold, and did nothing to this holder.
+      if not fair then held, why = nil, why or 'not-owner' elseif not held and own and kept then held = 'j' end
+    end
+    lock.held, lock.late = held, late
+    if not held then refuse(before.value and not same(before, after) and 'overwrite' or why, late)
+    elseif argument(lock, 16) ~= '' then refuse(argument(lock, 16), late)
+    elseif held ~= 'j' and tonumber(argument(lock, 14)) > 0 and clock() - tonumber(sub(record, 68, 80)) > tonumber(argument(lock, 14)) then
+      refuse('limited', late)
+    end
+  end
+  if lock.did == 'acquire' and argument(lock, 15) ~= '' then refuse(argument(lock, 15)) end
+end
+
+-- Writes what follows from a change that may be; answers as the other scripts do.
+local function settle(lock)
+  local was, is, reason = lock.before, lock.after, lock.reason or ''
+  local did, record, companion = lock.did, was.record, lock.companion
+  if did == 'absent' then
+    local mark = ''
+    if record and sub(record, 1, 2) == '1L' and string.find(argument(lock, 4), sub(record, 4, 19), 1, true) then
+      try('SETRANGE', companion, 1, 'E')
+      mark = 'E'
+    end
+    return { 'A', false, '', mark, record and sub(record, 68, 80) or '0' }
+  end
+  if did == 'as it was' then return { 'H', false, '', was.governed and 1 or 0 } end
+  if did == 'ungoverned' or did == 'forged' then return { 'U', false, reason } end
+  if did == 'release' then
+    try('SETRANGE', companion, 1, 'R')
+    return { 'R', false, reason, sub(record, 52, 67), sub(record, 68, 80), lock.held or '', false, 'R' }
+  end
+  if did == 'extend' and lock.held ~= 'j' and not moved(was.ends, is.ends) then
+    local owner = sub(record, 107)
+    if is.value or not part(is, lock.key, owner) then owner = owner_of(is) end
+    local ttl = is.ends < 0 and 0 or math.max(1, is.ends - clock())
+    try('SET', companion, sub(record, 1, 106) .. owner, 'PX', lifetime(ttl, argument(lock, 13)))
+    local kept = bit.band(string.byte(record, 3), 2) == 2 and 1 or 0
+    return { 'X', false, reason, ttl, sub(record, 52, 67), sub(record, 68, 80), clock(), kept, false, lock.held or '' }
+  end
+  local now = clock()
+  local left = is.ends < 0 and 0 or math.max(1, is.ends - now)
+  local ask = left > 0 and tostring(left) or ''
+  local ttl, asked, bits = terms(ask, argument(lock, 10), argument(lock, 11), argument(lock, 12))
+  if monitor then ttl, bits = left, 0
+  elseif ttl ~= left and ttl > 0 then try('PEXPIRE', lock.key, ttl) end
+  local outlive = argument(lock, 13)
+  if did == 'acquire' or (monitor and lock.reason and was.value and not same(was, is)) then
+    local owner = owner_of(is)
+    local number, at, old = grant(companion, argument(lock, 7), bits + tonumber(argument(lock, 8)), argument(lock, 9), asked, owner, lifetime(ttl, outlive))
+    local state, since = before(old)
+    if did ~= 'acquire' then state = 'O' end
+    return { 'G', false, reason, number, at, ttl, state, since, bits > 0 and 1 or 0, owner }
+  end
+  local owner = sub(record, 107)
+  if lock.held == 'j' then
+    -- The lease of the one in the record goes on as it was; only the lock's TTL may have grown.
+    try('PEXPIRE', companion, lifetime(ttl, outlive))
+  else
+    if was.kind ~= is.kind or is.value or not part(is, lock.key, owner) then owner = owner_of(is) end
+    if same(was, is) or is.value then owner = is.value and form(is.value) or owner end
+    try('SET', companion, rewrite(record, bits, now, asked, owner), 'PX', lifetime(ttl, outlive))
+  end
+  return { 'X', false, reason, ttl, sub(record, 52, 67), sub(record, 68, 80), now, bits > 0 and 1 or 0, false, lock.held or '' }
+end
+
+-- Everything behind the script's end, made before it runs: it can reach none of this.
+local all, setresp, set_repl = redis.REPL_ALL, redis.setresp, redis.set_repl
+local function finish(ended, result)
+  set_repl(all)
+  local third = false
+  if has(flags, 'x') and setresp then
+    -- Of an absent hash RESP3 makes a map.
+    local probe = try('HGETALL', locks[1].companion .. '.')
+    third = type(probe) == 'table' and probe.map ~= nil
+  end
+  if setresp then setresp(2) end
+  try('SELECT', mine[3])
+  local refused, each = false, {}
+  for i = 1, #locks do
+    local lock = locks[i]
+    lock.after, failed = look(lock)
+    if failed then return { '?', failed, '' } end
+    judge(lock)
+    if lock.reason then refused = true end
+  end
+  local how, lost = ended and 'r' or 'e', 0
+  if refused and not monitor then
+    how, lost = 'n', restore()
+    for i = 1, #locks do
+      local lock = locks[i]
+      if lock.reason and lock.before.governed then
+        local letters = argument(lock, 2)
+        if lock.did ~= 'release' then letters = string.gsub(letters, 'k', '') end
+        each[i] = refusal(lock.companion, letters, lock.before.record, lock.reason, lock.late, who)
+      elseif lock.reason then each[i] = { 'N', false, lock.reason, '0', clock(), '0', 0, 0, false }
+      else each[i] = { 'C', false, '' } end
+      each[i][10] = lock.did
+    end
+    return { 'W', how, each, '', '', 0, lost }
+  end
+  for i = 1, #locks do each[i] = settle(locks[i]) end
+  if not ended then
+    if type(result) ~= 'table' then return { 'W', how, each, tostring(result), 'text', 0, 0 } end
+    local said = rawget(result, 'err')
+    return { 'W', how, each, type(said) == 'string' and said or 'ERR unknown error', tostring(rawget(result, 'source') or ''), tonumber(rawget(result, 'line')) or 0, 0 }
+  end
+  if third then setresp(3) end
+  return { 'W', how, each, result }
+end
+local handler = rawget(globals, '__redis__err__handler') or function(err) return err end
+local ended, result = xpcall(f, handler)
+return finish(ended, result)
