@@ -520,11 +520,9 @@ fn nothing_breaks_out_of_the_wrap() {
         format!("return 1 end {steal} local _ = function()"),
         format!("{steal} do return 1 end end do"),
         // Takes the wrap's own words from it.
-        format!("local k = KEYS[1] KEYS = {{}} ARGV = {{}} redis.call('del', k) return 1"),
-        format!(
-            "local k = KEYS[1] KEYS[1] = 'other' for i = 1, 100 do ARGV[i] = 'x' end redis.call('del', k)"
-        ),
-        format!("local k = KEYS[1] rawset(KEYS, 1, 'other') redis.call('del', k)"),
+        "local k = KEYS[1] KEYS = {} ARGV = {} redis.call('del', k) return 1".to_owned(),
+        "local k = KEYS[1] KEYS[1] = 'other' for i = 1, 100 do ARGV[i] = 'x' end redis.call('del', k)".to_owned(),
+        "local k = KEYS[1] rawset(KEYS, 1, 'other') redis.call('del', k)".to_owned(),
         format!("{steal} redis.call = function() return 1 end"),
         format!("{steal} redis.pcall = nil string.sub = nil"),
         format!("{steal} rawset(redis, 'call', 1)"),
@@ -553,11 +551,11 @@ fn nothing_breaks_out_of_the_wrap() {
             companion.trim_start_matches("lw")
         ),
         // Comes back with the same value, and another's TTL; or as something else.
-        format!("redis.call('set', KEYS[1], redis.call('get', KEYS[1]), 'px', 1)"),
+        "redis.call('set', KEYS[1], redis.call('get', KEYS[1]), 'px', 1)".to_owned(),
         format!("local v = redis.call('get', KEYS[1]) {steal} redis.call('rpush', KEYS[1], v)"),
         format!("local v = redis.call('get', KEYS[1]) {steal} redis.call('set', KEYS[1], v)"),
-        format!("redis.call('copy', KEYS[2], KEYS[1], 'REPLACE')"),
-        format!("redis.call('move', KEYS[1], 9)"),
+        "redis.call('copy', KEYS[2], KEYS[1], 'REPLACE')".to_owned(),
+        "redis.call('move', KEYS[1], 9)".to_owned(),
     ] {
         if poison(&text) && !read_only {
             continue;
