@@ -227,7 +227,12 @@ impl Classifier<'_> {
             ScriptVerb::Eval | ScriptVerb::EvalSha | ScriptVerb::Fcall => {}
         }
         let (target, kind) = match self.first_written_lock(spec, &request) {
-            Ok(None) => return Class::PassThrough(pass),
+            Ok(None) => match self.named_in_text(verb, &request) {
+                Some(target) => {
+                    return self.opaque(spec.name, request, target, OpaqueKind::Script);
+                }
+                None => return Class::PassThrough(pass),
+            },
             Ok(Some(found)) => found,
             Err(error) => return Class::Error(error),
         };
@@ -268,10 +273,43 @@ impl Classifier<'_> {
         if facts.no_writes {
             return Class::PassThrough(pass);
         }
+        // A lock that the text names beside its keys could not be put back.
+        if let Some(target) = self.undeclared(&facts, &request) {
+            return self.opaque(spec.name, request, target, OpaqueKind::Script);
+        }
         match self.wrapped(spec, &request, facts) {
             Some(op) => Class::Judge(command(op)),
             None => Class::Judge(command(opaque)),
         }
+    }
+
+    /// A lock that a script writes without declaring any.
+    fn named_in_text(&self, verb: ScriptVerb, request: &Request<'_>) -> Option<Target> {
+        let facts = match verb {
+            ScriptVerb::Eval => (self.saw)(request.arg(1)),
+            ScriptVerb::EvalSha => (self.script)(&ScriptSha::from_hex(request.arg(1))?)?,
+            _ => return None,
+        };
+        self.undeclared(&facts, request)
+    }
+
+    /// A lock that the text of a script names where it writes, and that is not among its keys.
+    fn undeclared(&self, facts: &ScriptFacts, request: &Request<'_>) -> Option<Target> {
+        if facts.no_writes {
+            return None;
+        }
+        facts.written.iter().find_map(|named| {
+            let namespace = self.namespaces.find(&named.text).or_else(|| {
+                self.namespaces
+                    .find_beginning(&named.text)
+                    .filter(|_| named.is_beginning)
+            })?;
+            let declared = request.args().skip(3).any(|word| *word == named.text[..]);
+            (named.is_beginning || !declared).then(|| Target {
+                namespace,
+                key: named.text.clone(),
+            })
+        })
     }
 
     /// A script whose meaning is not known, with the locks among its keys; `None` if there are too

@@ -3,6 +3,9 @@
 
 use crate::glob::Glob;
 
+/// A fixed beginning of a glob that says something: of shorter ones any text may be full.
+pub const SHORTEST_BEGINNING: usize = 4;
+
 /// The place of a namespace in the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NamespaceId(pub u16);
@@ -44,6 +47,18 @@ impl Namespaces {
             Some(&byte) if !self.first_bytes[usize::from(byte)] => None,
             Some(_) | None => self.find_by_glob(key),
         }
+    }
+
+    /// The first namespace of which some key may begin so: one of its globs has a fixed beginning
+    /// of at least [`SHORTEST_BEGINNING`] bytes, and these bytes begin with that.
+    pub fn find_beginning(&self, beginning: &[u8]) -> Option<NamespaceId> {
+        self.globs
+            .iter()
+            .find(|(_, glob)| {
+                let fixed = glob.literal_prefix();
+                fixed.len() >= SHORTEST_BEGINNING && beginning.starts_with(fixed)
+            })
+            .map(|(id, _)| *id)
     }
 
     fn find_by_glob(&self, key: &[u8]) -> Option<NamespaceId> {

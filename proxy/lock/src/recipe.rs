@@ -6,6 +6,7 @@
 
 mod facts;
 mod lexer;
+mod literals;
 mod meaning;
 mod syntax;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod tests;
 mod value;
 
 pub use facts::{ScriptFacts, ScriptSha, Wrapped};
+pub use literals::NamedKey;
 
 use bytes::Bytes;
 

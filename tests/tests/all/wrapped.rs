@@ -695,3 +695,35 @@ fn a_lease_above_its_longest_hold_is_not_extended_by_a_script() {
     );
     assert!(redis.pttl("lock:job") <= 8000);
 }
+
+/// A script that names a lock itself, in place of declaring it: what it does could not be put back.
+fn a_script_that_names_a_lock_in_its_text(world: &World) {
+    let (alice, bob) = (world.client(), world.client());
+    alice
+        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
+        .gets("+OK");
+    let before = world.redis().lease("lock:job");
+    for text in [
+        "return redis.call('set', 'lock:job', 'x', 'px', 8000)",
+        "return redis.call('set', 'lock:' .. ARGV[1], 'x', 'px', 8000)",
+        "for _, k in ipairs(redis.call('keys', 'lock:j*')) do redis.call('set', k, 'x', 'px', 8000) end",
+    ] {
+        for keys in [&[][..], &["plain"], &["lock:other"]] {
+            let said = eval(&bob, text, keys, &["job"]);
+            if world.is_harmed() {
+                assert!(!said.starts_with('-'), "{said}");
+                assert_eq!(world.redis().value("lock:job"), "$1 x");
+            } else {
+                assert!(
+                    said.starts_with("-LOCKDENIED unsafe-script key=lock:"),
+                    "{text}: {said}"
+                );
+                assert_eq!(world.redis().lease("lock:job"), before);
+            }
+        }
+    }
+    // Reading by name, and writing other keys, is nobody's business.
+    let reads = "redis.call('set', 'plain', 'lock:job') return redis.call('exists', 'lock:job')";
+    assert_eq!(eval(&bob, reads, &[], &[]), ":1");
+}
+in_every_world!(a_script_that_names_a_lock_in_its_text);

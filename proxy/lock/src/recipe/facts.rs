@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use sha1::{Digest, Sha1};
 
+use super::literals::{NamedKey, written_keys};
 use super::{Recipe, recognise};
 use crate::scripts;
 use crate::token::hex;
@@ -61,6 +62,8 @@ pub struct ScriptFacts {
     /// Whether its first line says `no-writes` in a form that the server cannot read otherwise, so
     /// the server itself keeps it from writing.
     pub no_writes: bool,
+    /// Keys that it writes and names itself.
+    pub written: Vec<NamedKey>,
     /// The text.
     pub text: Bytes,
     wrapped: OnceLock<Wrapped>,
@@ -85,6 +88,7 @@ impl ScriptFacts {
             recipe: recognise(text),
             shebang: text.starts_with(b"#!"),
             no_writes: says_no_writes(text),
+            written: written_keys(text),
             text: Bytes::copy_from_slice(text),
             wrapped: OnceLock::new(),
             compiles: AtomicBool::new(false),
