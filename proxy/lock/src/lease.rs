@@ -45,6 +45,22 @@ pub enum LeaseEvent {
         /// Its TTL.
         ttl: Option<Duration>,
     },
+    /// A lease was found on the server that nobody has shown to this view: known ones stay as they
+    /// are.
+    Found {
+        /// Whose rules it is under.
+        namespace: NamespaceId,
+        /// Its name.
+        grant: Grant,
+        /// Its fencing token.
+        fence: FencingToken,
+        /// The connection that holds it; zero where that is not known.
+        session: SessionId,
+        /// When it began.
+        since: Instant,
+        /// Its TTL from now on.
+        ttl: Option<Duration>,
+    },
     /// The lease goes on with this TTL from now on.
     Extended {
         /// The TTL.
@@ -131,6 +147,45 @@ impl LeaseTable {
                         ends,
                     };
                     self.leases.insert(key.clone(), lease);
+                    self.place(key, ends);
+                }
+                ended
+            }
+            LeaseEvent::Found {
+                namespace,
+                grant,
+                fence,
+                session,
+                since,
+                ttl,
+            } => {
+                let known = self
+                    .leases
+                    .get(&key)
+                    .is_some_and(|lease| lease.grant == grant);
+                let ended = if known {
+                    None
+                } else {
+                    self.remove(&key, End::Expired, now)
+                };
+                if !known && self.leases.len() < MOST_LEASES {
+                    let ends = ttl.map(|ttl| now + ttl);
+                    let lease = Lease {
+                        namespace,
+                        grant,
+                        fence,
+                        session,
+                        since,
+                        ends,
+                    };
+                    self.leases.insert(key.clone(), lease);
+                    self.place(key, ends);
+                } else if known && let Some(ttl) = ttl {
+                    // Extended through another proxy, or around all of them.
+                    let ends = Some(now + ttl);
+                    if let Some(lease) = self.leases.get_mut(&key) {
+                        lease.ends = ends;
+                    }
                     self.place(key, ends);
                 }
                 ended
@@ -267,6 +322,26 @@ mod tests {
         }
     }
 
+    fn found(ttl_ms: u64, since: Instant) -> LeaseEvent {
+        LeaseEvent::Found {
+            namespace: NamespaceId(0),
+            grant: Grant([2; 16]),
+            fence: FencingToken(2),
+            session: SessionId([0; 16]),
+            since,
+            ttl: Some(Duration::from_millis(ttl_ms)),
+        }
+    }
+
+    #[test]
+    fn a_lease_that_was_found_began_when_its_record_says() {
+        let (mut table, start) = (LeaseTable::default(), Instant::now());
+        let now = start + Duration::from_secs(5);
+        table.apply(key(1), found(300, start), now);
+        table.apply(key(1), found(300, now), now);
+        assert_eq!(table.held(1, now)[0].oldest, Some(start), "once");
+    }
+
     #[test]
     fn a_lease_that_ran_out_was_held_for_its_ttl() {
         let (mut table, start) = (LeaseTable::default(), Instant::now());
@@ -308,7 +383,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_table_keeps_its_rules(steps in prop::collection::vec((0_u8..6, 0_u8..5, 1_u64..300), 1..300)) {
+        fn the_table_keeps_its_rules(steps in prop::collection::vec((0_u8..6, 0_u8..6, 1_u64..300), 1..300)) {
             let start = Instant::now();
             let (mut table, mut now) = (LeaseTable::default(), start);
             for (name, what, ms) in steps {
@@ -319,6 +394,7 @@ mod tests {
                     1 => drop(table.apply(key(name), granted(None), now)),
                     2 => drop(table.apply(key(name), LeaseEvent::Extended { ttl }, now)),
                     3 => drop(table.apply(key(name), LeaseEvent::Released, now)),
+                    4 => drop(table.apply(key(name), found(ms, now), now)),
                     _ => drop(table.expire(now)),
                 }
                 prop_assert_eq!(table.check_invariants(), Ok(()));

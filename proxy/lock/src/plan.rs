@@ -4,6 +4,9 @@
 
 mod proofs;
 mod step;
+mod sweep;
+
+pub use sweep::{Swept, SweptLease, sweep, swept, swept_ttl};
 
 use std::borrow::Cow;
 use std::sync::Arc;

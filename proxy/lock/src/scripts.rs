@@ -63,6 +63,8 @@ scripts! {
     RENEW = "renew";
     /// A lease that ran out.
     NOTICE = "notice";
+    /// Locks that a sweep has found.
+    SWEEP = "sweep";
     /// What follows the text of an application's script.
     WRAP = "wrap";
 }

@@ -41,6 +41,7 @@ const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOS
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
 const DEFAULT_BACKEND: (&str, u16) = ("127.0.0.1", 6379);
 const DEFAULT_DRAIN: Duration = Duration::from_secs(5);
+const DEFAULT_SWEEP: Duration = Duration::from_secs(60);
 
 /// A configuration that was checked as far as that is possible without the network and without
 /// loading policies.
@@ -64,6 +65,8 @@ pub(crate) struct Config {
     pub(crate) companion_prefix: Bytes,
     /// How long a stopping proxy waits for its clients, at most 10 minutes.
     pub(crate) drain: Duration,
+    /// Between two walks over the server's keys; `None`: never.
+    pub(crate) sweep: Option<Duration>,
     /// In the order of the file; the first that matches a key wins. Empty only where the file says
     /// so (with a warning).
     pub(crate) namespaces: Vec<NamespaceConfig>,

@@ -42,6 +42,7 @@ mod private_redis;
 mod random;
 mod sockets;
 mod stop;
+mod sweep;
 
 use std::process::ExitCode;
 

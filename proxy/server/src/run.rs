@@ -138,6 +138,7 @@ impl Prepared {
             mirror: Mirror::default(),
             kept: Kept::default(),
             refusals: RepeatFolder::new(),
+            sweep: config.sweep,
             drain: serve::drain_switch(),
             started: Instant::now(),
         });

@@ -3,7 +3,7 @@
 //! what is in force.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -76,6 +76,8 @@ pub(crate) struct Shared {
     pub(crate) mirror: Mirror,
     pub(crate) kept: Kept,
     pub(crate) refusals: RepeatFolder,
+    /// Between two walks over the server's keys; `None`: never.
+    pub(crate) sweep: Option<Duration>,
     /// Turns true when the proxy is about to stop.
     pub(crate) drain: watch::Sender<bool>,
     pub(crate) started: Instant,

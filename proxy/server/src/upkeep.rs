@@ -17,6 +17,7 @@ use crate::kept::KeptLease;
 use crate::metrics::{ConnectionState, KeepAliveOutcome, ReconnectReason};
 use crate::mirror;
 use crate::shared::Shared;
+use crate::sweep::Sweeper;
 
 /// Between two looks at a server that is there.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -159,12 +160,13 @@ impl Upkeep {
         orders: &mut mpsc::Receiver<Order>,
     ) -> Result<(), BackendError> {
         let mut heartbeat = Instant::now() + HEARTBEAT;
+        let mut sweeper = Sweeper::new(shared.sweep.filter(|_| self.may_renew));
         loop {
             let now = Instant::now();
-            let due = shared
-                .kept
-                .next_due()
-                .map_or(heartbeat, |due| due.min(heartbeat));
+            let due = [shared.kept.next_due(), sweeper.due()]
+                .into_iter()
+                .flatten()
+                .fold(heartbeat, Instant::min);
             tokio::select! {
                 () = tokio::time::sleep(due.saturating_duration_since(now)) => {}
                 () = shared.kept.changed() => continue,
@@ -182,6 +184,11 @@ impl Upkeep {
             let now = Instant::now();
             let due = self.wait_for_watchers(shared, shared.kept.due(now, BATCH), now);
             self.renew(shared, due, now).await?;
+            if sweeper.due().is_some_and(|due| due <= now)
+                && let Some(db) = sweeper.step(shared, &mut self.conversation).await?
+            {
+                self.db = Some(db);
+            }
             if now >= heartbeat {
                 self.look_after_commands(shared).await?;
                 for folded in shared.refusals.drain(now) {

@@ -45,6 +45,7 @@ mod opaque;
 mod outages;
 mod scripts;
 mod several;
+mod sweeping;
 
 mod configuration;
 mod operating;

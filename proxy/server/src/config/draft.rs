@@ -13,7 +13,7 @@ use super::finding::{Findings, Place};
 use super::namespace::NamespaceConfig;
 use super::policy::PolicyModule;
 use super::secret::Secret;
-use super::{Config, DEFAULT_ADMIN, DEFAULT_BACKEND, DEFAULT_DRAIN, DEFAULT_LISTEN};
+use super::{Config, DEFAULT_ADMIN, DEFAULT_BACKEND, DEFAULT_DRAIN, DEFAULT_LISTEN, DEFAULT_SWEEP};
 
 /// A value and who said it last; nobody means that it is built in.
 pub(super) struct Layered<T> {
@@ -47,6 +47,7 @@ pub(super) struct Draft {
     pub(super) allow_open: bool,
     pub(super) companion_prefix: Bytes,
     pub(super) drain: Duration,
+    pub(super) sweep: Option<Duration>,
     pub(super) namespaces: Vec<NamespaceConfig>,
     /// Whether every namespace's name is known, so that another name is certainly wrong.
     pub(super) all_named: bool,
@@ -75,6 +76,7 @@ impl Draft {
             allow_open: false,
             companion_prefix: Bytes::from_static(b"lw:"),
             drain: DEFAULT_DRAIN,
+            sweep: Some(DEFAULT_SWEEP),
             namespaces: vec![NamespaceConfig::built_in()],
             all_named: true,
             policies: Vec::new(),
@@ -97,6 +99,7 @@ impl Draft {
             allow_open: self.allow_open,
             companion_prefix: self.companion_prefix,
             drain: self.drain,
+            sweep: self.sweep,
             namespaces: self.namespaces,
             policies: self.policies,
             source: source.map(Path::to_owned),

@@ -124,6 +124,10 @@ metrics! {
         "namespace": NAMESPACE,
         "ttl": "`finite`, `none`"
     } "Locks held now, as far as this proxy has seen.";
+    UNGOVERNED_LOCKS = Gauge "lockwarden_ungoverned_locks" {
+        "namespace": NAMESPACE,
+        "ttl": "`finite`, `none`"
+    } "Locks without a record that the last walk over the server's keys has found: older than the proxy, or taken around it.";
     OLDEST_LOCK = Gauge "lockwarden_oldest_lock_acquired_timestamp_seconds" {
         "namespace": NAMESPACE
     } "When the lock that is held longest was acquired, Unix time; absent while none is held.";

@@ -16,6 +16,7 @@ use super::labels::{
     UnjudgedWhy,
 };
 use super::register::{ByLabel, Registrar};
+use crate::sweep::Found;
 
 /// A hold shorter than the first bucket is one round trip; past the last, look at single locks.
 const HOLD_SECONDS: [f64; 17] = [
@@ -48,6 +49,7 @@ pub(crate) struct NamespaceMetrics {
     /// Seconds from grant to end.
     pub(crate) hold_duration: ByLabel<HoldEnd, Histogram>,
     held: ByLabel<HeldTtl, IntGauge>,
+    ungoverned_locks: ByLabel<HeldTtl, IntGauge>,
     oldest: GaugeVec,
 }
 
@@ -81,6 +83,7 @@ impl NamespaceMetrics {
             unjudged: make.counters(&names::UNJUDGED)?,
             hold_duration: make.histograms(&names::HOLD_DURATION, &HOLD_SECONDS)?,
             held: make.gauges(&names::LOCKS_HELD)?,
+            ungoverned_locks: make.gauges(&names::UNGOVERNED_LOCKS)?,
             oldest: make.float_gauge_vec(&names::OLDEST_LOCK)?,
             registry,
         })
@@ -101,6 +104,15 @@ impl NamespaceMetrics {
         }
         self.decisions
             .count(operation.into(), decision, reason, policy, mode);
+    }
+
+    /// What a walk over the server's keys has found.
+    pub(crate) fn swept(&self, found: &Found) {
+        let locks = &self.ungoverned_locks;
+        locks
+            .at(HeldTtl::Finite)
+            .set(gauge(found.ungoverned_finite));
+        locks.at(HeldTtl::None).set(gauge(found.ungoverned_endless));
     }
 
     fn show(&self, mirror: NamespaceMirror) {

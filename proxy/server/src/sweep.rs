@@ -1,0 +1,220 @@
+//! The sweeper: a slow walk over the keys of the server that finds the locks which nobody has shown
+//! to this proxy, because they are older than it or went around it. It counts them, shows governed
+//! ones in the view, and gives those without TTL one where their namespace says `adopt = "cap"`.
+//! It walks on the upkeep connection, a page at a time, so that it is never in anybody's way.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::lease::LeaseEvent;
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::plan::{Form, Swept, sweep, swept, swept_ttl};
+use lockwarden_lock::token::SessionId;
+use lockwarden_resp::Value;
+
+use crate::backend::{BackendError, Conversation};
+use crate::shared::{Active, Shared};
+
+/// Keys asked for at once. Redis looks at them in a fraction of a millisecond.
+const PAGE: &str = "500";
+/// Between two pages, so that a walk over many keys costs the server next to nothing.
+const BREATH: Duration = Duration::from_millis(20);
+/// Locks looked at in one step.
+const BATCH: usize = 100;
+
+/// A walk, and what it has found so far.
+pub(crate) struct Sweeper {
+    interval: Option<Duration>,
+    due: Instant,
+    /// Databases that are still to be walked, the current one first.
+    databases: VecDeque<u32>,
+    cursor: Bytes,
+    found: Vec<Found>,
+    /// The walks that came to their end.
+    walks: u64,
+}
+
+/// What a walk found in one namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Locks with a record.
+    pub(crate) governed: u64,
+    /// Locks without a record that end by themselves.
+    pub(crate) ungoverned_finite: u64,
+    /// Locks without a record and without a TTL.
+    pub(crate) ungoverned_endless: u64,
+    /// Locks that were given a TTL.
+    pub(crate) adopted: u64,
+}
+
+impl Sweeper {
+    /// Walks at once, and again so long after each walk; `None` never.
+    pub(crate) fn new(interval: Option<Duration>) -> Sweeper {
+        Sweeper {
+            interval,
+            due: Instant::now(),
+            databases: VecDeque::new(),
+            cursor: START,
+            found: Vec::new(),
+            walks: 0,
+        }
+    }
+
+    /// When the next page is due.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.interval.map(|_| self.due)
+    }
+
+    /// Looks at one page. The conversation is left in the database that it answers.
+    pub(crate) async fn step(
+        &mut self,
+        shared: &Shared,
+        conversation: &mut Conversation,
+    ) -> Result<Option<u32>, BackendError> {
+        let Some(interval) = self.interval else {
+            return Ok(None);
+        };
+        let active = shared.active.load_full();
+        if self.databases.is_empty() {
+            self.databases = databases(conversation).await?;
+            self.cursor = START;
+            self.found = vec![Found::default(); active.details.len()];
+        }
+        let Some(&db) = self.databases.front() else {
+            self.finish(shared, interval);
+            return Ok(None);
+        };
+        let keys = self.page(db, conversation, &active).await?;
+        for batch in keys.chunks(BATCH) {
+            self.look(shared, &active, db, batch, conversation).await?;
+        }
+        if self.cursor == START {
+            self.databases.pop_front();
+        }
+        if self.databases.is_empty() {
+            self.finish(shared, interval);
+        } else {
+            self.due = Instant::now() + BREATH;
+        }
+        Ok(Some(db))
+    }
+
+    /// The locks of the next page.
+    async fn page(
+        &mut self,
+        db: u32,
+        conversation: &mut Conversation,
+        active: &Active,
+    ) -> Result<Vec<(NamespaceId, Bytes)>, BackendError> {
+        let mut requests = BytesMut::new();
+        let number = db.to_string();
+        lockwarden_resp::put_request(&mut requests, &[b"SELECT", number.as_bytes()]);
+        let scan: [&[u8]; 4] = [b"SCAN", &self.cursor, b"COUNT", PAGE.as_bytes()];
+        lockwarden_resp::put_request(&mut requests, &scan);
+        conversation.send(&requests).await?;
+        conversation.read().await?;
+        let reply = conversation.read().await?;
+        // Where this user may not scan, a walk ends as if nothing was there.
+        let (cursor, keys) = match reply.as_items() {
+            Some([cursor, keys]) => (cursor.as_bytes().cloned(), keys.as_items()),
+            _ => (None, None),
+        };
+        self.cursor = cursor.unwrap_or(START);
+        Ok(keys
+            .unwrap_or_default()
+            .iter()
+            .filter_map(Value::as_bytes)
+            .filter_map(|key| Some((active.namespaces.find(key)?, key.clone())))
+            .collect())
+    }
+
+    async fn look(
+        &mut self,
+        shared: &Shared,
+        active: &Active,
+        db: u32,
+        locks: &[(NamespaceId, Bytes)],
+        conversation: &mut Conversation,
+    ) -> Result<(), BackendError> {
+        let asked: Vec<(&[u8], u64)> = locks
+            .iter()
+            .map(|(namespace, key)| {
+                let details = active.namespace(*namespace);
+                (&key[..], swept_ttl(details.rules, details.ceiling_ms))
+            })
+            .collect();
+        let mut request = BytesMut::new();
+        sweep(&asked, &active.companion_prefix).put(&mut request, Form::Text);
+        conversation.send(&request).await?;
+        let answer = conversation.read().await?;
+        let now = Instant::now();
+        for ((namespace, key), swept) in locks.iter().zip(swept(&answer).unwrap_or_default()) {
+            let (Some(swept), Some(found)) = (swept, self.found.get_mut(usize::from(namespace.0)))
+            else {
+                continue;
+            };
+            found.add(&swept);
+            let Some(lease) = swept.lease else { continue };
+            let event = LeaseEvent::Found {
+                namespace: *namespace,
+                grant: lease.grant,
+                fence: lease.fence,
+                session: SessionId([0; 16]),
+                since: now.checked_sub(lease.held).unwrap_or(now),
+                ttl: swept.ttl,
+            };
+            let key = DbKey {
+                db,
+                key: key.clone(),
+            };
+            shared.mirror.apply(key, event, now);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, shared: &Shared, interval: Duration) {
+        self.due = Instant::now() + interval;
+        self.walks += 1;
+        let active = shared.active.load();
+        for (found, details) in self.found.iter().zip(&active.details) {
+            details.metrics.swept(found);
+            let ungoverned = found.ungoverned_finite + found.ungoverned_endless;
+            if found.adopted > 0 || (self.walks == 1 && ungoverned + found.governed > 0) {
+                tracing::info!(
+                    namespace = %details.name,
+                    governed = found.governed,
+                    ungoverned,
+                    without_ttl = found.ungoverned_endless,
+                    adopted = found.adopted,
+                    "locks on the server"
+                );
+            }
+        }
+    }
+}
+
+/// Where a walk begins, and what says that it is at its end.
+const START: Bytes = Bytes::from_static(b"0");
+
+impl Found {
+    fn add(&mut self, swept: &Swept) {
+        self.adopted += u64::from(swept.adopted);
+        match (&swept.lease, swept.ttl) {
+            (Some(_), _) => self.governed += 1,
+            (None, Some(_)) => self.ungoverned_finite += 1,
+            (None, None) => self.ungoverned_endless += 1,
+        }
+    }
+}
+
+/// The databases that have keys.
+async fn databases(conversation: &mut Conversation) -> Result<VecDeque<u32>, BackendError> {
+    let info = conversation.ask(&["INFO", "keyspace"]).await?;
+    let text = info.as_bytes().cloned().unwrap_or_default();
+    Ok(String::from_utf8_lossy(&text)
+        .lines()
+        .filter_map(|line| line.strip_prefix("db")?.split(':').next()?.parse().ok())
+        .collect())
+}
