@@ -13,7 +13,7 @@ use lockwarden_resp::Request;
 use smallvec::SmallVec;
 
 use crate::companion::names_companion;
-use crate::namespace::Namespaces;
+use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, LockCommand, LockOp, OpaqueKind, Target};
 use crate::recipe::{ScriptFacts, ScriptSha};
 use crate::table::{
@@ -101,6 +101,8 @@ pub struct Classifier<'a> {
     pub companion_prefix: &'a [u8],
     /// The server's own `COMMAND`, once it is known.
     pub foreign: Option<&'a ForeignTable>,
+    /// Whether `INCR` takes a lock of this namespace.
+    pub counts: &'a dyn Fn(NamespaceId) -> bool,
     /// Script texts that were seen.
     pub script: &'a dyn Fn(&ScriptSha) -> Option<Arc<ScriptFacts>>,
     /// Remembers a text and says what follows from it.
@@ -175,23 +177,17 @@ impl Classifier<'_> {
         if matches!(verb, Verb::Get | Verb::MGet) || (verb == Verb::GetEx && request.len() == 2) {
             return Class::Read(pass, locks.into_iter().map(|(_, target)| target).collect());
         }
-        let argv = arguments(&request);
+        if verb == Verb::Incr && !(self.counts)(first.namespace) {
+            return self.opaque(spec.name, request, first, OpaqueKind::Command);
+        }
+        let mut argv = arguments(&request);
         let frame = Bytes::copy_from_slice(request.frame());
         match verbs::read(verb, &argv, first, locks) {
             Ok(op) => {
-                let value_too_long = match &op {
-                    LockOp::Acquire { value, .. } | LockOp::Store { value, .. } => {
-                        value.len() > LONGEST_VALUE
-                    }
-                    LockOp::AcquireAll { locks } => {
-                        locks.iter().any(|(_, value)| value.len() > LONGEST_VALUE)
-                    }
-                    LockOp::Extend { .. }
-                    | LockOp::Release { .. }
-                    | LockOp::ReleaseMany { .. }
-                    | LockOp::Wrapped { .. }
-                    | LockOp::Opaque { .. } => false,
-                };
+                let value_too_long = carries_too_long_a_value(&op);
+                if verb == Verb::DelEx && op.comparison().is_none() {
+                    argv[0] = Bytes::from_static(b"DEL");
+                }
                 let command = LockCommand {
                     name: spec.name,
                     op,
@@ -437,6 +433,24 @@ impl Classifier<'_> {
             other => other,
         }
     }
+}
+
+/// Whether a value that the operation stores or compares with is above what is judged.
+fn carries_too_long_a_value(op: &LockOp) -> bool {
+    let stored = match op {
+        LockOp::Acquire { value, .. } | LockOp::Store { value, .. } => value.len(),
+        LockOp::AcquireAll { locks } => {
+            let lengths = locks.iter().map(|(_, value)| value.len());
+            lengths.max().unwrap_or(0)
+        }
+        LockOp::Extend { .. }
+        | LockOp::Release { .. }
+        | LockOp::ReleaseMany { .. }
+        | LockOp::Wrapped { .. }
+        | LockOp::Opaque { .. } => 0,
+    };
+    let compared = op.comparison().map_or(0, |with| with.claim.expose().len());
+    stored.max(compared) > LONGEST_VALUE
 }
 
 /// The request's arguments as slices of one copy.

@@ -10,7 +10,7 @@ use crate::decision::Operation;
 use crate::namespace::NamespaceId;
 use crate::reason::Reason;
 use crate::recipe::{Replies, ScriptFacts};
-use crate::token::OwnerToken;
+use crate::token::{OwnerToken, ValueDigest};
 
 /// A command's arguments, its name first; slices of one buffer.
 pub type Arguments = SmallVec<[Bytes; 8]>;
@@ -88,6 +88,8 @@ pub enum AcquireReply {
     OkOrNil,
     /// nil and the current value (SET … NX GET).
     OldValue,
+    /// `:1`, and from `:2` on what the counter would have become (INCR).
+    Counter,
 }
 
 /// How a release is spelled.
@@ -122,15 +124,71 @@ impl ExtendSpelling {
     }
 }
 
-/// A script of the application that compares the stored value before it acts.
+/// A script or command of the application that compares the stored value before it acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
     /// What it compares with.
     pub claim: OwnerToken,
+    /// When it acts.
+    pub test: Test,
+    /// Who compares.
+    pub by: ComparedBy,
     /// What it answers.
     pub replies: Replies,
-    /// What it runs when the values are equal: `["DEL", key]` or `["PEXPIRE", key, ms]`.
+    /// What it runs when it acts, in words that every server has: `["DEL", key]`,
+    /// `["PEXPIRE", key, ms]`, `["SET", key, value, …]`.
     pub then: Arguments,
+}
+
+/// When a comparing command acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// The stored value is the claim. Naming it is a proof.
+    Equal,
+    /// The stored value is another (`IFNE`). That proves nothing.
+    Differs,
+    /// The stored value has this digest (`IFDEQ`). No script can compute it, so the value is read
+    /// first and this becomes [`Test::Equal`] to it, or [`Test::Failed`].
+    Digest(ValueDigest),
+    /// The stored value has another digest (`IFDNE`). Never judged: between the look at the value
+    /// and the step it could become one that has.
+    OtherDigest,
+    /// The value was compared already, and it was another.
+    Failed,
+}
+
+/// Who compares, which decides the words for a key that holds no string.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ComparedBy {
+    /// A script of the application.
+    Script,
+    /// A command.
+    Command,
+    /// `DELEX`, which has words of its own for it.
+    DelEx,
+}
+
+impl Comparison {
+    /// The owner token that the command names as the current one.
+    pub fn names(&self) -> Option<&OwnerToken> {
+        match self.test {
+            Test::Equal => Some(&self.claim),
+            Test::Differs | Test::Digest(_) | Test::OtherDigest | Test::Failed => None,
+        }
+    }
+
+    /// Answers the question about a digest, with the value that was just read. The step compares
+    /// that very value again, so a change in between cannot make it act.
+    fn resolve(&mut self, value: Option<&Bytes>) {
+        let Test::Digest(wanted) = self.test else {
+            return;
+        };
+        self.test = Test::Failed;
+        if let Some(value) = value.filter(|value| ValueDigest::of(value) == wanted) {
+            self.claim = OwnerToken::new(value.clone());
+            self.test = Test::Equal;
+        }
+    }
 }
 
 /// What a command means for a lock.
@@ -164,6 +222,8 @@ pub enum LockOp {
         only_if_exists: bool,
         /// GETSET, `SET … GET`: answer the old value. This is the take-over idiom.
         wants_old: bool,
+        /// `SET … IFEQ`, CAS: the value is compared first.
+        comparison: Option<Comparison>,
     },
     /// Give the current lease a new TTL.
     Extend {
@@ -265,6 +325,38 @@ impl LockOp {
         }
     }
 
+    /// What is compared before anything is done.
+    pub fn comparison(&self) -> Option<&Comparison> {
+        match self {
+            LockOp::Store { comparison, .. }
+            | LockOp::Extend { comparison, .. }
+            | LockOp::Release { comparison, .. } => comparison.as_ref(),
+            LockOp::Acquire { .. }
+            | LockOp::AcquireAll { .. }
+            | LockOp::ReleaseMany { .. }
+            | LockOp::Wrapped { .. }
+            | LockOp::Opaque { .. } => None,
+        }
+    }
+
+    /// Judges the digest by the value that was just read.
+    pub fn resolve_digest(&mut self, value: Option<&Bytes>) {
+        match self {
+            LockOp::Store { comparison, .. }
+            | LockOp::Extend { comparison, .. }
+            | LockOp::Release { comparison, .. } => {
+                if let Some(comparison) = comparison {
+                    comparison.resolve(value);
+                }
+            }
+            LockOp::Acquire { .. }
+            | LockOp::AcquireAll { .. }
+            | LockOp::ReleaseMany { .. }
+            | LockOp::Wrapped { .. }
+            | LockOp::Opaque { .. } => {}
+        }
+    }
+
     /// What to ask the policies about, and the word for records and metrics. A TTL that is over at
     /// once is a release in disguise; `now_ms` is the proxy's clock (Unix ms), the script judges
     /// it on Redis's.
@@ -272,7 +364,14 @@ impl LockOp {
         match self {
             LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => Operation::Acquire,
             LockOp::Store {
-                wants_old: true, ..
+                wants_old: true,
+                only_if_exists: false,
+                ..
+            }
+            | LockOp::Store {
+                wants_old: true,
+                comparison: None,
+                ..
             } => Operation::TakeOver,
             LockOp::Extend { ttl, .. } if ttl.is_over(now_ms) => Operation::Release,
             LockOp::Store {
@@ -294,7 +393,8 @@ pub struct LockCommand {
     pub name: &'static str,
     /// What it means.
     pub op: LockOp,
-    /// The client's own words.
+    /// The client's own words; where a server may not have the command, those of an older one that
+    /// does the same.
     pub argv: Arguments,
     /// The client's own bytes.
     pub frame: Bytes,

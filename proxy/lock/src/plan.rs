@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::decision::{Fence, Obligations, Proofs, TakeOverRule};
 use crate::evidence::Facts;
-use crate::op::{AskedTtl, LockOp, ReleaseSpelling};
+use crate::op::{AcquireReply, AskedTtl, LockOp, ReleaseSpelling};
 use crate::recipe::{ScriptFacts, Wrapped};
 use crate::scripts::{self, Script};
 use crate::settle::{Adopt, Allowed, Mode, OnViolation, Permitted};
@@ -174,8 +174,9 @@ pub fn plan(
             let grant = draw();
             step.lease(value, *ttl, grant, who, allowed);
             step.number(adopted_ttl(allowed));
-            let wants_old = *reply == crate::op::AcquireReply::OldValue;
-            step.letters(&[(monitor, b'm'), (wants_old, b'g')]);
+            let counter = *reply == AcquireReply::Counter;
+            let wants_old = counter || *reply == AcquireReply::OldValue;
+            step.letters(&[(monitor, b'm'), (wants_old, b'g'), (counter, b'i')]);
             step.words(&command.argv);
             step.done(&scripts::ACQUIRE, SmallVec::from_slice(&[grant]))
         }
@@ -197,6 +198,7 @@ pub fn plan(
             ttl,
             only_if_exists,
             wants_old,
+            comparison,
             ..
         } => {
             let mut step = Step::new(&locks, companion_prefix, &[]);
@@ -205,7 +207,10 @@ pub fn plan(
             let asked = if keeps { AskedTtl::None } else { *ttl };
             step.lease(value, asked, grant, who, allowed);
             step.number(adopted_ttl(allowed));
-            let claim = Claim::Stored(OwnerToken::new(value.clone()));
+            let claim = comparison.as_ref().map_or_else(
+                || Claim::Stored(OwnerToken::new(value.clone())),
+                |comparison| Claim::of(comparison, Some(value)),
+            );
             let proofs = ProofArguments::of(allowed, known, who, &claim, monitor);
             let may_take_over = allowed.obligations.take_over == Some(TakeOverRule::AfterDeadline);
             step.flags(
@@ -225,7 +230,7 @@ pub fn plan(
             step.bytes(known.seen.as_ref().map_or(&[][..], |seen| &seen.stored));
             step.who(who);
             step.number(allowed.obligations.max_hold_ms.unwrap_or(0));
-            step.words(&command.argv);
+            step.words(comparison.as_ref().map_or(&command.argv, |c| &c.then));
             step.done(&scripts::STORE, SmallVec::from_slice(&[grant]))
         }
         LockOp::Extend {
@@ -238,7 +243,7 @@ pub fn plan(
             let mut step = Step::new(&locks, companion_prefix, &[]);
             let claim = comparison
                 .as_ref()
-                .map_or(Claim::None, |c| Claim::Compared(c.claim.clone()));
+                .map_or(Claim::None, |comparison| Claim::of(comparison, None));
             let proofs = ProofArguments::of(allowed, known, who, &claim, monitor);
             let lenient = comparison.is_none() && is_lenient(&allowed.obligations, known);
             let wants_value = spelling.answers_value();
@@ -265,7 +270,7 @@ pub fn plan(
             let mut step = Step::new(&locks, companion_prefix, &[]);
             let claim = comparison
                 .as_ref()
-                .map_or(Claim::None, |c| Claim::Compared(c.claim.clone()));
+                .map_or(Claim::None, |comparison| Claim::of(comparison, None));
             let proofs = ProofArguments::of(allowed, known, who, &claim, monitor);
             step.flags(
                 &proofs.flags,

@@ -9,13 +9,16 @@ use smallvec::SmallVec;
 
 use crate::classify::PassThrough;
 use crate::decision::{
-    ClientDescription, Decide, Decision, Denial, Obligations, Operation, Proofs, Question, Traits,
-    Verdict,
+    ClientDescription, Decide, Decision, Denial, Obligations, Operation, Proofs, Question,
+    TakeOverRule, Traits, Verdict,
 };
 use crate::evidence::Facts;
 use crate::namespace::NamespaceId;
-use crate::op::{AskedTtl, ExtendSpelling, LockCommand, LockOp, OpaqueKind, Target};
+use crate::op::{
+    AskedTtl, ComparedBy, Comparison, ExtendSpelling, LockCommand, LockOp, OpaqueKind, Target,
+};
 use crate::reason::Reason;
+use crate::token::{OwnerToken, looks_like_deadline};
 
 /// Whether refusals are carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,6 +90,8 @@ pub struct Rules {
     pub adopt: Adopt,
     /// What happens to scripts whose meaning is not known.
     pub scripts: OpaqueScripts,
+    /// Whether `INCR` takes a lock.
+    pub counter_locks: bool,
 }
 
 /// The circumstances of a command that are the same for all its keys.
@@ -228,6 +233,14 @@ pub fn judge(
             continue;
         }
         let decision = match &command.op {
+            // The value that is replaced may be a deadline that has passed: then it is a take-over.
+            LockOp::Store {
+                comparison: Some(comparison),
+                only_if_exists: true,
+                ..
+            } if may_take_over(comparison) => {
+                with_take_over(ask(Operation::Extend), ask(Operation::TakeOver))
+            }
             // Where the lock is free it is an acquire, where it is the holder's an extension.
             LockOp::Store {
                 only_if_exists: false,
@@ -255,6 +268,29 @@ fn either(acquire: Decision, extend: Decision) -> Decision {
     }
 }
 
+/// A comparison with a deadline is how a waiter takes over in one command: what it compared with
+/// has passed, and nobody was faster.
+fn may_take_over(comparison: &Comparison) -> bool {
+    let claim = comparison.names().map(|claim| claim.expose());
+    claim.is_some_and(|claim| looks_like_deadline(claim))
+}
+
+/// An extension that may turn out as a take-over, where that is allowed, too.
+fn with_take_over(extend: Decision, take_over: Decision) -> Decision {
+    let mut obligations = extend.obligations.clone();
+    match take_over.verdict {
+        Verdict::Permit if take_over.fault.is_none() => {
+            obligations = obligations.merge(take_over.obligations);
+            obligations.require = extend.obligations.require;
+        }
+        Verdict::Permit | Verdict::Deny(_) => obligations.take_over = Some(TakeOverRule::Never),
+    }
+    Decision {
+        obligations,
+        ..extend
+    }
+}
+
 fn question<'a>(
     operation: Operation,
     command: &'a LockCommand,
@@ -271,8 +307,13 @@ fn question<'a>(
             value,
             ttl,
             only_if_exists,
+            comparison,
             ..
-        } => (Some(value), *ttl, *only_if_exists, false),
+        } => {
+            let named = comparison.as_ref().and_then(Comparison::names);
+            let token = named.map_or(value, |claim| claim.expose());
+            (Some(token), *ttl, *only_if_exists, false)
+        }
         LockOp::Extend {
             ttl,
             condition,
@@ -281,18 +322,20 @@ fn question<'a>(
         } => (
             comparison
                 .as_ref()
-                .map(|comparison| comparison.claim.expose()),
+                .and_then(Comparison::names)
+                .map(OwnerToken::expose),
             *ttl,
             *condition != crate::op::ExpireCondition::Always,
-            comparison.is_some(),
+            is_scripted(comparison),
         ),
         LockOp::Release { comparison, .. } => (
             comparison
                 .as_ref()
-                .map(|comparison| comparison.claim.expose()),
+                .and_then(Comparison::names)
+                .map(OwnerToken::expose),
             AskedTtl::None,
             false,
-            comparison.is_some(),
+            is_scripted(comparison),
         ),
         LockOp::ReleaseMany { .. } => (None, AskedTtl::None, false, false),
         // What TTL it will ask for is known to the script alone; that it has one is believed.
@@ -339,6 +382,11 @@ fn question<'a>(
         client: circumstances.client,
         now_ms: circumstances.now_ms,
     }
+}
+
+fn is_scripted(comparison: &Option<Comparison>) -> bool {
+    let by = comparison.as_ref().map(|comparison| comparison.by);
+    by == Some(ComparedBy::Script)
 }
 
 /// The policy that is named where the proxy itself says no.

@@ -119,6 +119,11 @@ pub enum Verb {
     MSetNx,
     Get,
     MGet,
+    Incr,
+    DelEx,
+    DelIfEq,
+    Cad,
+    Cas,
 }
 
 /// The commands that change the state of a connection.

@@ -6,6 +6,7 @@ use std::fmt;
 
 use bytes::Bytes;
 use sha1::{Digest, Sha1};
+use twox_hash::XxHash3_64;
 
 /// What a client stored as the lock's value. Proves ownership, so it is never printed.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -59,6 +60,26 @@ pub fn stored_form(value: &Bytes) -> Bytes {
         return value.clone();
     }
     Bytes::from(hex(&Sha1::digest(value)))
+}
+
+/// The digest of a value as `DIGEST` gives it: XXH3 with 64 bits, as 16 hex digits. It tells values
+/// apart that were not made to collide, so it may stand for one where two are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueDigest([u8; 16]);
+
+impl ValueDigest {
+    /// The digest of a value.
+    pub fn of(value: &[u8]) -> ValueDigest {
+        let digits = hex(&XxHash3_64::oneshot(value).to_be_bytes());
+        ValueDigest::parse(digits.as_bytes()).expect("8 bytes are 16 hex digits")
+    }
+
+    /// A digest as a client writes it. Redis asks only for its length: one that is not hex is the
+    /// digest of no value.
+    pub fn parse(digits: &[u8]) -> Option<ValueDigest> {
+        let digits = <[u8; 16]>::try_from(digits).ok()?;
+        Some(ValueDigest(digits.map(|digit| digit.to_ascii_lowercase())))
+    }
 }
 
 /// Lower-case hex.
@@ -194,5 +215,25 @@ mod tests {
     #[test]
     fn the_parts_of_an_identity_cannot_run_into_each_other() {
         assert_ne!(Identity::of(&[b"ab", b"c"]), Identity::of(&[b"a", b"bc"]));
+    }
+
+    #[test]
+    fn a_digest_is_the_one_that_redis_computes() {
+        let digest = |text: &str| ValueDigest::parse(text.as_bytes()).unwrap();
+        // From the tests of other implementations that were compared with Redis 8.4.
+        for (value, known) in [
+            ("hello", "9555e8555c62dcfd"),
+            ("", "2d06800538d394c2"),
+            ("123", "404a763b3f4c8c9a"),
+            ("v8", "0cc76dbb41381419"),
+        ] {
+            assert_eq!(ValueDigest::of(value.as_bytes()), digest(known), "{value}");
+            assert_eq!(digest(known), digest(&known.to_uppercase()));
+        }
+        let nobodys = digest("zzzzzzzzzzzzzzzz");
+        assert_ne!(ValueDigest::of(b"hello"), nobodys);
+        for wrong in ["", "0123", "9555e8555c62dcf", "09555e8555c62dcfd"] {
+            assert_eq!(ValueDigest::parse(wrong.as_bytes()), None);
+        }
     }
 }

@@ -328,5 +328,6 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
             config::OpaqueScripts::Deny => OpaqueScripts::Deny,
             config::OpaqueScripts::Forward => OpaqueScripts::Forward,
         },
+        counter_locks: namespace.counter_locks,
     }
 }

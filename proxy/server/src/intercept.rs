@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::{Class, Classifier, TooLong};
 use lockwarden_lock::decision::Decision;
 use lockwarden_lock::evidence::{DbKey, Facts};
-use lockwarden_lock::op::{LockCommand, LockOp};
+use lockwarden_lock::op::{LockCommand, LockOp, Test};
 use lockwarden_lock::outcome::{self, Answers, RaisedAt, limit_line};
 use lockwarden_lock::plan::{Form, Plan, plan};
 use lockwarden_lock::recipe::ScriptFacts;
@@ -48,6 +48,7 @@ impl Session {
                 namespaces: &active.namespaces,
                 companion_prefix: &active.companion_prefix,
                 foreign: foreign.as_deref(),
+                counts: &|namespace| active.rules(namespace).counter_locks,
                 script: &|sha| self.shared.texts.get(sha),
                 saw: &|text| self.shared.texts.saw(text),
             };
@@ -106,7 +107,7 @@ impl Session {
     async fn govern(
         &mut self,
         inbox: &mut Inbox,
-        command: LockCommand,
+        mut command: LockCommand,
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
@@ -143,6 +144,13 @@ impl Session {
                     self.error(&text, muted);
                     return Ok(());
                 }
+            }
+        }
+        match self.compare_digest(inbox, &mut command).await? {
+            Compared::Judged => {}
+            Compared::Never => return self.digest_unjudged(command, active, muted),
+            Compared::Unreadable(error) => {
+                return self.digest_unreadable(command, &error, active, muted);
             }
         }
         let begun = Instant::now();
@@ -226,6 +234,72 @@ impl Session {
             .metrics
             .backend_latency
             .observe(waited.as_secs_f64());
+        Ok(())
+    }
+
+    /// No script can compute the digest that Redis 8.4 compares. So the value is read here, and the
+    /// step compares that very value again.
+    async fn compare_digest(
+        &mut self,
+        inbox: &mut Inbox,
+        command: &mut LockCommand,
+    ) -> Result<Compared, End> {
+        match command.op.comparison().map(|comparison| comparison.test) {
+            Some(Test::OtherDigest) => return Ok(Compared::Never),
+            Some(Test::Digest(_)) if self.state.block.is_some() => return Ok(Compared::Never),
+            Some(Test::Digest(_)) => {}
+            Some(Test::Equal | Test::Differs | Test::Failed) | None => return Ok(Compared::Judged),
+        }
+        self.wires
+            .inquire(&[b"GET", &command.op.target().key], Look::Answer);
+        let answer = self.answer(inbox).await?;
+        let value = parse_reply(&answer, self.state.protocol)
+            .map_err(|_| End::OutOfStep("an answer to GET is no reply".to_owned()))?;
+        match value.as_error() {
+            // The step finds the other type again, and words it as the command does.
+            Some(error) if !error.starts_with(b"WRONGTYPE") => {
+                Ok(Compared::Unreadable(error.clone()))
+            }
+            Some(_) | None => {
+                command.op.resolve_digest(value.as_bytes());
+                Ok(Compared::Judged)
+            }
+        }
+    }
+
+    fn digest_unjudged(
+        &mut self,
+        command: LockCommand,
+        active: &Active,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if is_only_watched(&command, active) {
+            return self.forward_unjudged(command, UnjudgedWhy::Digest, active, muted);
+        }
+        let limit = "IFDNE, and IFDEQ inside MULTI, cannot be judged in one step; use IFEQ or IFNE";
+        self.limit(limit, &command, muted);
+        Ok(())
+    }
+
+    fn digest_unreadable(
+        &mut self,
+        command: LockCommand,
+        error: &Bytes,
+        active: &Active,
+        muted: Muted,
+    ) -> Result<(), End> {
+        let text = String::from_utf8_lossy(error);
+        let rights = text.starts_with("NOPERM");
+        if rights && is_only_watched(&command, active) {
+            return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
+        }
+        self.count(CommandClass::Policy, CommandResult::Error);
+        if rights {
+            let line = rights_line(&text, &command, &active.companion_prefix);
+            self.error(&line, muted);
+        } else {
+            self.error(&text, muted);
+        }
         Ok(())
     }
 
@@ -470,10 +544,15 @@ impl Session {
             TooLong::Key => "a lock key has at most 1024 bytes",
             TooLong::Value => "the value of a lock has at most 16384 bytes",
         };
+        self.limit(limit, &command, muted);
+        Ok(())
+    }
+
+    /// Answers that the proxy cannot do this.
+    fn limit(&mut self, limit: &str, command: &LockCommand, muted: Muted) {
         let line = limit_line(limit, &command.op.target().key, command.name, &refusal_id());
         self.count(CommandClass::Policy, CommandResult::ProxyError);
         self.error(&line, muted);
-        Ok(())
     }
 
     /// In a namespace that is only watched, what cannot be judged is Redis's alone.
@@ -587,6 +666,16 @@ fn under_its_own_name(value: Value, op: &LockOp) -> Value {
 /// Whether nothing is refused in the namespace of a command.
 fn is_only_watched(command: &LockCommand, active: &Active) -> bool {
     settle::forward_unjudged(command, active.rules(command.op.target().namespace)).is_some()
+}
+
+/// What came of a condition on a digest.
+enum Compared {
+    /// It was compared, or there was none.
+    Judged,
+    /// It cannot be judged.
+    Never,
+    /// Redis's words, where it would not show the value.
+    Unreadable(Bytes),
 }
 
 /// What came of a step.

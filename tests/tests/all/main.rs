@@ -31,6 +31,7 @@ macro_rules! in_every_world {
 }
 
 mod arriving;
+mod comparing;
 mod deadlines;
 mod giving_back;
 mod keeping;

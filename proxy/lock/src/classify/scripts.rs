@@ -4,8 +4,8 @@
 use bytes::Bytes;
 
 use crate::op::{
-    Arguments, AskedTtl, Comparison, ExpireCondition, ExtendSpelling, LockOp, ReleaseSpelling,
-    Target,
+    Arguments, AskedTtl, ComparedBy, Comparison, ExpireCondition, ExtendSpelling, LockOp,
+    ReleaseSpelling, Target, Test,
 };
 use crate::recipe::{DeleteCommand, Recipe, ScriptFacts, TtlUnit};
 use crate::table::parse_integer;
@@ -37,6 +37,8 @@ pub(super) fn read(
     }
     let comparison = |then: [Bytes; 3], words: usize| Comparison {
         claim: OwnerToken::new(claim.clone()),
+        test: Test::Equal,
+        by: ComparedBy::Script,
         replies: recipe.replies().clone(),
         then: then.into_iter().take(words).collect(),
     };

@@ -13,6 +13,7 @@ fn classified(line: &str, then: impl FnOnce(Class<'_>)) {
         namespaces: &namespaces,
         companion_prefix: b"lw:",
         foreign: None,
+        counts: &|namespace| namespace == NamespaceId(1),
         script: &|_| None,
         saw: &|text| Arc::new(ScriptFacts::of(text)),
     };

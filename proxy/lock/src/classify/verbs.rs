@@ -1,13 +1,18 @@
-//! The lock verbs' arguments, read strictly and to the end, with the errors that Redis 7 gives.
+//! The lock verbs' arguments, read strictly and to the end, with the errors that Redis 7 gives. The
+//! commands that compare before they act are read in `compare`.
+
+mod compare;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::op::{
-    AcquireReply, Arguments, AskedTtl, ExpireCondition, ExtendSpelling, LockOp, OpaqueKind,
-    ReleaseSpelling, Target,
+    AcquireReply, Arguments, AskedTtl, Comparison, ExpireCondition, ExtendSpelling, LockOp,
+    OpaqueKind, ReleaseSpelling, Target, Test,
 };
 use crate::table::{NotAnInteger, Verb, parse_integer};
+
+use compare::ConditionWord;
 
 /// Arguments that Redis would refuse; prints as Redis answers.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +31,10 @@ pub(super) enum ArgumentError {
     GtWithLt,
     #[error("ERR wrong number of arguments for '{0}' command")]
     Arity(&'static str),
+    #[error("ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE")]
+    UnknownCondition,
+    #[error("ERR must be exactly 16 hexadecimal characters")]
+    NotADigest,
 }
 
 /// The last option word of an EXPIRE that is put back into an error, in bytes.
@@ -58,6 +67,7 @@ pub(super) fn read(
                 ttl: AskedTtl::For(positive(&argv[2], unit, name)?),
                 only_if_exists: false,
                 wants_old: false,
+                comparison: None,
             }
         }
         Verb::GetSet => LockOp::Store {
@@ -66,6 +76,7 @@ pub(super) fn read(
             ttl: AskedTtl::None,
             only_if_exists: false,
             wants_old: true,
+            comparison: None,
         },
         Verb::GetDel => LockOp::Release {
             target,
@@ -86,63 +97,89 @@ pub(super) fn read(
             comparison: None,
         },
         Verb::MSetNx => return set_all(argv, target, locks),
+        Verb::Incr => LockOp::Acquire {
+            target,
+            value: Bytes::from_static(b"1"),
+            ttl: AskedTtl::None,
+            reply: AcquireReply::Counter,
+        },
+        Verb::DelEx => return compare::delex(argv, target),
+        Verb::DelIfEq => compare::delete_if_equal(argv, target, 0),
+        Verb::Cad => compare::delete_if_equal(argv, target, -1),
+        Verb::Cas => return compare::cas(argv, target),
         Verb::Get | Verb::MGet => return Err(ArgumentError::Syntax),
     })
 }
 
-/// `SET key value [NX | XX] [GET] [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, in any order; of
-/// the same option given twice the last counts.
+/// `SET key value [NX | XX | IFEQ value | IFNE value | IFDEQ digest | IFDNE digest] [GET]
+/// [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`, in any order; of the same option given twice the
+/// last counts, but a value is compared once.
 fn set(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
     let (mut nx, mut xx, mut get) = (false, false, false);
+    let mut condition: Option<(ConditionWord, &Bytes)> = None;
     // Redis reads the options to the end before it looks at their numbers.
-    let mut ttl: Option<(TtlWord, &[u8])> = None;
+    let mut ttl: Option<(TtlWord, &Bytes)> = None;
     let mut options = argv[3..].iter();
     while let Some(option) = options.next() {
         let word = option.to_ascii_uppercase();
         match word.as_slice() {
-            b"NX" if !xx => nx = true,
-            b"XX" if !nx => xx = true,
+            b"NX" if !xx && condition.is_none() => nx = true,
+            b"XX" if !nx && condition.is_none() => xx = true,
             b"GET" => get = true,
-            _ => {
-                let kind = TtlWord::of(&word).ok_or(ArgumentError::Syntax)?;
+            word if ConditionWord::of(word).is_some() && !nx && !xx && condition.is_none() => {
+                let operand = options.next().ok_or(ArgumentError::Syntax)?;
+                condition = ConditionWord::of(word).map(|word| (word, operand));
+            }
+            word => {
+                let kind = TtlWord::of(word).ok_or(ArgumentError::Syntax)?;
                 if ttl.as_ref().is_some_and(|(other, _)| *other != kind) {
                     return Err(ArgumentError::Syntax);
                 }
-                ttl = Some((kind, kind.number(&mut options)?));
+                ttl = Some((kind, kind.operand(option, &mut options)?));
             }
         }
     }
-    let ttl = match ttl {
+    let asked = match ttl {
         Some((kind, number)) => kind.read(number, "set")?,
         None => AskedTtl::None,
     };
     let value = argv[2].clone();
-    Ok(if nx {
+    if nx {
         let reply = if get {
             AcquireReply::OldValue
         } else {
             AcquireReply::OkOrNil
         };
         // A key that does not exist has no TTL to keep.
-        let ttl = if ttl == AskedTtl::Keep {
+        let ttl = if asked == AskedTtl::Keep {
             AskedTtl::None
         } else {
-            ttl
+            asked
         };
-        LockOp::Acquire {
+        return Ok(LockOp::Acquire {
             target,
             value,
             ttl,
             reply,
+        });
+    }
+    let comparison = match condition {
+        Some((word, operand)) => {
+            let then = compare::plain_set(&target, &value, get, ttl);
+            Some(compare::stores(word, operand, compare::SET, then)?)
         }
-    } else {
-        LockOp::Store {
-            target,
-            value,
-            ttl,
-            only_if_exists: xx,
-            wants_old: get,
-        }
+        None => None,
+    };
+    // A value that is to be replaced must be there; one that must only be another need not.
+    let has_to_exist =
+        |comparison: &Comparison| !matches!(comparison.test, Test::Differs | Test::OtherDigest);
+    Ok(LockOp::Store {
+        target,
+        value,
+        ttl: asked,
+        only_if_exists: xx || comparison.as_ref().is_some_and(has_to_exist),
+        wants_old: get,
+        comparison,
     })
 }
 
@@ -167,17 +204,27 @@ impl TtlWord {
         })
     }
 
-    /// The argument behind the word.
-    fn number<'a>(
+    /// The argument behind the word, or the word itself where there is none.
+    fn operand<'a>(
         self,
+        word: &'a Bytes,
         rest: &mut impl Iterator<Item = &'a Bytes>,
-    ) -> Result<&'a [u8], ArgumentError> {
+    ) -> Result<&'a Bytes, ArgumentError> {
         match self {
-            TtlWord::Keep => Ok(b""),
-            TtlWord::Ex | TtlWord::Px | TtlWord::ExAt | TtlWord::PxAt => rest
-                .next()
-                .map(|number| &number[..])
-                .ok_or(ArgumentError::Syntax),
+            TtlWord::Keep => Ok(word),
+            TtlWord::Ex | TtlWord::Px | TtlWord::ExAt | TtlWord::PxAt => {
+                rest.next().ok_or(ArgumentError::Syntax)
+            }
+        }
+    }
+
+    const fn text(self) -> &'static str {
+        match self {
+            TtlWord::Ex => "EX",
+            TtlWord::Px => "PX",
+            TtlWord::ExAt => "EXAT",
+            TtlWord::PxAt => "PXAT",
+            TtlWord::Keep => "KEEPTTL",
         }
     }
 
@@ -204,7 +251,10 @@ fn get_ex(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
             let kind = TtlWord::of(&word)
                 .filter(|kind| *kind != TtlWord::Keep)
                 .ok_or(ArgumentError::Syntax)?;
-            (Some(kind), kind.read(kind.number(&mut options)?, "getex")?)
+            (
+                Some(kind),
+                kind.read(kind.operand(option, &mut options)?, "getex")?,
+            )
         };
         if asked.as_ref().is_some_and(|(other, _)| *other != kind) {
             return Err(ArgumentError::Syntax);

@@ -4,9 +4,10 @@
 use bytes::Bytes;
 use lockwarden_resp::Value;
 
-use crate::op::{AcquireReply, Comparison, ExtendSpelling, LockOp, ReleaseSpelling};
+use crate::op::{AcquireReply, ComparedBy, Comparison, ExtendSpelling, LockOp, ReleaseSpelling};
 use crate::recipe::Reply;
 use crate::settle::{Allowed, OnViolation};
+use crate::table::parse_integer;
 
 use super::{Answer, Answers, NotAnAnswer, Outcome, RaisedAt, Refused, ScriptEnd};
 
@@ -82,24 +83,14 @@ fn many(
 
 /// In monitor mode Redis ran the application's own command: what it said is the reply.
 fn native(op: &LockOp, one: &Answer) -> Result<Answered, NotAnAnswer> {
-    let comparison = comparison(op);
-    let reply = match (&one.outcome, comparison, &one.native) {
-        (Outcome::Failed, _, Some(native)) => native.clone(),
-        (Outcome::Different { .. }, Some(comparison), _) => {
-            scripted(&comparison.replies.different, None, &Value::Null)
+    let native = one.native.as_ref();
+    let reply = match (&one.outcome, op.comparison()) {
+        (Outcome::Different { .. }, Some(comparison)) => different(op, comparison, one),
+        (Outcome::Absent { .. }, Some(comparison)) => {
+            absent(comparison, native.ok_or(NotAnAnswer)?)
         }
-        (Outcome::Absent { .. }, Some(comparison), Some(native)) => {
-            if native.is_error() {
-                native.clone()
-            } else {
-                scripted(&comparison.replies.absent, None, &Value::Null)
-            }
-        }
-        (_, Some(comparison), Some(native)) => {
-            scripted(&comparison.replies.done, Some(comparison), native)
-        }
-        (_, None, Some(native)) => native.clone(),
-        (_, _, None) => return Err(NotAnAnswer),
+        (Outcome::Failed, _) | (_, None) => native.cloned().ok_or(NotAnAnswer)?,
+        (_, Some(comparison)) => done(comparison, native.cloned().ok_or(NotAnAnswer)?),
     };
     Ok(Answered::Reply(reply))
 }
@@ -108,13 +99,13 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
     let native = || one.native.clone().ok_or(NotAnAnswer);
     let reply = match &one.outcome {
         Outcome::Failed => native()?,
-        Outcome::Ungoverned => match comparison(op) {
-            Some(comparison) => scripted(&comparison.replies.done, Some(comparison), &native()?),
+        Outcome::Ungoverned => match op.comparison() {
+            Some(comparison) => done(comparison, native()?),
             None => native()?,
         },
         Outcome::Granted(granted) => match op {
             LockOp::Acquire {
-                reply: AcquireReply::Integer,
+                reply: AcquireReply::Integer | AcquireReply::Counter,
                 ..
             }
             | LockOp::AcquireAll { .. } => Value::Integer(1),
@@ -127,11 +118,10 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
                 ..
             } => Value::Null,
             LockOp::Store {
-                wants_old: true, ..
-            } => value(granted.old.as_ref()),
-            LockOp::Store {
-                wants_old: false, ..
-            } => ok(),
+                wants_old,
+                comparison,
+                ..
+            } => stored(*wants_old, comparison.as_ref(), granted.old.as_ref()),
             LockOp::Extend { .. }
             | LockOp::Release { .. }
             | LockOp::ReleaseMany { .. }
@@ -149,6 +139,10 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
                 ..
             } => native()?,
             LockOp::Acquire {
+                reply: AcquireReply::Counter,
+                ..
+            } => counted(native()?),
+            LockOp::Acquire {
                 reply: AcquireReply::OkOrNil,
                 ..
             } => Value::Null,
@@ -161,11 +155,10 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
         },
         Outcome::Extended { old, .. } => match op {
             LockOp::Store {
-                wants_old: true, ..
-            } => value(old.as_ref()),
-            LockOp::Store {
-                wants_old: false, ..
-            } => ok(),
+                wants_old,
+                comparison,
+                ..
+            } => stored(*wants_old, comparison.as_ref(), old.as_ref()),
             LockOp::Extend { spelling, .. } if spelling.answers_value() => value(old.as_ref()),
             LockOp::Extend {
                 comparison: Some(comparison),
@@ -209,16 +202,13 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
             | LockOp::Wrapped { .. }
             | LockOp::Opaque { .. } => return Err(NotAnAnswer),
         },
-        Outcome::Absent { .. } => match comparison(op) {
-            Some(comparison) => match native()? {
-                error if error.is_error() => error,
-                _ => scripted(&comparison.replies.absent, None, &Value::Null),
-            },
+        Outcome::Absent { .. } => match op.comparison() {
+            Some(comparison) => absent(comparison, &native()?),
             None if matches!(op, LockOp::Store { .. }) => Value::Null,
             None => native()?,
         },
-        Outcome::Different { .. } => match comparison(op) {
-            Some(comparison) => scripted(&comparison.replies.different, None, &Value::Null),
+        Outcome::Different { .. } => match op.comparison() {
+            Some(comparison) => different(op, comparison, one),
             None => return Err(NotAnAnswer),
         },
         Outcome::Untouched { .. } => return Err(NotAnAnswer),
@@ -255,7 +245,11 @@ fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answere
 /// What Redis answers to this command when nothing happened.
 pub fn native_nothing(op: &LockOp) -> Value {
     match op {
-        LockOp::Release {
+        LockOp::Store {
+            comparison: Some(comparison),
+            ..
+        }
+        | LockOp::Release {
             comparison: Some(comparison),
             ..
         }
@@ -278,17 +272,62 @@ pub fn native_nothing(op: &LockOp) -> Value {
     }
 }
 
-fn comparison(op: &LockOp) -> Option<&Comparison> {
-    match op {
-        LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => {
-            comparison.as_ref()
+/// The reply where the comparison held and Redis ran what follows.
+fn done(comparison: &Comparison, native: Value) -> Value {
+    if native.is_error() {
+        return native;
+    }
+    scripted(&comparison.replies.done, Some(comparison), &native)
+}
+
+/// The reply where the stored value is another. With GET it is that value.
+fn different(op: &LockOp, comparison: &Comparison, one: &Answer) -> Value {
+    match (op, &one.native) {
+        (
+            LockOp::Store {
+                wants_old: true, ..
+            },
+            Some(current),
+        ) => current.clone(),
+        _ => scripted(&comparison.replies.different, None, &Value::Null),
+    }
+}
+
+/// The reply where there is no string to compare with; `native` is what Redis said when it was read.
+fn absent(comparison: &Comparison, native: &Value) -> Value {
+    match (native.as_error(), comparison.by) {
+        (Some(error), ComparedBy::DelEx) if error.starts_with(b"WRONGTYPE") => {
+            Value::Error(Bytes::from_static(DELEX_WRONG_TYPE))
         }
-        LockOp::Acquire { .. }
-        | LockOp::AcquireAll { .. }
-        | LockOp::Store { .. }
-        | LockOp::ReleaseMany { .. }
-        | LockOp::Wrapped { .. }
-        | LockOp::Opaque { .. } => None,
+        (Some(error), _) => Value::Error(error.clone()),
+        (None, _) => scripted(&comparison.replies.absent, None, &Value::Null),
+    }
+}
+
+/// What Redis 8.4 says in place of WRONGTYPE.
+const DELEX_WRONG_TYPE: &[u8] = b"ERR Key should be of string type if conditions are specified";
+
+/// The reply to a value that was stored.
+fn stored(wants_old: bool, comparison: Option<&Comparison>, old: Option<&Bytes>) -> Value {
+    let plain = if wants_old { value(old) } else { ok() };
+    match comparison {
+        Some(comparison) => scripted(&comparison.replies.done, Some(comparison), &plain),
+        None => plain,
+    }
+}
+
+/// What INCR answers where somebody holds the lock: what the counter would have become, and never
+/// 1, which means "mine".
+fn counted(held: Value) -> Value {
+    let Some(current) = held.as_bytes() else {
+        return held;
+    };
+    match parse_integer(current).map(|count| count.checked_add(1)) {
+        Ok(Some(next)) => Value::Integer(next.max(2)),
+        Ok(None) => Value::Error(Bytes::from_static(
+            b"ERR increment or decrement would overflow",
+        )),
+        Err(error) => Value::Error(Bytes::from(error.to_string())),
     }
 }
 

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::decision::{Obligations, Proofs, TakeOverRule};
 use crate::evidence::Facts;
+use crate::op::{Comparison, Test};
 use crate::plan::Who;
 use crate::settle::Allowed;
 use crate::token::OwnerToken;
@@ -20,6 +21,23 @@ pub(super) enum Claim {
     Compared(OwnerToken),
     /// A script may carry it among its arguments: that is found out when it has run.
     Scripted,
+    /// The command goes on where another value is stored; what it stores itself may prove.
+    Differing(OwnerToken, Option<OwnerToken>),
+    /// The command's comparison has failed already.
+    Failed,
+}
+
+impl Claim {
+    /// What a comparison says of whose the lock is. `stored` is what the command would store.
+    pub(super) fn of(comparison: &Comparison, stored: Option<&Bytes>) -> Claim {
+        let claim = comparison.claim.clone();
+        match comparison.test {
+            Test::Equal => Claim::Compared(claim),
+            Test::Differs => Claim::Differing(claim, stored.cloned().map(OwnerToken::new)),
+            // A digest was judged before, or the command was not permitted at all.
+            Test::Digest(_) | Test::OtherDigest | Test::Failed => Claim::Failed,
+        }
+    }
 }
 
 /// The arguments about proofs, as far as they can be told from this side.
@@ -76,17 +94,23 @@ impl ProofArguments {
         set(own.is_some_and(|own| own.lapsed.is_some()), b'l');
         set(own.is_none() && !facts.queued.is_empty(), b'n');
 
-        let (token, compared) = match claim {
-            Claim::None | Claim::Scripted => (None, false),
-            Claim::Stored(token) => (Some(token), false),
-            Claim::Compared(token) => (Some(token), true),
+        // What may prove, whether Redis's value is to be equal to it, and what is compared.
+        let (token, compared, operand) = match claim {
+            Claim::None | Claim::Scripted | Claim::Failed => (None, false, None),
+            Claim::Stored(token) => (Some(token), false, Some(token)),
+            Claim::Compared(token) => (Some(token), true, Some(token)),
+            Claim::Differing(from, stored) => (stored.as_ref(), false, Some(from)),
         };
-        set(compared, b'c');
+        let differing = matches!(claim, Claim::Differing(..));
+        let failed = matches!(claim, Claim::Failed);
+        set(compared || differing || failed, b'c');
+        set(differing, b'u');
+        set(failed, b'z');
         set(
             matches!(claim, Claim::Scripted) && counts(Proofs::TOKEN),
             b't',
         );
-        set(token.is_none() && !facts.refused_since, b'k');
+        set(token.is_none() && !failed && !facts.refused_since, b'k');
         let stored = token.map(OwnerToken::stored_form).unwrap_or_default();
         if let Some(token) = token.filter(|_| counts(Proofs::TOKEN)) {
             let distinctive = token.is_distinctive();
@@ -117,7 +141,7 @@ impl ProofArguments {
         ProofArguments {
             flags,
             own: grants,
-            claim: stored,
+            claim: operand.map(OwnerToken::stored_form).unwrap_or_default(),
             seen_grant,
             seen: seen_value,
         }

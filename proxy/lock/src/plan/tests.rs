@@ -17,6 +17,7 @@ const ENFORCE: Rules = Rules {
     on_fault: OnFault::Deny,
     adopt: Adopt::Report,
     scripts: OpaqueScripts::Wrap,
+    counter_locks: false,
 };
 
 fn who() -> Who {
@@ -199,7 +200,7 @@ fn a_lease_carries_its_terms() {
         },
         value: Bytes::from(vec![b'v'; 65]),
         ttl: AskedTtl::Until(1234),
-        reply: crate::op::AcquireReply::OldValue,
+        reply: AcquireReply::OldValue,
     };
     let obligations = Obligations {
         ttl_default_ms: Some(30_000),

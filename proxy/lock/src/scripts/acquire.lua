@@ -1,10 +1,10 @@
--- Takes a lock if it is free: SETNX, SET … NX.
+-- Takes a lock if it is free: SETNX, SET … NX, INCR.
 -- KEYS  lock, companion
 -- ARGV  1 value  2 grant+session+identity  3 bits  4 fence  5 ask  6 default  7 cap  8 keep  9 outlive
 --       10 stored form of the value ('' the value itself)  11 TTL for a lease found without one ('0' leave it)
---       12 flags (m monitor, g the old value is wanted)  13… the application's own command
+--       12 flags (m monitor, g the old value is wanted, i a counter)  13… the application's own command
 -- Writes the lock key before the companion. A held lock is never touched, except that one without a TTL
--- gets argument 11.
+-- gets argument 11. Monitored, a counter goes up in the holder's lock: the record then follows the value.
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[12]
 local ttl, asked, bits = terms(ARGV[5], ARGV[6], ARGV[7], ARGV[8])
 local native, done
@@ -30,6 +30,11 @@ if not has(flags, 'm') then
   native = false
   if has(flags, 'g') then native = redis.pcall('GET', lock) end
 end
-local adopted = 0
+local held, adopted = governed(m[1] or share(lock, m[2]), m[2]), 0
+if has(flags, 'i') and type(native) == 'number' and m[2]
+  and sub(m[2], 1, 2) == '1L' and sub(m[2], 107) == string.format('%.0f', native - 1) then
+  redis.call('SETRANGE', companion, 106, m[1])
+  held = true
+end
 if ARGV[11] ~= '0' and redis.call('PTTL', lock) == -1 then adopted = redis.call('PEXPIRE', lock, ARGV[11]) end
-return { 'B', native or false, '', governed(m[1] or share(lock, m[2]), m[2]) and 1 or 0, adopted }
+return { 'B', native or false, '', held and 1 or 0, adopted }

@@ -1,15 +1,18 @@
--- Stores a value without NX: SET, SETEX, PSETEX, SET … XX, and with the old value as answer GETSET, SET … GET.
+-- Stores a value without NX: SET, SETEX, PSETEX, SET … XX, and with the old value as answer GETSET, SET … GET;
+-- where a comparison holds SET … IFEQ and CAS.
 -- Free: an acquire. The holder's own: an extension with a new value. Somebody else's: refused, unless its
--- value is a deadline that has passed and the old value is wanted (a take-over).
+-- value is a deadline that has passed and the old value is wanted or was compared (a take-over).
 -- KEYS  lock, companion
 -- ARGV  1 to 11 as in acquire.lua  12 flags (of proof, and m monitor, X only if it exists, K keep the TTL,
---       g the old value is wanted, d a passed deadline may be taken over)
---       13 own grant  14 claimed value  15 observed grant  16 observed value  17 session+identity
---       18 longest hold (0: no limit)  19… the application's own command
+--       g the old value is wanted, d a passed deadline may be taken over, c the command compares the value
+--       itself, u and goes on where it is another, z and found another already)
+--       13 own grant  14 claimed or compared value  15 observed grant  16 observed value  17 session+identity
+--       18 longest hold (0: no limit)  19… the application's own command, or for one that compares the SET that
+--       it comes to
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[12]
 local monitor, wants = has(flags, 'm'), has(flags, 'g')
 local m = redis.pcall('MGET', lock, companion)
-if m.err then return { '?', monitor and redis.pcall(unpack(ARGV, 19)) or m, '' } end
+if m.err then return { '?', monitor and not has(flags, 'c') and redis.pcall(unpack(ARGV, 19)) or m, '' } end
 local value, record = m[1], m[2]
 if not value and not wants then value = share(lock, record) end
 local owner = ARGV[10]
@@ -31,6 +34,18 @@ local function granted(reason, state, old_since)
   return { 'G', monitor and native or false, reason, number, now, ttl, state, old_since, bits > 0 and 1 or 0, value }
 end
 
+local compares, differs = has(flags, 'c'), has(flags, 'u')
+if compares then
+  local found = value or redis.pcall('GET', lock)
+  if not value and (found or not differs) then return { 'A', found, '', '', '0' } end
+  if value and (has(flags, 'z') or (form(value) == ARGV[14]) == (differs ~= nil)) then
+    local late = governed(value, record) and over(flags, record, ARGV[13])
+    return { 'D', wants and value or false, late and 'expired' or '', late and 1 or 0 }
+  end
+end
+-- A comparison that names the value may prove, or take over; one that only names another may not.
+local names = compares and not differs
+
 if not value then
   if redis.call('EXISTS', lock) == 1 then return { 'U', redis.pcall(unpack(ARGV, 19)), '' } end
   if has(flags, 'X') then return { 'A', false, '', '', '0' } end
@@ -39,15 +54,17 @@ end
 if not governed(value, record) then return { 'U', redis.pcall(unpack(ARGV, 19)), '' } end
 
 local since = sub(record, 68, 80)
-if wants and has(flags, 'd') and passed(value) then return granted('', 'T', since) end
-local held, late, why = proof(flags, record, ARGV[13], ARGV[14], ARGV[15], ARGV[16], ARGV[17])
+if (wants or names) and has(flags, 'd') and passed(value) then return granted('', 'T', since) end
+local claim = ARGV[14]
+if differs then claim = owner end
+local held, late, why = proof(flags, record, ARGV[13], claim, ARGV[15], ARGV[16], ARGV[17])
 -- Having read a value is no reason to replace it: that is what a passed deadline is for.
 if held == 'o' then held = nil end
 local reason = ''
 if not held then
-  reason = wants and 'take-over' or has(flags, 'X') and (why or 'not-owner') or 'overwrite'
+  if names or (has(flags, 'X') and not wants) then reason = why or 'not-owner' else reason = wants and 'take-over' or 'overwrite' end
   if not monitor then
-    local lost = wants and ARGV[16] ~= '' and ARGV[16] ~= sub(record, 107) and value
+    local lost = wants and not names and ARGV[16] ~= '' and ARGV[16] ~= sub(record, 107) and value
     return refusal(companion, flags, record, reason, late, ARGV[17], lost)
   end
   return granted(reason, 'O', since)

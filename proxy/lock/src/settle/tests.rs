@@ -67,6 +67,7 @@ fn store(only_if_exists: bool, wants_old: bool) -> LockOp {
         ttl: AskedTtl::For(5),
         only_if_exists,
         wants_old,
+        comparison: None,
     }
 }
 
@@ -102,6 +103,7 @@ fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
         on_fault: OnFault::Deny,
         adopt: Adopt::Report,
         scripts: OpaqueScripts::Wrap,
+        counter_locks: false,
     }
 }
 

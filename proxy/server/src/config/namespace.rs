@@ -61,6 +61,10 @@ pub(super) const KEYS: &[Key] = &[
         example: "\"wrap\"",
     },
     Key {
+        name: "counter_locks",
+        example: "true",
+    },
+    Key {
         name: "settings",
         example: "{ ttl-ceiling = { ceiling = \"60s\" } }",
     },
@@ -155,6 +159,8 @@ pub(crate) struct NamespaceConfig {
     pub(crate) adopt: Adopt,
     /// What happens to a script on lock keys whose meaning is not known.
     pub(crate) opaque_scripts: OpaqueScripts,
+    /// Whether `INCR` takes a lock. Otherwise it is a write like any other.
+    pub(crate) counter_locks: bool,
     /// The line of its `[[namespace]]`; `None` for the built-in one.
     pub(crate) line: Option<usize>,
     policy_positions: HashMap<String, Position>,
@@ -174,6 +180,7 @@ impl NamespaceConfig {
             on_fault: OnFault::default(),
             adopt: Adopt::default(),
             opaque_scripts: OpaqueScripts::default(),
+            counter_locks: false,
             line: None,
             policy_positions: HashMap::new(),
             setting_positions: HashMap::new(),
@@ -327,6 +334,7 @@ fn one(
     let opaque_scripts = reader
         .choice(section, "opaque_scripts", &OPAQUE_SCRIPTS)
         .unwrap_or_default();
+    let counter_locks = reader.boolean(section, "counter_locks");
     let Settings {
         values,
         positions: setting_positions,
@@ -350,6 +358,7 @@ fn one(
         on_fault,
         adopt,
         opaque_scripts,
+        counter_locks: counter_locks.is_some_and(|found| found.value),
         line: Some(reader.position(&section.span).line),
         policy_positions,
         setting_positions,

@@ -117,7 +117,7 @@ metrics! {
     } "Operations on leases without a record, answered by the backend alone.";
     UNJUDGED = Counter "lockwarden_unjudged_commands_total" {
         "namespace": NAMESPACE,
-        "why": "`no-rights`, `tracking`, `unknown-script`, `too-long`"
+        "why": "`no-rights`, `tracking`, `unknown-script`, `too-long`, `digest`"
     } "Commands forwarded in monitor mode because the judging script may not run.";
 
     LOCKS_HELD = Gauge "lockwarden_locks_held" {

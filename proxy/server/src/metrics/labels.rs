@@ -183,6 +183,8 @@ label_set! {
         ForwardedScript = "forwarded-script",
         /// A key or value above what is judged.
         TooLong = "too-long",
+        /// A condition on a value's digest that no one step can judge.
+        Digest = "digest",
     }
 }
 

@@ -1,11 +1,14 @@
 //! Strings, the type that locks are: the lock verbs among them, and the compare-and-set commands
-//! of newer servers, which count as plain writes.
+//! of newer servers and of Tair, which work on a lock whatever server stands behind.
 
 use super::{ALL, BITFIELD, ONE, PAIRS, TWO, dest_sources, numkeys, row, verb};
 use crate::table::CommandSpec;
 use crate::table::CountRule::Pairs;
 use crate::table::Effect::{Read, Write};
-use crate::table::Verb::{Get, GetDel, GetEx, GetSet, MGet, MSetNx, PSetEx, Set, SetEx, SetNx};
+use crate::table::Verb::{
+    Cad, Cas, DelEx, DelIfEq, Get, GetDel, GetEx, GetSet, Incr, MGet, MSetNx, PSetEx, Set, SetEx,
+    SetNx,
+};
 
 pub(super) const ROWS: &[CommandSpec] = &[
     row("append", 3, ONE, Write),
@@ -14,12 +17,12 @@ pub(super) const ROWS: &[CommandSpec] = &[
     row("bitfield_ro", -2, ONE, Read),
     row("bitop", -4, dest_sources(2), Write),
     row("bitpos", -3, ONE, Read),
-    row("cad", 3, ONE, Write),
-    row("cas", -4, ONE, Write),
+    row("cad", 3, ONE, verb(Cad)),
+    row("cas", -4, ONE, verb(Cas)),
     row("decr", 2, ONE, Write),
     row("decrby", 3, ONE, Write),
-    row("delex", -2, ONE, Write),
-    row("delifeq", 3, ONE, Write),
+    row("delex", -2, ONE, verb(DelEx)),
+    row("delifeq", 3, ONE, verb(DelIfEq)),
     row("digest", 2, ONE, Read),
     row("get", 2, ONE, verb(Get)),
     row("getbit", 3, ONE, Read),
@@ -27,7 +30,7 @@ pub(super) const ROWS: &[CommandSpec] = &[
     row("getex", -2, ONE, verb(GetEx)),
     row("getrange", 4, ONE, Read),
     row("getset", 3, ONE, verb(GetSet)),
-    row("incr", 2, ONE, Write),
+    row("incr", 2, ONE, verb(Incr)),
     row("incrby", 3, ONE, Write),
     row("incrbyfloat", 3, ONE, Write),
     row("lcs", -3, TWO, Read),

@@ -1,0 +1,187 @@
+//! The commands that compare the stored value before they act: DELEX and `SET … IFEQ` of Redis 8.4,
+//! DELIFEQ of Valkey 9, CAS and CAD of Tair. On a lock they work whatever server stands behind, so
+//! each says what is to be run in words that every server has.
+
+use bytes::Bytes;
+use smallvec::smallvec;
+
+use super::{ArgumentError, TtlWord};
+use crate::op::{
+    Arguments, AskedTtl, ComparedBy, Comparison, LockOp, ReleaseSpelling, Target, Test,
+};
+use crate::recipe::{Replies, Reply};
+use crate::token::{OwnerToken, ValueDigest};
+
+/// What `SET … IFEQ` answers. With GET the value stands in the place of all three.
+pub(super) const SET: Replies = Replies {
+    done: Reply::CommandResult,
+    different: Reply::Nil,
+    absent: Reply::Nil,
+};
+
+/// What CAS answers.
+const CAS: Replies = Replies {
+    done: Reply::Integer(1),
+    different: Reply::Integer(0),
+    absent: Reply::Integer(-1),
+};
+
+#[derive(Clone, Copy)]
+pub(super) enum ConditionWord {
+    IfEq,
+    IfNe,
+    IfDigestEq,
+    IfDigestNe,
+}
+
+impl ConditionWord {
+    /// `word` is in upper case.
+    pub(super) fn of(word: &[u8]) -> Option<ConditionWord> {
+        Some(match word {
+            b"IFEQ" => ConditionWord::IfEq,
+            b"IFNE" => ConditionWord::IfNe,
+            b"IFDEQ" => ConditionWord::IfDigestEq,
+            b"IFDNE" => ConditionWord::IfDigestNe,
+            _ => return None,
+        })
+    }
+
+    /// When the command acts, and the value that it names, which a digest does not.
+    fn test(self, operand: &Bytes) -> Result<(Test, OwnerToken), ArgumentError> {
+        let digest = || ValueDigest::parse(operand).ok_or(ArgumentError::NotADigest);
+        let nothing = OwnerToken::new(Bytes::new());
+        let claim = OwnerToken::new(operand.clone());
+        Ok(match self {
+            ConditionWord::IfEq => (Test::Equal, claim),
+            ConditionWord::IfNe => (Test::Differs, claim),
+            ConditionWord::IfDigestEq => (Test::Digest(digest()?), nothing),
+            ConditionWord::IfDigestNe => {
+                digest()?;
+                (Test::OtherDigest, nothing)
+            }
+        })
+    }
+}
+
+/// The comparison of a command that stores.
+pub(super) fn stores(
+    word: ConditionWord,
+    operand: &Bytes,
+    replies: Replies,
+    then: Arguments,
+) -> Result<Comparison, ArgumentError> {
+    let (test, claim) = word.test(operand)?;
+    Ok(Comparison {
+        claim,
+        test,
+        by: ComparedBy::Command,
+        replies,
+        then,
+    })
+}
+
+/// The SET that a comparing one becomes once the comparison held.
+pub(super) fn plain_set(
+    target: &Target,
+    value: &Bytes,
+    get: bool,
+    ttl: Option<(TtlWord, &Bytes)>,
+) -> Arguments {
+    let mut words: Arguments = smallvec![
+        Bytes::from_static(b"SET"),
+        target.key.clone(),
+        value.clone()
+    ];
+    if get {
+        words.push(Bytes::from_static(b"GET"));
+    }
+    if let Some((word, number)) = ttl {
+        words.push(Bytes::from_static(word.text().as_bytes()));
+        if word != TtlWord::Keep {
+            words.push(number.clone());
+        }
+    }
+    words
+}
+
+/// `DELEX key [IFEQ value | IFNE value | IFDEQ digest | IFDNE digest]`.
+pub(super) fn delex(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
+    let comparison = match argv.len() {
+        2 => None,
+        4 => {
+            let word = ConditionWord::of(&argv[2].to_ascii_uppercase())
+                .ok_or(ArgumentError::UnknownCondition)?;
+            let (test, claim) = word.test(&argv[3])?;
+            Some(deletes(&target, claim, test, ComparedBy::DelEx, 0))
+        }
+        _ => return Err(ArgumentError::Arity("delex")),
+    };
+    Ok(LockOp::Release {
+        target,
+        spelling: ReleaseSpelling::Del,
+        comparison,
+    })
+}
+
+/// `DELIFEQ key value` and `CAD key value`, which differ in what they answer where there is no key.
+pub(super) fn delete_if_equal(argv: &Arguments, target: Target, absent: i64) -> LockOp {
+    let claim = OwnerToken::new(argv[2].clone());
+    let comparison = deletes(&target, claim, Test::Equal, ComparedBy::Command, absent);
+    LockOp::Release {
+        target,
+        spelling: ReleaseSpelling::Del,
+        comparison: Some(comparison),
+    }
+}
+
+fn deletes(
+    target: &Target,
+    claim: OwnerToken,
+    test: Test,
+    by: ComparedBy,
+    absent: i64,
+) -> Comparison {
+    Comparison {
+        claim,
+        test,
+        by,
+        replies: Replies {
+            done: Reply::CommandResult,
+            different: Reply::Integer(0),
+            absent: Reply::Integer(absent),
+        },
+        then: smallvec![Bytes::from_static(b"DEL"), target.key.clone()],
+    }
+}
+
+/// `CAS key old new [EX s | PX ms | EXAT s | PXAT ms | KEEPTTL]`. Tair takes one TTL and calls what
+/// is wrong with it a syntax error; here a number that does not fit is named, because clients take
+/// a syntax error for a server without the command.
+pub(super) fn cas(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentError> {
+    let mut options = argv[4..].iter();
+    let ttl = match options.next() {
+        None => None,
+        Some(option) => {
+            let kind = TtlWord::of(&option.to_ascii_uppercase()).ok_or(ArgumentError::Syntax)?;
+            Some((kind, kind.operand(option, &mut options)?))
+        }
+    };
+    if options.next().is_some() {
+        return Err(ArgumentError::Syntax);
+    }
+    let asked = match ttl {
+        Some((kind, number)) => kind.read(number, "cas")?,
+        None => AskedTtl::None,
+    };
+    let value = argv[3].clone();
+    let then = plain_set(&target, &value, false, ttl);
+    let comparison = stores(ConditionWord::IfEq, &argv[2], CAS, then)?;
+    Ok(LockOp::Store {
+        target,
+        value,
+        ttl: asked,
+        only_if_exists: true,
+        wants_old: false,
+        comparison: Some(comparison),
+    })
+}
