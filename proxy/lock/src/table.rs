@@ -256,7 +256,7 @@ pub enum KeySpec {
     },
     /// The first half of what follows `STREAMS`, which stands among options.
     Streams {
-        /// Whether `GROUP` and `NOACK` are among the options: `XREADGROUP`.
+        /// Whether `GROUP`, `NOACK` and `CLAIM` are among the options: `XREADGROUP`.
         group: bool,
     },
     /// `MIGRATE`: a key at 3 or, where that is empty, those after `KEYS`.

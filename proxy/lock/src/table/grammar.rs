@@ -88,6 +88,7 @@ pub(super) fn streams_begin(args: &(impl Arguments + ?Sized), group: bool) -> Re
             1.. if is_word(word, "streams") => return Ok(at + 1),
             1.. if is_any(word, &["block", "count"]) => 1,
             1.. if group && is_word(word, "noack") => 0,
+            1.. if group && is_word(word, "claim") => 1,
             2.. if group && is_word(word, "group") => 2,
             _ => return Err(at),
         };

@@ -257,6 +257,7 @@ fn a_key_that_looks_like_an_option_misleads_nobody() {
             "10w 11w",
         ),
         ("XREAD WHAT STREAMS a 0", "1r 2r 3r 4r"),
+        ("XREADGROUP GROUP g c CLAIM STREAMS STREAMS a >", "7w"),
         ("XREADGROUP GROUP g c WHAT a >", "4w 5w 6w"),
         ("XREAD COUNT 1 BLOCK 1", ""),
         ("XREAD NOACK STREAMS a b 0", "1r 2r 3r 4r 5r"),

@@ -19,6 +19,7 @@ pub(super) const ROWS: &[CommandSpec] = &[
     row("client|getredir", 2, NONE, Neutral),
     row("client|help", 2, NONE, Neutral),
     row("client|id", 2, NONE, Neutral),
+    row("client|import-source", 3, NONE, Neutral),
     row("client|info", 2, NONE, Neutral),
     row("client|kill", -3, NONE, Neutral),
     row("client|list", -2, NONE, Neutral),

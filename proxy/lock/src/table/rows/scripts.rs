@@ -26,10 +26,11 @@ pub(super) const ROWS: &[CommandSpec] = &[
     row("function|restore", -3, NONE, Admin),
     row("function|stats", 2, NONE, Neutral),
     row("script", -2, FAMILY, Neutral),
-    row("script|debug", 3, NONE, Admin),
+    row("script|debug", -3, NONE, Admin),
     row("script|exists", -3, NONE, script(ScriptExists)),
     row("script|flush", -2, NONE, script(ScriptFlush)),
     row("script|help", 2, NONE, Neutral),
     row("script|kill", 2, NONE, Admin),
     row("script|load", 3, NONE, script(ScriptLoad)),
+    row("script|show", 3, NONE, Neutral),
 ];

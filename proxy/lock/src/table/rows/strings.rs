@@ -33,6 +33,7 @@ pub(super) const ROWS: &[CommandSpec] = &[
     row("incr", 2, ONE, verb(Incr)),
     row("incrby", 3, ONE, Write),
     row("incrbyfloat", 3, ONE, Write),
+    row("increx", -2, ONE, Write),
     row("lcs", -3, TWO, Read),
     row("mget", -2, ALL, verb(MGet)),
     row("mset", -3, PAIRS, Write),
