@@ -7,6 +7,7 @@ use super::{
 };
 
 mod against_redis;
+mod page;
 
 fn words(text: &str) -> Vec<&[u8]> {
     text.split(' ')

@@ -60,7 +60,11 @@ fn every_command_of_a_server_has_a_row_that_takes_its_arguments() {
         // What the table takes for too few or too many arguments passes: no server may run it.
         let least = usize::from(row.arity.unsigned_abs());
         assert!(arity_ok(spec, least), "{} has {}", row.name, row.arity);
-        assert!(row.arity > 0 || spec.arity < 0, "{} may have more", row.name);
+        assert!(
+            row.arity > 0 || spec.arity < 0,
+            "{} may have more",
+            row.name
+        );
         assert!(!row.has("blocking") || spec.blocking, "{} blocks", row.name);
     }
 }

@@ -1,0 +1,227 @@
+//! `docs/commands.md`: the table in words, for those who operate the proxy.
+
+use super::ROWS;
+use crate::table::rows::FAMILIES;
+use crate::table::{Access, Channel, CommandSpec, Effect, KeySpec, ScriptVerb, SessionVerb, Verb};
+
+const HEAD: &str = "\
+<!-- Made from proxy/lock/src/table. Change it there, then
+     UPDATE_DOCS=1 cargo test -p lockwarden-lock commands -->
+
+# What happens to each command
+
+A key is a **lock** when a namespace claims it. A command that touches no lock passes through, byte for
+byte, whatever this page says of it. Where a command names a lock, this holds in enforce mode; in monitor mode
+Redis answers as it would without the proxy, and what enforce mode would have refused is counted.
+
+| word | means |
+|---|---|
+| **acquire** | takes the lock if it is free. It gets the TTL asked for, cut to the ceiling, or the default; and a fencing token |
+| **extend** | needs a proof of ownership, else it is answered as \"nothing happened\" (`on_violation = \"error\"`: with an error). The TTL is cut to the ceiling and never taken away |
+| **release** | likewise |
+| **reads** | passes, and changes nothing. Where it says so, what was read may prove something later |
+| **refused** | `-LOCKDENIED opaque-write`: the command would change a lock in a way that has no lock meaning. Where only some of its keys are written, it is refused when one of *those* is a lock |
+| **passes** | names no key |
+
+What counts as a proof, and what the answers are: [ownership.md](ownership.md). Whatever the command, a key of the
+proxy's own that belongs to a lock may not be named, and a lock key above 1 KiB or a value above 16 KiB gets
+`LOCKLIMIT`.
+
+**Keys** says where they stand; argument 1 is the one after the name (for `CLIENT SETNAME` and its like, after
+the first word), and `r` marks those that are only read.
+
+**Newer commands.** `DELEX`, `DELIFEQ`, `CAS`, `CAD` and the conditions of `SET` work on locks in front of every server,
+because they become the proxy's own scripts; off locks the server answers for itself. Every other command that the
+connected server does not have is forwarded, lock or not: the server says that it does not know it. What is in no
+row, a module's command for example, is judged by what the server's `COMMAND` says of it: a write that names a lock
+is refused.
+";
+
+/// Each family with its title, in the order of the page.
+const TITLES: [&str; FAMILIES.len()] = [
+    "Strings",
+    "Keys of any type",
+    "Other types",
+    "Scripts and functions",
+    "Connections",
+    "The server",
+];
+
+fn page() -> String {
+    let mut page = HEAD.to_owned();
+    for (title, family) in TITLES.iter().zip(FAMILIES) {
+        page.push_str(&format!(
+            "\n## {title}\n\n| command | on a lock | keys |\n|---|---|---|\n"
+        ));
+        for spec in family {
+            if spec.keys == KeySpec::Subcommands {
+                continue;
+            }
+            let name = spec.name.replace('|', " ").to_ascii_uppercase();
+            page.push_str(&format!(
+                "| `{name}` | {} | {} |\n",
+                verdict(spec),
+                places(spec)
+            ));
+        }
+    }
+    page
+}
+
+fn verdict(spec: &CommandSpec) -> &'static str {
+    match spec.effect {
+        Effect::Verb(verb) => of_verb(verb),
+        Effect::Session(verb) => of_session(verb),
+        Effect::Script(verb) => of_script(verb),
+        Effect::Read => "reads",
+        Effect::Write => of_write(spec),
+        Effect::Neutral => "passes",
+        Effect::Admin if spec.keys == KeySpec::None => "passes: it concerns the whole server",
+        Effect::Admin => "refused",
+    }
+}
+
+fn of_write(spec: &CommandSpec) -> &'static str {
+    match spec.name {
+        "pfcount" => "refused: it rewrites a cached number",
+        "xreadgroup" => "refused: it moves the state of the group",
+        "bitfield" => "refused, unless all it does is `GET`",
+        "mset" | "msetex" => "refused, whatever its other keys are",
+        _ => "refused",
+    }
+}
+
+fn of_verb(verb: Verb) -> &'static str {
+    match verb {
+        Verb::SetNx => "acquire; `:1` or `:0`",
+        Verb::Set => {
+            "with `NX` acquire; with `XX` extend with a new value; plain: acquire where it is free, extend where it is \
+             the holder's, else `LOCKDENIED overwrite`; with `GET` see GETSET. `IFEQ` (`IFDEQ` outside MULTI): where the \
+             value is equal extend with a new value, or take over a deadline that has passed. `IFNE`: where it is \
+             another, as plain. `IFDNE`: `LOCKLIMIT`"
+        }
+        Verb::SetEx | Verb::PSetEx => "as plain SET",
+        Verb::GetSet => {
+            "acquire where it is free, take-over where its value is a deadline that has passed, extend where it is the \
+             holder's, else `LOCKDENIED take-over` or the current value"
+        }
+        Verb::GetDel => "release; the value, or nil",
+        Verb::GetEx => {
+            "without an option reads, and may prove later; with a TTL extend, refused by an error; `PERSIST`: `LOCKDENIED no-ttl`"
+        }
+        Verb::Del | Verb::Unlink => {
+            "release of each lock among its keys, in one step; the others are deleted; the number of keys that went"
+        }
+        Verb::Expire | Verb::PExpire | Verb::ExpireAt | Verb::PExpireAt => {
+            "extend; a time that has passed is a release. `:1` or `:0`"
+        }
+        Verb::Persist => "`LOCKDENIED no-ttl`",
+        Verb::MSetNx => "where all keys are locks acquire of all or none; else refused",
+        Verb::Get | Verb::MGet => "reads; may prove later",
+        Verb::Incr => {
+            "refused; with `counter_locks = true` acquire with the value `1`: `:1`, or what the counter would have \
+             become, without writing"
+        }
+        Verb::DelEx => {
+            "release; with `IFEQ` (`IFDEQ` outside MULTI) where the value is equal, with `IFNE` where it is another; \
+             `IFDNE`: `LOCKLIMIT`. `:1` or `:0`"
+        }
+        Verb::DelIfEq => "release where the value is equal; `:1` or `:0`",
+        Verb::Cad => "release where the value is equal; `:1`, `:0`, or `:-1` where there is none",
+        Verb::Cas => {
+            "where the value is equal extend with a new value, without a TTL by the default one, or take over a \
+             deadline that has passed; `:1`, `:0`, or `:-1` where there is none"
+        }
+    }
+}
+
+fn of_session(verb: SessionVerb) -> &'static str {
+    match verb {
+        SessionVerb::Auth | SessionVerb::Hello => {
+            "passes: Redis decides; the user becomes a part of the identity"
+        }
+        SessionVerb::ClientSetName => "passes; the name becomes a part of the identity",
+        SessionVerb::Select | SessionVerb::Reset | SessionVerb::Quit => "passes, and is followed",
+        SessionVerb::Multi | SessionVerb::Exec | SessionVerb::Discard => {
+            "passes; lock commands in the block are judged, each at its place"
+        }
+        SessionVerb::Watch => "reads; what is read under it may prove more",
+        SessionVerb::Unwatch => "passes, and is followed",
+        SessionVerb::ClientReply => "done by the proxy, not inside MULTI",
+        SessionVerb::ClientTracking => "passes; while it is on, reads prove nothing",
+        SessionVerb::Subscribe(Channel::Channel | Channel::Pattern | Channel::Shard)
+        | SessionVerb::Unsubscribe(Channel::Channel | Channel::Pattern | Channel::Shard)
+        | SessionVerb::Monitor => "passes, and what Redis pushes is relayed",
+        SessionVerb::Replication => "refused everywhere: replicas connect to Redis itself",
+    }
+}
+
+fn of_script(verb: ScriptVerb) -> &'static str {
+    match verb {
+        ScriptVerb::Eval => {
+            "release or extend where the text is understood as compare-and-delete or compare-and-expire; one that \
+             writes nothing passes; else `LOCKDENIED unsafe-script`"
+        }
+        ScriptVerb::EvalSha => {
+            "as EVAL, once the proxy has seen the text; before, `NOSCRIPT` (inside MULTI `LOCKDENIED unsafe-script`)"
+        }
+        ScriptVerb::EvalRo | ScriptVerb::EvalShaRo | ScriptVerb::FcallRo => "reads",
+        ScriptVerb::Fcall => "`LOCKDENIED unsafe-script`",
+        ScriptVerb::ScriptLoad => "passes; the text is remembered",
+        ScriptVerb::ScriptExists => "passes; 1 only where this proxy knows the text, too",
+        ScriptVerb::ScriptFlush => "passes",
+    }
+}
+
+fn places(spec: &CommandSpec) -> String {
+    // A subcommand's own name is no argument of its own.
+    let inner = i64::from(spec.name.contains('|'));
+    let read = |text: String| format!("{text}r");
+    let own = |text: String| match spec.effect.access() {
+        Access::Read => read(text),
+        Access::Write => text,
+    };
+    let at = |position: u8| (i64::from(position) - inner).to_string();
+    match spec.keys {
+        KeySpec::None | KeySpec::Subcommands => "none".to_owned(),
+        KeySpec::Range { first, last, step } => {
+            assert_eq!(step, 1, "{} needs words of its own", spec.name);
+            match last {
+                -1 => own(format!("{}…", at(first))),
+                -2 => own(format!("{}… but the last", at(first))),
+                last if i64::from(last) == i64::from(first) => own(at(first)),
+                last => own(format!("{}…{}", at(first), i64::from(last) - inner)),
+            }
+        }
+        KeySpec::Pairs => "every second, from 1".to_owned(),
+        KeySpec::SourceDest => "1r 2".to_owned(),
+        KeySpec::DestSource => "1 2r".to_owned(),
+        KeySpec::DestSources { dest } => format!("{dest} {}…r", dest + 1),
+        KeySpec::Numkeys { at, step: 1, .. } => own(format!("as many as {at} says, after it")),
+        KeySpec::Numkeys { at, .. } => format!("as many as {at} says, every second after it"),
+        KeySpec::DestNumkeys { dest, at } => format!("{dest}, as many as {at} says after it: r"),
+        KeySpec::Bitfield => "1".to_owned(),
+        KeySpec::Sort => "1r, after each `STORE`".to_owned(),
+        KeySpec::GeoRadius { .. } => "1r, after each `STORE` and `STOREDIST`".to_owned(),
+        KeySpec::Streams { .. } => own("the first half after `STREAMS`".to_owned()),
+        KeySpec::Migrate => "3, or those after `KEYS`".to_owned(),
+    }
+}
+
+#[test]
+fn the_documentation_of_commands_is_this_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commands.md");
+    let page = page();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap();
+    assert!(
+        written == page,
+        "docs/commands.md is old: UPDATE_DOCS=1 cargo test -p lockwarden-lock commands"
+    );
+    for spec in ROWS.iter().filter(|spec| spec.keys != KeySpec::Subcommands) {
+        let name = spec.name.replace('|', " ").to_ascii_uppercase();
+        assert!(page.contains(&format!("\n| `{name}` | ")), "{name}");
+    }
+}
