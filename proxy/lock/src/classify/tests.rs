@@ -2,7 +2,8 @@ use lockwarden_resp::OwnedRequest;
 
 use super::*;
 use crate::glob::Glob;
-use crate::op::{AcquireReply, AskedTtl, ExpireCondition, ExtendSpelling, ReleaseSpelling};
+use crate::op::{AcquireReply, AskedTtl, ExpireCondition, ExtendSpelling, ReleaseSpelling, Test};
+use crate::token::ValueDigest;
 
 fn classified(line: &str, then: impl FnOnce(Class<'_>)) {
     let namespaces = Namespaces::new(vec![
@@ -303,4 +304,145 @@ fn long_names_and_values_are_not_judged() {
             "{class:?}"
         );
     });
+}
+
+/// The comparison of an operation, as test, claim and the words that it runs.
+fn comparison(line: &str) -> (Test, String, String) {
+    let op = op(line);
+    let comparison = op.comparison().expect(line);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let words: Vec<_> = comparison.then.iter().map(|word| text(word)).collect();
+    let claim = text(comparison.claim.expose());
+    (comparison.test, claim, words.join(" "))
+}
+
+#[test]
+fn comparing_commands_say_when_they_act_and_what_every_server_can_run() {
+    let digest = ValueDigest::parse(b"9555e8555c62dcfd").expect("16 digits");
+    for (line, test, claim, then) in [
+        ("DELEX lock:a IFEQ v", Test::Equal, "v", "DEL lock:a"),
+        ("delex lock:a ifne v", Test::Differs, "v", "DEL lock:a"),
+        (
+            "DELEX lock:a IFDEQ 9555E8555C62DCFD",
+            Test::Digest(digest),
+            "",
+            "DEL lock:a",
+        ),
+        (
+            "DELEX lock:a IFDNE 9555e8555c62dcfd",
+            Test::OtherDigest,
+            "",
+            "DEL lock:a",
+        ),
+        ("DELIFEQ lock:a v", Test::Equal, "v", "DEL lock:a"),
+        ("CAD lock:a v", Test::Equal, "v", "DEL lock:a"),
+        ("CAS lock:a v w", Test::Equal, "v", "SET lock:a w"),
+        (
+            "CAS lock:a v w exat 9",
+            Test::Equal,
+            "v",
+            "SET lock:a w EXAT 9",
+        ),
+        (
+            "CAS lock:a v w KEEPTTL",
+            Test::Equal,
+            "v",
+            "SET lock:a w KEEPTTL",
+        ),
+        ("SET lock:a w IFEQ v", Test::Equal, "v", "SET lock:a w"),
+        (
+            "SET lock:a w EX 5 get IFNE GET EX 6",
+            Test::Differs,
+            "GET",
+            "SET lock:a w GET EX 6",
+        ),
+    ] {
+        let expected = (test, claim.to_owned(), then.to_owned());
+        assert_eq!(comparison(line), expected, "{line}");
+    }
+    assert!(matches!(
+        op("DELEX lock:a"),
+        LockOp::Release {
+            comparison: None,
+            ..
+        }
+    ));
+    for (line, must_exist) in [
+        ("SET lock:a w IFEQ v", true),
+        ("SET lock:a w IFDEQ 9555e8555c62dcfd", true),
+        ("SET lock:a w IFNE v", false),
+        ("SET lock:a w IFDNE 9555e8555c62dcfd", false),
+    ] {
+        let LockOp::Store { only_if_exists, .. } = op(line) else {
+            panic!("{line}");
+        };
+        assert_eq!(only_if_exists, must_exist, "{line}");
+    }
+}
+
+#[test]
+fn a_comparison_that_cannot_be_read_to_its_end_is_an_error() {
+    const SYNTAX: &str = "ERR syntax error";
+    for (line, expected) in [
+        ("SET lock:a w IFEQ", SYNTAX),
+        ("SET lock:a w IFEQ v NX", SYNTAX),
+        ("SET lock:a w XX IFEQ v", SYNTAX),
+        ("SET lock:a w IFEQ v IFEQ v", SYNTAX),
+        ("SET lock:a w IFEQ v IFNE v", SYNTAX),
+        ("SET lock:a w IFGT 1", SYNTAX),
+        (
+            "SET lock:a w IFDEQ 12",
+            "ERR must be exactly 16 hexadecimal characters",
+        ),
+        (
+            "DELEX lock:a IFDNE 12",
+            "ERR must be exactly 16 hexadecimal characters",
+        ),
+        (
+            "DELEX lock:a v",
+            "ERR wrong number of arguments for 'delex' command",
+        ),
+        (
+            "DELEX lock:a IFGT 1",
+            "ERR Invalid condition. Use IFEQ, IFNE, IFDEQ, or IFDNE",
+        ),
+        ("CAS lock:a v w NX", SYNTAX),
+        ("CAS lock:a v w EX", SYNTAX),
+        ("CAS lock:a v w EX 5 EX 6", SYNTAX),
+        (
+            "CAS lock:a v w EX -1",
+            "ERR invalid expire time in 'cas' command",
+        ),
+    ] {
+        assert_eq!(error(line), expected, "{line}");
+    }
+}
+
+#[test]
+fn a_counter_is_an_acquire_where_the_namespace_says_so() {
+    assert!(matches!(
+        op("INCR mutex"),
+        LockOp::Acquire {
+            reply: AcquireReply::Counter,
+            ttl: AskedTtl::None,
+            ..
+        }
+    ));
+    for line in ["INCR lock:a", "INCRBY mutex 1", "DECR mutex"] {
+        assert!(matches!(op(line), LockOp::Opaque { .. }), "{line}");
+    }
+}
+
+#[test]
+fn a_digest_becomes_a_comparison_with_the_value_that_was_read() {
+    let with = |value: Option<&'static str>| {
+        let mut op = op("DELEX lock:a IFDEQ 9555e8555c62dcfd");
+        let value = value.map(|value| Bytes::from_static(value.as_bytes()));
+        op.resolve_digest(value.as_ref());
+        let comparison = op.comparison().expect("it compares").clone();
+        (comparison.test, comparison.names().is_some())
+    };
+    assert_eq!(with(Some("hello")), (Test::Equal, true));
+    assert_eq!(with(Some("other")), (Test::Failed, false));
+    assert_eq!(with(None), (Test::Failed, false));
 }

@@ -6,7 +6,8 @@ use super::*;
 use crate::decision::{Decision, Proofs};
 use crate::evidence::{Own, Seen};
 use crate::namespace::NamespaceId;
-use crate::op::{LockCommand, Target};
+use crate::op::{ComparedBy, Comparison, LockCommand, Target, Test};
+use crate::recipe::{Replies, Reply};
 use crate::settle::OpaqueScripts;
 use crate::settle::{OnFault, Rules, Settled, settle};
 use crate::token::FencingToken;
@@ -237,4 +238,38 @@ fn a_companion_outlives_its_lease_by_ten_ceilings_or_ten_minutes() {
     assert_eq!(outlive_ms(&with(1_000, Fence::Hybrid)), 600_000);
     assert_eq!(outlive_ms(&with(3_600_000, Fence::Hybrid)), 36_000_000);
     assert_eq!(outlive_ms(&with(1_000, Fence::Sequential)), 86_400_000);
+}
+
+#[test]
+fn a_comparison_proves_only_where_it_names_the_value() {
+    let with = |test: Test| {
+        let LockOp::Release {
+            target, spelling, ..
+        } = release()
+        else {
+            panic!("a release");
+        };
+        let op = LockOp::Release {
+            target,
+            spelling,
+            comparison: Some(Comparison {
+                claim: OwnerToken::copy_of(b"8c1f0a2e9b7d4f6a"),
+                test,
+                by: ComparedBy::Command,
+                replies: Replies {
+                    done: Reply::CommandResult,
+                    different: Reply::Integer(0),
+                    absent: Reply::Integer(0),
+                },
+                then: smallvec![Bytes::from_static(b"DEL"), Bytes::from_static(b"lock:a")],
+            }),
+        };
+        let words = planned(op, needing(Proofs::ALL), &Facts::default(), ENFORCE);
+        let text = |at: usize| String::from_utf8(words[at].clone()).expect("letters");
+        (text(5), text(7))
+    };
+    let claim = "8c1f0a2e9b7d4f6a".to_owned();
+    assert_eq!(with(Test::Equal), ("rsct".to_owned(), claim.clone()));
+    assert_eq!(with(Test::Differs), ("rscuk".to_owned(), claim));
+    assert_eq!(with(Test::Failed), ("rscz".to_owned(), String::new()));
 }

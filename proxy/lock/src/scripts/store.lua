@@ -14,7 +14,7 @@ local monitor, wants = has(flags, 'm'), has(flags, 'g')
 local m = redis.pcall('MGET', lock, companion)
 if m.err then return { '?', monitor and not has(flags, 'c') and redis.pcall(unpack(ARGV, 19)) or m, '' } end
 local value, record = m[1], m[2]
-if not value and not wants then value = share(lock, record) end
+if not value and not wants and not has(flags, 'c') then value = share(lock, record) end
 local owner = ARGV[10]
 if owner == '' then owner = ARGV[1] end
 local ttl, asked, bits = terms(ARGV[5], ARGV[6], ARGV[7], ARGV[8])

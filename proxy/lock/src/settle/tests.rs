@@ -3,7 +3,8 @@ use smallvec::smallvec;
 
 use super::*;
 use crate::decision::{Fault, FaultKind};
-use crate::op::{AcquireReply, ExpireCondition};
+use crate::op::{AcquireReply, ExpireCondition, Test};
+use crate::recipe::{Replies, Reply};
 
 /// A chain that answers every question alike and remembers what it was asked.
 struct Fake {
@@ -69,6 +70,25 @@ fn store(only_if_exists: bool, wants_old: bool) -> LockOp {
         wants_old,
         comparison: None,
     }
+}
+
+/// `SET lock:a 1 IFEQ claim`, or with another test.
+fn compared(claim: &str, test: Test) -> LockOp {
+    let mut op = store(test != Test::Differs, false);
+    if let LockOp::Store { comparison, .. } = &mut op {
+        *comparison = Some(Comparison {
+            claim: OwnerToken::copy_of(claim.as_bytes()),
+            test,
+            by: ComparedBy::Command,
+            replies: Replies {
+                done: Reply::CommandResult,
+                different: Reply::Nil,
+                absent: Reply::Nil,
+            },
+            then: smallvec![Bytes::from_static(b"SET")],
+        });
+    }
+    op
 }
 
 fn release() -> LockOp {
@@ -143,6 +163,16 @@ fn each_command_is_asked_about_as_what_it_means() {
         ),
         (store(true, false), vec![Operation::Extend]),
         (store(false, true), vec![Operation::TakeOver]),
+        (compared("v", Test::Equal), vec![Operation::Extend]),
+        (
+            compared("v", Test::Differs),
+            vec![Operation::Acquire, Operation::Extend],
+        ),
+        // What is replaced may be a deadline that has passed.
+        (
+            compared("1795261000", Test::Equal),
+            vec![Operation::Extend, Operation::TakeOver],
+        ),
         (release(), vec![Operation::Release]),
         (
             extend(AskedTtl::For(5), ExtendSpelling::Expire),
@@ -373,4 +403,43 @@ fn one_lock_that_enforces_makes_the_whole_command_enforce() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn a_refused_take_over_leaves_a_comparison_its_extension() {
+    struct NoTakeOver;
+    impl Decide for NoTakeOver {
+        fn decide(
+            &mut self,
+            _: NamespaceId,
+            question: &Question<'_>,
+            _: &dyn Fn(u64) -> Option<ClientDescription>,
+        ) -> Decision {
+            if question.operation == Operation::TakeOver {
+                return denied(Reason::TakeOver);
+            }
+            let obligations = Obligations {
+                require: Some(Proofs::ALL),
+                ..Obligations::default()
+            };
+            Decision {
+                obligations,
+                ..Decision::default()
+            }
+        }
+    }
+    let rules = rules(Mode::Enforce, OnViolation::Native);
+    let command = command(compared("1795261000", Test::Equal));
+    let decisions = judge(
+        &mut NoTakeOver,
+        &command,
+        &[Facts::default()],
+        &|_| rules,
+        &circumstances(),
+        &|_| None,
+    );
+    assert!(matches!(decisions[0].verdict, Verdict::Permit));
+    let obligations = &decisions[0].obligations;
+    assert_eq!(obligations.take_over, Some(TakeOverRule::Never));
+    assert_eq!(obligations.require, Some(Proofs::ALL));
 }

@@ -71,12 +71,14 @@ mode = "enforced"
 on_violation = "err"
 on_fault = "ignore"
 adopt = true
+counter_locks = "yes"
 "#,
             &[
                 r#"c.toml:4:8 error: namespace "a": mode: "enforced" must be "monitor" or "enforce"; did you mean "enforce"?"#,
                 r#"c.toml:5:16 error: namespace "a": on_violation: "err" must be "native" or "error"; did you mean "error"?"#,
                 r#"c.toml:6:12 error: namespace "a": on_fault: "ignore" must be "deny" or "allow""#,
                 r#"c.toml:7:9 error: namespace "a": adopt: must be a string, not a boolean; write adopt = "report""#,
+                r#"c.toml:8:17 error: namespace "a": counter_locks: must be true or false, not a string; write counter_locks = true"#,
             ],
         ),
         (
