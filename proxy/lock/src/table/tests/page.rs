@@ -160,7 +160,8 @@ fn of_script(verb: ScriptVerb) -> &'static str {
     match verb {
         ScriptVerb::Eval => {
             "release or extend where the text is understood as compare-and-delete or compare-and-expire; one that \
-             writes nothing passes; else `LOCKDENIED unsafe-script`"
+             writes nothing passes; any other is run and judged in the same step, or as `opaque_scripts` says: \
+             [scripts.md](scripts.md)"
         }
         ScriptVerb::EvalSha => {
             "as EVAL, once the proxy has seen the text; before, `NOSCRIPT` (inside MULTI `LOCKDENIED unsafe-script`)"
