@@ -28,20 +28,20 @@ const CAS: Replies = Replies {
 
 #[derive(Clone, Copy)]
 pub(super) enum ConditionWord {
-    IfEq,
-    IfNe,
-    IfDigestEq,
-    IfDigestNe,
+    Equal,
+    Differs,
+    Digest,
+    OtherDigest,
 }
 
 impl ConditionWord {
     /// `word` is in upper case.
     pub(super) fn of(word: &[u8]) -> Option<ConditionWord> {
         Some(match word {
-            b"IFEQ" => ConditionWord::IfEq,
-            b"IFNE" => ConditionWord::IfNe,
-            b"IFDEQ" => ConditionWord::IfDigestEq,
-            b"IFDNE" => ConditionWord::IfDigestNe,
+            b"IFEQ" => ConditionWord::Equal,
+            b"IFNE" => ConditionWord::Differs,
+            b"IFDEQ" => ConditionWord::Digest,
+            b"IFDNE" => ConditionWord::OtherDigest,
             _ => return None,
         })
     }
@@ -52,10 +52,10 @@ impl ConditionWord {
         let nothing = OwnerToken::new(Bytes::new());
         let claim = OwnerToken::new(operand.clone());
         Ok(match self {
-            ConditionWord::IfEq => (Test::Equal, claim),
-            ConditionWord::IfNe => (Test::Differs, claim),
-            ConditionWord::IfDigestEq => (Test::Digest(digest()?), nothing),
-            ConditionWord::IfDigestNe => {
+            ConditionWord::Equal => (Test::Equal, claim),
+            ConditionWord::Differs => (Test::Differs, claim),
+            ConditionWord::Digest => (Test::Digest(digest()?), nothing),
+            ConditionWord::OtherDigest => {
                 digest()?;
                 (Test::OtherDigest, nothing)
             }
@@ -175,7 +175,7 @@ pub(super) fn cas(argv: &Arguments, target: Target) -> Result<LockOp, ArgumentEr
     };
     let value = argv[3].clone();
     let then = plain_set(&target, &value, false, ttl);
-    let comparison = stores(ConditionWord::IfEq, &argv[2], CAS, then)?;
+    let comparison = stores(ConditionWord::Equal, &argv[2], CAS, then)?;
     Ok(LockOp::Store {
         target,
         value,
