@@ -89,6 +89,7 @@ fn adopting_gives_a_lock_without_ttl_the_ceiling_when_somebody_wants_it() {
     let proxy = Proxy::builder(&redis)
         .namespace("adopt", "\"cap\"")
         .ceiling("700ms")
+        .top("sweep", "\"off\"")
         .start();
     redis.client().sends("SET lock:job old").gets("+OK");
     redis

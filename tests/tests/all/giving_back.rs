@@ -143,7 +143,7 @@ in_every_world!(a_release_by_watch_and_exec);
 /// B4 when the lock changed hands under the WATCH: nil, and the loop ends with the next look.
 fn a_release_by_watch_after_the_lock_changed_hands(world: &World) {
     let (alice, bob) = (world.client(), world.client());
-    alice.sends("SET lock:job a1 NX PX 100").gets("+OK");
+    alice.sends("SET lock:job a1 NX PX 500").gets("+OK");
     alice.sends("WATCH lock:job").gets("+OK");
     alice.sends("GET lock:job").gets("$2 a1");
     world.redis().becomes_free("lock:job");
