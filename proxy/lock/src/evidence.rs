@@ -11,6 +11,9 @@ use crate::token::{FencingToken, Grant, OwnerToken, looks_like_deadline};
 
 /// How long a connection's lapsed lease is remembered.
 pub const LAPSED_MEMORY: Duration = Duration::from_secs(600);
+/// How long before its end a lease is surely not over: ends are reckoned from the answer, which may
+/// come this much later than Redis granted it.
+pub const SURELY_BEFORE_END: Duration = Duration::from_secs(1);
 /// Keys whose value a connection has read and that are remembered, the oldest out first.
 pub const MOST_OBSERVED: usize = 256;
 /// Locks that one connection remembers in all; above that those go first whose leases end first.
@@ -175,13 +178,16 @@ impl Evidence {
         }
     }
 
-    /// This connection read a value (`None`: there was none).
+    /// This connection read a value (`None`: there was none). A lease of its own that is not the
+    /// current one, though its time is not over, was given back by other means, as over another
+    /// connection of its pool: it is forgotten, for whoever lost nothing is not late.
     pub fn observed(
         &mut self,
         key: DbKey,
         grant: Option<Grant>,
         value: Option<&Bytes>,
         watched: bool,
+        now: Instant,
     ) {
         let Some(value) = value else {
             if let Some(memory) = self.memory.get_mut(&key)
@@ -201,6 +207,12 @@ impl Evidence {
             watched,
         };
         let memory = self.memory.entry(key.clone()).or_default();
+        if let (Some(own), Some(current)) = (&memory.own, grant)
+            && own.grant != current
+            && is_surely_running(own, now)
+        {
+            memory.own = None;
+        }
         if memory.seen.replace(seen).is_none() {
             self.observed.push_back(key);
             self.bound_observed();
@@ -266,6 +278,10 @@ fn forgotten(own: &Own, now: Instant) -> bool {
         .is_some_and(|at| now.duration_since(at) > LAPSED_MEMORY)
 }
 
+fn is_surely_running(own: &Own, now: Instant) -> bool {
+    own.lapsed.is_none() && own.ends.is_some_and(|ends| now + SURELY_BEFORE_END < ends)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -303,6 +319,36 @@ mod tests {
     }
 
     #[test]
+    fn a_lease_that_another_replaced_before_its_time_was_over_is_forgotten() {
+        let start = Instant::now();
+        let ends = start + Duration::from_secs(20);
+        let value = Bytes::from_static(b"v");
+        let own_after_reading = |grant: Option<Grant>, lapsed, now| {
+            let mut evidence = Evidence::default();
+            let own = Own {
+                ends: Some(ends),
+                lapsed,
+                ..own(1)
+            };
+            evidence.granted(key("a"), own);
+            evidence.observed(key("a"), grant, Some(&value), false, now);
+            evidence.facts(&key("a"), now).own
+        };
+        let (mine, others) = (Some(Grant([1; 16])), Some(Grant([2; 16])));
+        assert!(own_after_reading(others, None, start).is_none());
+
+        assert!(own_after_reading(mine, None, start).is_some());
+        assert!(own_after_reading(None, None, start).is_some(), "no record");
+        let late = ends - SURELY_BEFORE_END;
+        assert!(
+            own_after_reading(others, None, late).is_some(),
+            "may be over"
+        );
+        let lapsed = own_after_reading(others, Some(start), start);
+        assert!(lapsed.is_some(), "a script said that it is over");
+    }
+
+    #[test]
     fn a_grant_ends_the_memory_of_a_refusal() {
         let (mut evidence, now) = (Evidence::default(), Instant::now());
         evidence.refused(&key("a"));
@@ -319,7 +365,8 @@ mod tests {
                 db: 0,
                 key: Bytes::from(format!("k{i}")),
             };
-            evidence.observed(name, None, Some(&Bytes::from_static(b"value")), false);
+            let value = Bytes::from_static(b"value");
+            evidence.observed(name, None, Some(&value), false, now);
         }
         assert!(evidence.facts(&key("k0"), now).seen.is_none());
         assert!(evidence.facts(&key("k1"), now).seen.is_some());
@@ -329,7 +376,7 @@ mod tests {
     #[test]
     fn a_reading_under_watch_outlives_the_watch_as_a_plain_one() {
         let (mut evidence, now) = (Evidence::default(), Instant::now());
-        evidence.observed(key("a"), None, Some(&Bytes::from_static(b"1")), true);
+        evidence.observed(key("a"), None, Some(&Bytes::from_static(b"1")), true, now);
         evidence.unwatched();
         assert!(
             !evidence

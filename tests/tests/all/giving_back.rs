@@ -140,6 +140,42 @@ fn a_release_by_watch_and_exec(world: &World) {
 }
 in_every_world!(a_release_by_watch_and_exec);
 
+/// B2 and B4 over a pool: a lease is taken over one connection and given back over another, and the next
+/// one the other way round. Nobody was late, so nobody is treated so.
+fn two_connections_of_a_pool_in_turns(world: &World) {
+    let (one, two) = (world.client(), world.client());
+    for (takes, releases, value) in [
+        (&one, &two, ALICES),
+        (&two, &one, BOBS),
+        (&one, &two, BOBS),
+        (&two, &one, ALICES),
+    ] {
+        takes
+            .sends(format!("SET lock:job {value} NX PX 20000"))
+            .gets("+OK");
+        releases
+            .sends(format!("SET lock:job {value} NX PX 20000"))
+            .gets("nil");
+        releases.sends("WATCH lock:job").gets("+OK");
+        releases
+            .sends("GET lock:job")
+            .gets(format!("${} {value}", value.len()));
+        releases.sends("MULTI").gets("+OK");
+        releases.sends("DEL lock:job").gets("+QUEUED");
+        releases.sends("EXEC").gets("[:1]");
+
+        takes
+            .sends(format!("SET lock:job {value} NX PX 20000"))
+            .gets("+OK");
+        releases
+            .sends("GET lock:job")
+            .gets(format!("${} {value}", value.len()));
+        releases.sends("DEL lock:job").gets(":1");
+    }
+    world.counted("release", "expired", 0);
+}
+in_every_world!(two_connections_of_a_pool_in_turns);
+
 /// B4 when the lock changed hands under the WATCH: nil, and the loop ends with the next look.
 fn a_release_by_watch_after_the_lock_changed_hands(world: &World) {
     let (alice, bob) = (world.client(), world.client());

@@ -1,6 +1,8 @@
 //! Reads of locks pass through; what they show may prove something later, so the grant under which
 //! a value stands is read with it.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::companion::companion_key;
@@ -73,6 +75,7 @@ impl Session {
         let Ok(value) = parse_reply(frame, self.state.protocol) else {
             return;
         };
+        let now = Instant::now();
         for ((key, place), grant) in keys.iter().zip(grants) {
             let read = match &value {
                 Value::Array(items) => items.get(*place),
@@ -83,7 +86,7 @@ impl Session {
             };
             let watched = self.state.watched.contains(key);
             self.evidence
-                .observed(key.clone(), grant, read.as_bytes(), watched);
+                .observed(key.clone(), grant, read.as_bytes(), watched, now);
         }
     }
 }
