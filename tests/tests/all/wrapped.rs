@@ -278,6 +278,50 @@ fn a_lock_with_several_readers(world: &World) {
 }
 in_every_world!(a_lock_with_several_readers);
 
+/// Many locks in one hash, as Redisson's multi-lock by values has them: a field says who holds the value, others
+/// have both names in theirs. Whose they are is told by the holder's name, over any connection.
+fn many_locks_in_one_hash(world: &World) {
+    const HOLD: &str = "for i = 3, #ARGV do local by = redis.call('hget', KEYS[1], ARGV[i]) \
+            if by and by ~= ARGV[2] then return redis.call('pttl', KEYS[1]) end end \
+        for i = 3, #ARGV do redis.call('hset', KEYS[1], ARGV[i], ARGV[2]) \
+            redis.call('hincrby', KEYS[1], ARGV[i] .. ':' .. ARGV[2] .. ':lock_count', 1) end \
+        redis.call('pexpire', KEYS[1], ARGV[1]) return nil";
+    const DROP: &str = "for i = 2, #ARGV do \
+            if redis.call('hdel', KEYS[1], ARGV[i] .. ':' .. ARGV[1] .. ':lock_count') == 0 then return nil end \
+            redis.call('hdel', KEYS[1], ARGV[i]) end return 1";
+    const STRIP: &str = "for _, field in ipairs(redis.call('hkeys', KEYS[1])) do \
+            if string.find(field, ARGV[1], 1, true) then redis.call('hdel', KEYS[1], field) end end return 1";
+    let (one, two, thief) = (world.client(), world.client(), world.client());
+    let hers = "0f8fad5b-d9cb-469f-a165-70867728950e:1";
+    let his = "7c9e6679-7425-40de-944b-e07fc1f90ae7:1";
+    let (x, y, z) = (
+        "aontSToqYqQXNA8h9vd9SA",
+        "UAtNwcfhLzLiIyViPu3ySw",
+        "wDpdcGUTKRa7KkkIo8XXyg",
+    );
+    assert_eq!(eval(&one, HOLD, &["lock:g"], &["5000", hers, x, y]), "nil");
+    assert_eq!(eval(&two, HOLD, &["lock:g"], &["5000", his, z]), "nil");
+    let waits = eval(&two, HOLD, &["lock:g"], &["5000", his, y]);
+    assert!(waits.starts_with(':'), "held: the time to wait, {waits}");
+    assert_eq!(eval(&thief, DROP, &["lock:g"], &[his, x]), "nil");
+    let said = eval(&thief, STRIP, &["lock:g"], &[x]);
+    if world.is_harmed() {
+        assert_eq!(said, ":1");
+        return;
+    }
+    assert!(
+        said.starts_with("-LOCKDENIED not-owner key=lock:g"),
+        "{said}"
+    );
+    // Each leaves over another connection than it came.
+    assert_eq!(eval(&two, DROP, &["lock:g"], &[hers, x, y]), ":1");
+    two.sends(format!("HGET lock:g {z}"))
+        .gets(format!("${} {his}", his.len()));
+    assert_eq!(eval(&one, DROP, &["lock:g"], &[his, z]), ":1");
+    assert!(world.redis().is_free("lock:g"));
+}
+in_every_world!(many_locks_in_one_hash);
+
 /// A sorted set: a member a holder, its score the end of its share.
 fn a_lock_that_is_a_sorted_set(world: &World) {
     const SAVE: &str = "local t = redis.call('time') local now = t[1] * 1000 + math.floor(t[2] / 1000) \

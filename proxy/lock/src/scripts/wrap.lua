@@ -45,12 +45,12 @@ local function ending(key)
 end
 local function moved(a, b) return a ~= b and (exact or a < 0 or b < 0 or math.abs(a - b) > 3) end
 
--- The members of a lock that holders have a share in, each with its score where it has one.
+-- The members of a lock that holders have a share in, each with its score or its field's value.
 local function members(kind, key)
   local found = {}
   if kind == 'hash' then
-    local fields = call('HKEYS', key)
-    for i = 1, #fields do found[i] = { name = fields[i] } end
+    local flat = call('HGETALL', key)
+    for i = 1, #flat, 2 do found[#found + 1] = { name = flat[i], value = flat[i + 1] } end
   elseif kind == 'zset' then
     local flat = call('ZRANGE', key, 0, -1, 'WITHSCORES')
     for i = 1, #flat, 2 do found[#found + 1] = { name = flat[i], score = tonumber(flat[i + 1]) } end
@@ -175,6 +175,15 @@ local function prove(lock, letters)
   return held, late, why
 end
 
+-- Whether a field is about a holder whom the script was given: its name has that of the holder in it, as in
+-- `value:holder:lock_count` beside `value` = holder.
+local function about_given(field, all)
+  for i = 1, #all do
+    local holder = all[i].value
+    if holder and named[form(holder)] and distinctive(holder) and string.find(field, ':' .. holder .. ':', 1, true) then return true end
+  end
+  return false
+end
 -- Of a lock that several may hold: whether the script was given the name of one that holds, and whether
 -- only those have left whose names it was given (or whose shares were over).
 local function shares(before, after)
@@ -189,7 +198,9 @@ local function shares(before, after)
     local given = named[form(member.name)]
     if given and distinctive(member.name) then own = true end
     local over = member.score and member.score >= 1e12 and member.score < now
-    if not still[member.name] and not given and not over and distinctive(member.name) then fair = false end
+    if not still[member.name] and not given and not over and distinctive(member.name) then
+      fair = fair and about_given(member.name, before.all)
+    end
   end
   return own, fair
 end
