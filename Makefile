@@ -11,11 +11,11 @@ built := $(or $(CARGO_TARGET_DIR),target)
 # In CI a Cargo.lock that lags behind is an error; at a desk it is brought up to date.
 locked := $(if $(CI),--locked)
 fuzz_targets := $(basename $(notdir $(wildcard proxy/resp/fuzz/fuzz_targets/*.rs)))
-end_to_end_benches := $(basename $(notdir $(wildcard tests/examples/*.rs)))
+end_to_end_benches := $(filter-out clients,$(basename $(notdir $(wildcard tests/examples/*.rs))))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo release test check check-format check-lints check-docs bench fuzz clean
+.PHONY: help setup run demo release test test-clients check check-format check-lints check-docs bench fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
@@ -37,6 +37,13 @@ release: setup ## build the policies and the proxy as people run them
 test: setup ## run every test
 	cargo build $(locked) --workspace --bins --tests --examples
 	cargo test $(locked) --workspace --no-fail-fast
+
+test-clients: setup ## run real lock libraries; one language: make test-clients-python; WRITE=1 writes docs/clients.md
+	cargo build $(locked) --workspace --bins --examples
+	$(built)/debug/examples/clients $(language) $(if $(QUICK),--quick) $(if $(WRITE),--write)
+
+test-clients-%:
+	$(MAKE) test-clients language=$*
 
 check: check-format check-lints check-docs ## format, lints and documentation, without the tests
 

@@ -1,0 +1,170 @@
+//! One language's folder in `tests/clients`: what it brings, installing what its program needs, and
+//! running the program against a server. It has a time limit, and whatever the program started is ended
+//! with it. What the program says is read in `report.rs`.
+
+use std::error::Error;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::report::Report;
+
+/// Installing on a slow network, with a compiler to run.
+const SET_UP_WITHIN: Duration = Duration::from_secs(20 * 60);
+/// All clients of a language in one world.
+const RUN_WITHIN: Duration = Duration::from_secs(10 * 60);
+
+/// A folder with `setup.sh` and `run.sh`.
+pub(crate) struct Language {
+    name: String,
+    folder: PathBuf,
+    home: PathBuf,
+}
+
+impl Language {
+    /// Those that were named, or all that there are, by name.
+    pub(crate) fn chosen(root: &Path, named: &[String]) -> Result<Vec<Language>, Box<dyn Error>> {
+        let mut known = Vec::new();
+        for entry in fs::read_dir(root.join("tests/clients"))? {
+            let folder = entry?.path();
+            let name = folder.file_name().and_then(|name| name.to_str());
+            if let (Some(name), true) = (name, folder.join("run.sh").exists()) {
+                known.push(name.to_owned());
+            }
+        }
+        known.sort();
+        if let Some(stranger) = named.iter().find(|name| !known.contains(name)) {
+            return Err(format!("no clients in {stranger}; there are {}", known.join(", ")).into());
+        }
+        known.retain(|name| named.is_empty() || named.contains(name));
+        Ok(known
+            .into_iter()
+            .map(|name| Language {
+                folder: root.join("tests/clients").join(&name),
+                home: root.join("target/clients").join(&name),
+                name,
+            })
+            .collect())
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where its set-up puts what it installs; nothing of it is in the repository.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+
+    /// Which keys are locks: `lock:*`, and what its libraries put before a name by themselves.
+    pub(crate) fn keys(&self) -> Result<Vec<String>, Box<dyn Error>> {
+        let mut keys = vec!["lock:*".to_owned()];
+        let own = self.folder.join("keys.txt");
+        if own.exists() {
+            keys.extend(fs::read_to_string(own)?.lines().map(str::to_owned));
+        }
+        Ok(keys)
+    }
+
+    /// What its people must know, in Markdown; the first line is the title.
+    pub(crate) fn notes(&self) -> Result<String, Box<dyn Error>> {
+        let path = self.folder.join("notes.md");
+        fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()).into())
+    }
+
+    /// Installs what is missing.
+    pub(crate) fn set_up(&self) -> Result<(), Box<dyn Error>> {
+        fs::create_dir_all(&self.home)?;
+        let mut command = Command::new(self.folder.join("setup.sh"));
+        let status = run(&mut command, SET_UP_WITHIN, |line| eprintln!("{line}"))?;
+        if !status.success() {
+            return Err(format!("{}: setup.sh ended with {status}", self.name).into());
+        }
+        Ok(())
+    }
+
+    /// Runs every client, or only one if quick, against the server at this address.
+    pub(crate) fn run(
+        &self,
+        server: SocketAddr,
+        world: &str,
+        quick: bool,
+    ) -> Result<Report, Box<dyn Error>> {
+        let mut command = Command::new(self.folder.join("run.sh"));
+        command
+            .env("LOCK_HOST", server.ip().to_string())
+            .env("LOCK_PORT", server.port().to_string())
+            .env("LOCK_PREFIX", format!("lock:{}:", self.name))
+            .env("LOCK_WORLD", world);
+        if quick {
+            command.env("LOCK_QUICK", "1");
+        }
+        let mut report = Report::default();
+        let status = run(&mut command, RUN_WITHIN, |line| report.read(line))
+            .map_err(|error| format!("{}, {world}: {error}", self.name))?;
+        if !status.success() {
+            report
+                .faults
+                .push(format!("{world}: run.sh ended with {status}"));
+        }
+        Ok(report)
+    }
+}
+
+/// A command and all that it starts; dropped early, they are killed.
+struct Group(Child);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Ok(id) = libc::pid_t::try_from(self.0.id())
+            && matches!(self.0.try_wait(), Ok(None))
+        {
+            // SAFETY: `kill` takes no pointers; the leader has not been waited for, so the group's
+            // number is ours.
+            unsafe { libc::kill(-id, libc::SIGKILL) };
+            // It was killed just now; there is nobody to tell if waiting fails.
+            let _ = self.0.wait();
+        }
+    }
+}
+
+/// Runs a command to its end, or to its time limit, and hands on each line of its output.
+fn run(
+    command: &mut Command,
+    within: Duration,
+    mut each_line: impl FnMut(&str),
+) -> Result<ExitStatus, Box<dyn Error>> {
+    let deadline = Instant::now() + within;
+    command
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let child = command
+        .spawn()
+        .map_err(|error| format!("cannot run {}: {error}", command.get_program().display()))?;
+    let mut group = Group(child);
+    let stdout = group.0.stdout.take().ok_or("stdout is piped")?;
+    let (sender, lines) = mpsc::sync_channel::<String>(64);
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    loop {
+        match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => each_line(&line),
+            Err(RecvTimeoutError::Disconnected) => return Ok(group.0.wait()?),
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(format!("did not end within {within:?}").into());
+            }
+        }
+    }
+}
