@@ -1,0 +1,10 @@
+#!/bin/sh
+set -eu
+cd "$(dirname "$0")"
+home=../../../target/clients/python
+export PYTHONDONTWRITEBYTECODE=1
+if [ -n "${LOCK_QUICK:-}" ]; then
+    exec "$home/usual/bin/python" clients.py redis_py
+fi
+"$home/usual/bin/python" clients.py redis_py redis_py_asyncio pottery_redlock redlock_py python_redis_lock raw
+exec "$home/aioredlock/bin/python" clients.py aioredlock_manager
