@@ -130,6 +130,7 @@ class Checks
                 $line += ['result' => 'n/a', 'detail' => $reason->getMessage()];
             } catch (Throwable $problem) {
                 $text = get_class($problem) . ": {$problem->getMessage()} (line {$problem->getLine()})";
+                $text .= $problem->getPrevious() ? "; {$problem->getPrevious()->getMessage()}" : '';
                 $line += ['result' => 'failed', 'detail' => substr($text, 0, 400)];
             }
             echo json_encode($line, JSON_UNESCAPED_SLASHES | JSON_INVALID_UTF8_SUBSTITUTE), "\n";

@@ -20,6 +20,10 @@ const SET_UP_WITHIN: Duration = Duration::from_secs(20 * 60);
 /// All clients of a language in one world.
 const RUN_WITHIN: Duration = Duration::from_secs(10 * 60);
 
+/// The program that every language has, and one that few have.
+pub(crate) const CLIENTS: &str = "run.sh";
+pub(crate) const POOLS: &str = "pools.sh";
+
 /// A folder with `setup.sh` and `run.sh`.
 pub(crate) struct Language {
     name: String,
@@ -34,7 +38,7 @@ impl Language {
         for entry in fs::read_dir(root.join("tests/clients"))? {
             let folder = entry?.path();
             let name = folder.file_name().and_then(|name| name.to_str());
-            if let (Some(name), true) = (name, folder.join("run.sh").exists()) {
+            if let (Some(name), true) = (name, folder.join(CLIENTS).exists()) {
                 known.push(name.to_owned());
             }
         }
@@ -89,29 +93,32 @@ impl Language {
         Ok(())
     }
 
-    /// Runs every client, or only one if quick, against the server at this address.
+    /// Whether it also shows what pools and shared connections do.
+    pub(crate) fn has_pools(&self) -> bool {
+        self.folder.join(POOLS).exists()
+    }
+
+    /// Runs one of its programs against the server at this address.
     pub(crate) fn run(
         &self,
+        program: &str,
         server: SocketAddr,
         world: &str,
-        quick: bool,
+        more: &[(&str, &str)],
     ) -> Result<Report, Box<dyn Error>> {
-        let mut command = Command::new(self.folder.join("run.sh"));
+        eprintln!("--- {}: {program}, {world}", self.name);
+        let mut command = Command::new(self.folder.join(program));
         command
             .env("LOCK_HOST", server.ip().to_string())
             .env("LOCK_PORT", server.port().to_string())
             .env("LOCK_PREFIX", format!("lock:{}:", self.name))
-            .env("LOCK_WORLD", world);
-        if quick {
-            command.env("LOCK_QUICK", "1");
-        }
-        let mut report = Report::default();
+            .env("LOCK_WORLD", world)
+            .envs(more.iter().copied());
+        let mut report = Report::of(world);
         let status = run(&mut command, RUN_WITHIN, |line| report.read(line))
-            .map_err(|error| format!("{}, {world}: {error}", self.name))?;
+            .map_err(|error| format!("{}, {program}, {world}: {error}", self.name))?;
         if !status.success() {
-            report
-                .faults
-                .push(format!("{world}: run.sh ended with {status}"));
+            report.faults.push(format!("{program} ended with {status}"));
         }
         Ok(report)
     }

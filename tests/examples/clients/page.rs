@@ -9,20 +9,35 @@ use crate::language::Language;
 use crate::report::{Client, Outcome, Report};
 
 const FRAME: &str = include_str!("page.md");
-const PLACE: &str = "{languages}\n";
+
+/// What one run found: its worlds, for the libraries and for pools.
+type Run = (Language, Vec<Report>, Vec<Report>);
+
+/// The kinds of section, each with its place in the frame.
+const KINDS: [(&str, &str); 2] = [("clients ", "{clients}\n"), ("pools ", "{pools}\n")];
 
 /// The page with the sections of what was run, and of what it knew already.
-pub(crate) fn written(known: &str, done: &[(Language, Report)]) -> Result<String, Box<dyn Error>> {
+pub(crate) fn written(known: &str, done: &[Run]) -> Result<String, Box<dyn Error>> {
     let mut sections = sections(known);
-    for (language, report) in done {
-        let text = section(&language.notes()?, &report.clients());
-        sections.insert(language.name().to_owned(), text);
+    for (language, clients, pools) in done {
+        let (name, notes) = (language.name(), language.notes()?);
+        if let [direct, ..] = clients.as_slice() {
+            let text = section(&notes, &direct.clients());
+            sections.insert(format!("clients {name}"), text);
+        }
+        if !pools.is_empty() {
+            sections.insert(format!("pools {name}"), comparison(pools));
+        }
     }
-    let mut all = String::new();
-    for (name, text) in &sections {
-        let _ = writeln!(all, "<!-- {name} -->\n{text}<!-- end of {name} -->\n");
+    let mut page = FRAME.to_owned();
+    for (kind, place) in KINDS {
+        let mut all = String::new();
+        for (name, text) in sections.iter().filter(|(name, _)| name.starts_with(kind)) {
+            let _ = writeln!(all, "<!-- {name} -->\n{text}<!-- end of {name} -->\n");
+        }
+        page = page.replace(place, &all);
     }
-    Ok(FRAME.replace(PLACE, &all))
+    Ok(page)
 }
 
 /// The sections of a page that was written before.
@@ -44,7 +59,7 @@ fn sections(page: &str) -> BTreeMap<String, String> {
 fn section(notes: &str, clients: &[Client<'_>]) -> String {
     let (title, notes) = notes.split_once('\n').unwrap_or((notes, ""));
     let mut text = format!(
-        "## {}\n\n| client | version | as without the proxy | the client has no |\n|---|---|---|---|\n",
+        "### {}\n\n| client | version | as without the proxy | the client has no |\n|---|---|---|---|\n",
         title.trim_start_matches('#').trim()
     );
     for client in clients {
@@ -69,38 +84,82 @@ fn section(notes: &str, clients: &[Client<'_>]) -> String {
     text
 }
 
+/// What each check told in each world.
+fn comparison(worlds: &[Report]) -> String {
+    let mut text = String::new();
+    let Some(first) = worlds.first() else {
+        return text;
+    };
+    for client in first.clients() {
+        let _ = write!(text, "| {} {} |", client.name, client.version);
+        for report in worlds {
+            let _ = write!(text, " {} |", report.world);
+        }
+        let _ = writeln!(text, "\n|---|{}", "---|".repeat(worlds.len()));
+        for check in client.checks {
+            let _ = write!(text, "| {} |", check.name);
+            for report in worlds {
+                let twin = report.find(check);
+                let _ = write!(text, " {} |", twin.map_or("", |twin| &twin.detail));
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_section_survives_the_writing_of_others() {
-        let mut page = FRAME.replace(
-            PLACE,
-            "<!-- go -->\n## Go\n\ntext\n<!-- end of go -->\n\n<!-- java -->\n## Java\n<!-- end of java -->\n\n",
-        );
+        let mut page = FRAME
+            .replace(
+                KINDS[0].1,
+                "<!-- clients go -->\n## Go\n\ntext\n<!-- end of clients go -->\n\n",
+            )
+            .replace(
+                KINDS[1].1,
+                "<!-- pools go -->\n| a |\n<!-- end of pools go -->\n\n",
+            );
         for _ in 0..2 {
             let known = sections(&page);
-            assert_eq!(known["go"], "## Go\n\ntext\n");
-            assert_eq!(known["java"], "## Java\n");
+            assert_eq!(known["clients go"], "## Go\n\ntext\n");
+            assert_eq!(known["pools go"], "| a |\n");
             page = written(&page, &[]).expect("nothing is read");
         }
     }
 
     #[test]
     fn a_section_names_what_held_and_what_a_client_lacks() {
-        let mut report = Report::default();
+        let mut report = Report::of("direct");
         for (check, result) in [("acquire", "ok"), ("thief", "ok"), ("extend", "n/a")] {
             report.read(&format!(
                 r#"{{"client":"c","version":"1.2","check":"{check}","result":"{result}"}}"#
             ));
         }
         let text = section("# Forth\n\nBeware.\n", &report.clients());
-        assert!(text.starts_with("## Forth\n"), "{text}");
+        assert!(text.starts_with("### Forth\n"), "{text}");
         assert!(
             text.contains("| c | 1.2 | acquire, thief | extend |\n"),
             "{text}"
         );
         assert!(text.ends_with("\nBeware.\n"), "{text}");
+    }
+
+    #[test]
+    fn a_comparison_has_a_column_a_world() {
+        let worlds = ["direct", "[]"].map(|world| {
+            let mut report = Report::of(world);
+            report.read(&format!(
+                r#"{{"client":"c","version":"1","check":"pool","result":"ok","detail":"in {world}"}}"#
+            ));
+            report
+        });
+        assert_eq!(
+            comparison(&worlds),
+            "| c 1 | direct | [] |\n|---|---|---|\n| pool | in direct | in [] |\n"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What a language's program said in one world, read from its JSON lines, and what is wrong when two
+//! What a language's program said in one world, read from its JSON lines, and what is wrong when
 //! worlds are laid side by side. Knows nothing about processes and pages.
 
 use std::fmt::Write as _;
@@ -6,13 +6,14 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 
 /// The checks of one world, in the order in which they ran.
-#[derive(Default)]
 pub(crate) struct Report {
+    /// What people call it.
+    pub(crate) world: String,
     pub(crate) checks: Vec<Check>,
     /// What is wrong with the program itself: lines that are no checks, a bad end.
     pub(crate) faults: Vec<String>,
-    /// How many leases the proxy granted; none where there is no proxy.
-    pub(crate) grants: Option<f64>,
+    /// How many locks the proxy gave; none where there is no proxy.
+    pub(crate) acquires: Option<f64>,
 }
 
 /// One line of a program.
@@ -47,6 +48,16 @@ pub(crate) struct Client<'a> {
 }
 
 impl Report {
+    /// Of a world where nothing was said yet.
+    pub(crate) fn of(world: &str) -> Report {
+        Report {
+            world: world.to_owned(),
+            checks: Vec::new(),
+            faults: Vec::new(),
+            acquires: None,
+        }
+    }
+
     /// One line of the program's standard output.
     pub(crate) fn read(&mut self, line: &str) {
         match serde_json::from_str::<Check>(line) {
@@ -62,7 +73,8 @@ impl Report {
         }
     }
 
-    fn find(&self, wanted: &Check) -> Option<&Check> {
+    /// The same check of the same client.
+    pub(crate) fn find(&self, wanted: &Check) -> Option<&Check> {
         let same = |check: &&Check| (&check.client, &check.name) == (&wanted.client, &wanted.name);
         self.checks.iter().find(same)
     }
@@ -92,48 +104,49 @@ impl Client<'_> {
     }
 }
 
-/// Everything that is not as it must be.
-pub(crate) fn problems(direct: &Report, enforced: &Report) -> Vec<String> {
+/// Everything that is not as it must be, in worlds that must not differ.
+pub(crate) fn problems(worlds: &[Report]) -> Vec<String> {
     let mut problems = Vec::new();
-    for (world, report, other) in [("direct", direct, enforced), ("enforced", enforced, direct)] {
-        problems.extend(
-            report
-                .faults
-                .iter()
-                .map(|fault| format!("{world}: {fault}")),
-        );
+    for report in worlds {
+        let world = &report.world;
+        let faults = report.faults.iter();
+        problems.extend(faults.map(|fault| format!("{world}: {fault}")));
         if report.checks.is_empty() {
             problems.push(format!("{world}: there was no check"));
         }
+        if report.acquires == Some(0.0) {
+            problems.push(format!(
+                "{world}: the proxy granted nothing; were these keys locks?"
+            ));
+        }
         for check in &report.checks {
             let of = format!("{world}: {}, {}", check.client, check.name);
-            let elsewhere = other.find(check).map(|twin| twin.result);
-            match (check.result, elsewhere) {
-                (Outcome::Failed, _) => problems.push(format!("{of}: failed: {}", check.detail)),
-                (Outcome::Ok | Outcome::NotThere, None) => {
-                    problems.push(format!("{of}: was not run in the other world"));
+            if check.result == Outcome::Failed {
+                problems.push(format!("{of}: failed: {}", check.detail));
+            }
+            for other in worlds {
+                match (check.result, other.find(check).map(|twin| twin.result)) {
+                    (_, None) => problems.push(format!("{of}: was not run in {}", other.world)),
+                    (Outcome::NotThere, Some(Outcome::Ok)) => {
+                        problems.push(format!("{of}: n/a, but not in {}", other.world));
+                    }
+                    (Outcome::Ok | Outcome::NotThere | Outcome::Failed, Some(_)) => {}
                 }
-                (Outcome::NotThere, Some(Outcome::Ok)) => {
-                    problems.push(format!("{of}: n/a here only: {}", check.detail));
-                }
-                (Outcome::Ok | Outcome::NotThere, Some(_)) => {}
             }
         }
-    }
-    if enforced.grants == Some(0.0) {
-        problems.push("enforced: the proxy granted nothing: were these keys locks?".to_owned());
     }
     problems
 }
 
-/// A line a client and world, for the terminal.
-pub(crate) fn table(language: &str, direct: &Report, enforced: &Report) -> String {
-    let mut text = format!("{language}\n");
-    for (world, report) in [("direct", direct), ("enforced", enforced)] {
+/// A line a world and client, for the terminal.
+pub(crate) fn table(worlds: &[Report]) -> String {
+    let mut text = String::new();
+    for report in worlds {
         for client in report.clients() {
             let _ = write!(
                 text,
-                "  {world:8}  {:40}  {:16}  {:2} ok",
+                "  {:23}  {:36}  {:10}  {:2} ok",
+                report.world,
                 client.name,
                 client.version,
                 client.names(Outcome::Ok).len(),
@@ -154,8 +167,8 @@ pub(crate) fn table(language: &str, direct: &Report, enforced: &Report) -> Strin
 mod tests {
     use super::*;
 
-    fn report(lines: &[(&str, &str)]) -> Report {
-        let mut report = Report::default();
+    fn report(world: &str, lines: &[(&str, &str)]) -> Report {
+        let mut report = Report::of(world);
         for (check, result) in lines {
             report.read(&format!(
                 r#"{{"client":"c","version":"1","check":"{check}","result":"{result}","detail":"d"}}"#
@@ -164,39 +177,35 @@ mod tests {
         report
     }
 
-    #[test]
-    fn two_worlds_with_the_same_checks_have_no_problem() {
-        let lines = [("acquire", "ok"), ("extend", "n/a")];
-        assert_eq!(
-            problems(&report(&lines), &report(&lines)),
-            Vec::<String>::new()
-        );
+    fn between(here: &[(&str, &str)], there: &[(&str, &str)]) -> Vec<String> {
+        problems(&[report("here", here), report("there", there)])
     }
 
     #[test]
-    fn a_failure_in_either_world_is_a_problem() {
-        let (good, bad) = (report(&[("thief", "ok")]), report(&[("thief", "failed")]));
-        assert_eq!(problems(&good, &bad), ["enforced: c, thief: failed: d"]);
-        assert_eq!(problems(&bad, &good), ["direct: c, thief: failed: d"]);
+    fn worlds_with_the_same_checks_have_no_problem() {
+        let lines = [("acquire", "ok"), ("extend", "n/a")];
+        assert_eq!(between(&lines, &lines), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_failure_in_any_world_is_a_problem() {
+        let (good, bad) = ([("thief", "ok")], [("thief", "failed")]);
+        assert_eq!(between(&good, &bad), ["there: c, thief: failed: d"]);
+        assert_eq!(between(&bad, &good), ["here: c, thief: failed: d"]);
     }
 
     #[test]
     fn checks_that_only_one_world_has_are_a_problem() {
-        let (both, one) = (report(&[("a", "ok"), ("b", "ok")]), report(&[("a", "ok")]));
-        let other = "direct: c, b: was not run in the other world";
-        assert_eq!(problems(&both, &one), [other]);
-        let (able, unable) = (report(&[("a", "ok")]), report(&[("a", "n/a")]));
-        assert_eq!(
-            problems(&able, &unable),
-            ["enforced: c, a: n/a here only: d"]
-        );
-        let none = problems(&Report::default(), &Report::default());
-        assert_eq!(none.len(), 2, "{none:?}");
+        let few = between(&[("a", "ok"), ("b", "ok")], &[("a", "ok")]);
+        assert_eq!(few, ["here: c, b: was not run in there"]);
+        let unable = between(&[("a", "ok")], &[("a", "n/a")]);
+        assert_eq!(unable, ["there: c, a: n/a, but not in here"]);
+        assert_eq!(between(&[], &[]).len(), 2);
     }
 
     #[test]
     fn what_is_no_check_is_a_fault_and_so_is_a_check_that_comes_twice() {
-        let mut report = report(&[("a", "ok"), ("a", "ok")]);
+        let mut report = report("here", &[("a", "ok"), ("a", "ok")]);
         report.read("hello");
         report.read(r#"{"client":"c","version":"1","check":"b","result":"perhaps"}"#);
         assert_eq!(report.checks.len(), 1);
@@ -205,9 +214,8 @@ mod tests {
 
     #[test]
     fn a_proxy_that_granted_nothing_was_not_in_the_way() {
-        let direct = report(&[("a", "ok")]);
-        let mut enforced = report(&[("a", "ok")]);
-        enforced.grants = Some(0.0);
-        assert_eq!(problems(&direct, &enforced).len(), 1);
+        let mut report = report("here", &[("a", "ok")]);
+        report.acquires = Some(0.0);
+        assert_eq!(problems(&[report]).len(), 1);
     }
 }
