@@ -1,4 +1,4 @@
-//! Real lock libraries, straight to a Redis and through the enforcing proxy, with the same checks. Each
+//! Real lock libraries, straight to a Redis and through the proxy in both modes, with the same checks. Each
 //! language has a folder in `tests/clients` with programs of its own; this one starts the servers, runs
 //! the programs in every world and compares. It fails when a check failed anywhere, when the worlds ran
 //! different checks, or when the proxy granted nothing. `cargo run -p lockwarden-tests --example clients
@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use lockwarden_tests::{Proxy, ProxyBuilder, Redis};
+use lockwarden_tests::{Mode, Proxy, ProxyBuilder, Redis};
 
 use crate::language::{CLIENTS, Language, POOLS};
 use crate::report::Report;
@@ -26,6 +26,10 @@ mod report;
 /// What the suites' proxy gives an acquire that names no TTL, and the longest that it grants.
 const DEFAULT_TTL: &str = "10s";
 const CEILING: &str = "60s";
+
+/// What a program is told about its world: whether misuse does damage.
+const DIRECT: &str = "direct";
+const ENFORCED: &str = "enforced";
 
 /// Clients of a program may come from any loopback address; protected mode knows only one of them.
 const OPEN: [&str; 2] = ["--protected-mode", "no"];
@@ -54,7 +58,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
     for language in Language::chosen(root, &wishes.languages)? {
         let name = language.name().to_owned();
         language.set_up()?;
-        let clients = both_worlds(&language, wishes.quick)?;
+        let clients = every_world(&language, wishes.quick)?;
         let pools = if language.has_pools() && !wishes.quick {
             every_setting(&language)?
         } else {
@@ -109,14 +113,21 @@ fn wishes(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
     Ok(wishes)
 }
 
-/// The same program straight to a Redis and through a proxy, each with a Redis of its own.
-fn both_worlds(language: &Language, quick: bool) -> Result<Vec<Report>, Box<dyn Error>> {
+/// The same program straight to a Redis and through proxies, each with a Redis of its own.
+fn every_world(language: &Language, quick: bool) -> Result<Vec<Report>, Box<dyn Error>> {
     let more: &[_] = if quick { &[("LOCK_QUICK", "1")] } else { &[] };
+    let through = |mode, world| {
+        proxied(language, CLIENTS, world, more, |builder| {
+            builder.mode(mode).default_ttl(DEFAULT_TTL)
+        })
+    };
+    // Where the proxy only looks, misuse does the damage that it does without it.
+    let mut monitored = through(Mode::Monitor, DIRECT)?;
+    "monitored".clone_into(&mut monitored.world);
     Ok(vec![
         direct(language, CLIENTS, more)?,
-        enforced(language, CLIENTS, more, |builder| {
-            builder.default_ttl(DEFAULT_TTL)
-        })?,
+        through(Mode::Enforce, ENFORCED)?,
+        monitored,
     ])
 }
 
@@ -124,7 +135,8 @@ fn both_worlds(language: &Language, quick: bool) -> Result<Vec<Report>, Box<dyn 
 fn every_setting(language: &Language) -> Result<Vec<Report>, Box<dyn Error>> {
     let mut reports = vec![direct(language, POOLS, &[])?];
     for (value, told) in VOIDS {
-        let mut report = enforced(language, POOLS, &[("LOCK_VOID", told)], |builder| {
+        let more = [("LOCK_VOID", told)];
+        let mut report = proxied(language, POOLS, ENFORCED, &more, |builder| {
             builder.setting("owner-token", "void_after_refusal", value)
         })?;
         report.world = value.to_owned();
@@ -139,12 +151,13 @@ fn direct(
     more: &[(&str, &str)],
 ) -> Result<Report, Box<dyn Error>> {
     let redis = Redis::with_arguments(&OPEN);
-    language.run(program, redis.address(), "direct", more)
+    language.run(program, redis.address(), DIRECT, more)
 }
 
-fn enforced(
+fn proxied(
     language: &Language,
     program: &str,
+    world: &str,
     more: &[(&str, &str)],
     configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder,
 ) -> Result<Report, Box<dyn Error>> {
@@ -159,7 +172,7 @@ fn enforced(
         .namespace("keys", &format!("[{}]", keys.join(", ")))
         .ceiling(CEILING);
     let proxy = configure(builder).start();
-    let mut report = language.run(program, proxy.address(), "enforced", more)?;
+    let mut report = language.run(program, proxy.address(), world, more)?;
     report.acquires = Some(
         proxy.metric("lockwarden_lock_acquires_total{namespace=\"clients\",outcome=\"acquired\"}"),
     );
