@@ -3,6 +3,7 @@
 of their own, `Server`, and end in an assertion or in `NotThere`."""
 
 import json
+import os
 import threading
 import time
 import traceback
@@ -10,6 +11,8 @@ from importlib import metadata
 
 import redis
 
+# Whether misuse does its damage here.
+DAMAGED = os.environ["LOCK_WORLD"] == "direct"
 PARTIES = 8
 ROUNDS = 5
 # How long eight parties may take together.

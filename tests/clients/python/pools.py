@@ -14,7 +14,9 @@ CONNECTIONS = 3
 ROUNDS = 3
 TTL_MS = 300
 WORK_S = 0.002
-WITHIN_S = 60
+WITHIN_S = 20
+# Long enough to see that nobody comes in any more.
+STUCK_WITHIN_S = 5
 
 HOST, PORT = os.environ["LOCK_HOST"], int(os.environ["LOCK_PORT"])
 VOID = os.environ.get("LOCK_VOID")  # None, "", "identity" or "session,identity"
@@ -39,12 +41,12 @@ class Contest:
     """Threads that take one lock in turns. A lease counts until its TTL at the latest, so that a thread which the
     machine held up is no violation."""
 
-    def __init__(self, client, key, in_finally):
-        self.client, self.key, self.in_finally = client, key, in_finally
+    def __init__(self, client, key, in_finally, ttl_ms):
+        self.client, self.key, self.in_finally, self.ttl_ms = client, key, in_finally, ttl_ms
         self.leases, self.freed, self.problems = [], [], []
 
-    def run(self):
-        deadline = time.monotonic() + WITHIN_S
+    def run(self, within_s):
+        deadline = time.monotonic() + within_s
         threads = [threading.Thread(target=self.one, args=(deadline,)) for _ in range(THREADS)]
         for thread in threads:
             thread.start()
@@ -52,13 +54,11 @@ class Contest:
             thread.join()
         if self.problems:
             raise self.problems[0]
-        return self
 
     def one(self, deadline):
         try:
             grants = 0
-            while grants < ROUNDS:
-                assert time.monotonic() < deadline, "not let in in time"
+            while grants < ROUNDS and time.monotonic() < deadline:
                 grants += self.attempt()
                 time.sleep(0.001)
         except Exception as problem:
@@ -66,7 +66,7 @@ class Contest:
 
     def attempt(self):
         sent = time.monotonic()
-        granted = self.client.set(self.key, "1", nx=True, px=TTL_MS)
+        granted = self.client.set(self.key, "1", nx=True, px=self.ttl_ms)
         begin = time.monotonic()
         if granted:
             time.sleep(WORK_S)
@@ -77,21 +77,35 @@ class Contest:
                 self.freed.append(deleted)
         return bool(granted)
 
+    def everybody_came_in(self):
+        return len(self.leases) == THREADS * ROUNDS
+
     def overlaps(self):
         leases = sorted(lease for lease in self.leases if lease[0] < lease[1])
         return sum(after[0] < before[1] for before, after in zip(leases, leases[1:]))
 
     def told(self):
-        return f"{len(self.leases)} grants, {sum(self.freed)} released by DEL, {self.overlaps()} overlaps"
+        stuck = "" if self.everybody_came_in() else ", then stuck"
+        return f"{len(self.leases)} grants, {sum(self.freed)} released by DEL, {self.overlaps()} overlaps{stuck}"
 
 
-def check(name, client, in_finally, excludes, releases):
-    """`excludes` and `releases` name the settings under which two never hold it at a time, and under which each
-    holder's DEL deletes."""
+ALL = {None, "", "identity", "session,identity"}
+
+
+def check(name, client, releases, in_finally=False, ttl_ms=TTL_MS):
+    """`releases` are the settings under which each holder's DEL deletes. Where it need not, the lock goes by its TTL,
+    if it has one of its own."""
+    comes_in = ALL if ttl_ms else releases
+    excludes = set() if in_finally else ALL
     line = {"client": "SET NX, DEL (redis-py)", "version": redis.__version__, "check": name, "result": "ok"}
     try:
-        contest = Contest(client(), f"{os.environ['LOCK_PREFIX']}pools:{name.replace(' ', '-')}", in_finally).run()
+        key = f"{os.environ['LOCK_PREFIX']}pools:{name.replace(' ', '-')}"
+        connections = client()
+        contest = Contest(connections, key, in_finally, ttl_ms)
+        contest.run(WITHIN_S if VOID in comes_in else STUCK_WITHIN_S)
+        connections.connection_pool.disconnect()
         line["detail"] = contest.told()
+        assert VOID not in comes_in or contest.everybody_came_in(), contest.told()
         assert VOID not in excludes or contest.overlaps() == 0, contest.told()
         assert VOID not in releases or all(contest.freed), contest.told()
         # Otherwise the numbers with the proxy would mean nothing.
@@ -101,12 +115,16 @@ def check(name, client, in_finally, excludes, releases):
     print(json.dumps(line), flush=True)
 
 
-ALL = {None, "", "identity", "session,identity"}
-LENIENT = {None, ""}
+def main():
+    of_a_pool, of_a_connection = {None, ""}, {None, "", "identity"}
+    check("named pool", named_pool, of_a_pool)
+    check("pool without a name", pool, of_a_pool)
+    check("shared connection", shared_connection, of_a_connection)
+    check("named pool, no TTL", named_pool, of_a_pool, ttl_ms=None)
+    check("shared connection, no TTL", shared_connection, of_a_connection, ttl_ms=None)
+    # No setting excludes here: a DEL may come right after another thread's grant, on that grant's connection.
+    check("named pool, DEL in a finally", named_pool, set(), in_finally=True)
+    check("shared connection, DEL in a finally", shared_connection, set(), in_finally=True)
 
-check("named pool", named_pool, False, excludes=ALL, releases=LENIENT)
-check("pool without a name", pool, False, excludes=ALL, releases=LENIENT)
-# No setting excludes here: a DEL may arrive right after the grant of another thread, on that grant's connection.
-check("named pool, DEL in a finally", named_pool, True, excludes=set(), releases=set())
-check("shared connection", shared_connection, False, excludes=ALL, releases=LENIENT | {"identity"})
-check("shared connection, DEL in a finally", shared_connection, True, excludes=set(), releases=set())
+
+main()

@@ -40,7 +40,7 @@ class Client(checks.Client):
         self.redis.close()
 
     def more(self):
-        return {"signal": self.signal, "renewal": self.renewal, "owner": self.owner}
+        return {"signal": self.signal, "renewal": self.renewal, "owner": self.owner, "reset": self.reset}
 
     def signal(self, name):
         """The release wakes a waiter: the list that BLPOP waits for has one element."""
@@ -63,3 +63,16 @@ class Client(checks.Client):
         assert lock.locked() and lock.get_owner_id() == lock.id
         lock.release()
         assert not lock.locked() and lock.get_owner_id() is None
+
+    def reset(self, name):
+        """It deletes without comparing: only the holder may, where the lock is protected."""
+        lock = self.take(name)
+        other = self.party()
+        try:
+            other.lock(name, checks.LONG_MS).reset()
+            assert checks.DAMAGED, "a stranger's reset went through"
+        except redis.ResponseError:
+            assert not checks.DAMAGED and not self.server.is_free(name)
+            lock.reset()
+        assert self.server.is_free(name)
+        other.close()

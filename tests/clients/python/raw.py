@@ -3,14 +3,12 @@ address of its own, so that it is a machine of its own. Here the worlds must dif
 straight to Redis a late or a stranger's DEL frees the lock, through the proxy it does not."""
 
 import itertools
-import os
 import socket
 
 import redis
 
 import checks
 
-DAMAGED = os.environ["LOCK_WORLD"] == "direct"
 _sources = itertools.count(1)
 
 
@@ -70,7 +68,7 @@ class Client(checks.Client):
     def damaged(self, key, held):
         """The lock, which was to be seen like this, is gone where nobody protects it."""
         now = self.server.lease(key)
-        assert now == ((None, -2) if DAMAGED else held), f"the lock is {now}, it was {held}"
+        assert now == ((None, -2) if checks.DAMAGED else held), f"the lock is {now}, it was {held}"
 
     def late(self, name):
         self.take(name, checks.SHORT_MS)
