@@ -69,9 +69,23 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             report::table(&clients),
             report::table(&pools)
         );
-        let found = [report::problems(&clients), report::problems(&pools)].concat();
-        problems.extend(found.iter().map(|problem| format!("{name}, {problem}")));
+        let mut holding = |reports: Vec<Report>| {
+            let found = report::problems(&reports);
+            problems.extend(found.iter().map(|problem| format!("{name}, {problem}")));
+            if found.is_empty() {
+                reports
+            } else {
+                Vec::new()
+            }
+        };
+        let (clients, pools) = (holding(clients), holding(pools));
         done.push((language, clients, pools));
+    }
+    if wishes.write {
+        let path = root.join("docs/clients.md");
+        let known = fs::read_to_string(&path).unwrap_or_default();
+        fs::write(&path, page::written(&known, &done)?)?;
+        println!("wrote {}", path.display());
     }
     for problem in &problems {
         println!("PROBLEM {problem}");
@@ -80,12 +94,6 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         return Ok(ExitCode::FAILURE);
     }
     println!("every check gave what it must, in every world");
-    if wishes.write {
-        let path = root.join("docs/clients.md");
-        let known = fs::read_to_string(&path).unwrap_or_default();
-        fs::write(&path, page::written(&known, &done)?)?;
-        println!("wrote {}", path.display());
-    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -10,7 +10,7 @@ use crate::report::{Client, Outcome, Report};
 
 const FRAME: &str = include_str!("page.md");
 
-/// What one run found: its worlds, for the libraries and for pools.
+/// What one run found: its worlds, for the libraries and for pools; none where something did not hold.
 type Run = (Language, Vec<Report>, Vec<Report>);
 
 /// The kinds of section, each with its place in the frame.
