@@ -59,7 +59,7 @@ fn sections(page: &str) -> BTreeMap<String, String> {
 fn section(notes: &str, clients: &[Client<'_>]) -> String {
     let (title, notes) = notes.split_once('\n').unwrap_or((notes, ""));
     let mut text = format!(
-        "### {}\n\n| client | version | as without the proxy | the client has no |\n|---|---|---|---|\n",
+        "### {}\n\n| client | version | held | the client has no |\n|---|---|---|---|\n",
         title.trim_start_matches('#').trim()
     );
     for client in clients {
