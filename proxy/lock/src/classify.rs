@@ -263,11 +263,11 @@ impl Classifier<'_> {
             return Class::UnknownScript(command(opaque));
         };
         let is_lock = |key: &[u8]| self.namespaces.find(key).is_some();
-        if let Some(op) = scripts::read(&facts, &argv, &target, &is_lock) {
-            return Class::Judge(command(op));
-        }
-        if facts.no_writes {
-            return Class::PassThrough(pass);
+        match scripts::read(&facts, &argv, &target, &is_lock) {
+            scripts::Script::Operation(op) => return Class::Judge(command(op)),
+            scripts::Script::Reads => return Class::PassThrough(pass),
+            scripts::Script::Unknown if facts.no_writes => return Class::PassThrough(pass),
+            scripts::Script::Unknown => {}
         }
         // A lock that the text names beside its keys could not be put back.
         if let Some(target) = self.undeclared(&facts, &request) {
@@ -438,7 +438,9 @@ impl Classifier<'_> {
 /// Whether a value that the operation stores or compares with is above what is judged.
 fn carries_too_long_a_value(op: &LockOp) -> bool {
     let stored = match op {
-        LockOp::Acquire { value, .. } | LockOp::Store { value, .. } => value.len(),
+        LockOp::Acquire { value, .. }
+        | LockOp::Take { value, .. }
+        | LockOp::Store { value, .. } => value.len(),
         LockOp::AcquireAll { locks } => {
             let lengths = locks.iter().map(|(_, value)| value.len());
             lengths.max().unwrap_or(0)

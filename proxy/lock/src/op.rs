@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::decision::Operation;
 use crate::namespace::NamespaceId;
 use crate::reason::Reason;
-use crate::recipe::{Replies, ScriptFacts};
+use crate::recipe::{AcquireReplies, Owner, Replies, Reply, ScriptFacts, TakeReplies};
 use crate::token::{OwnerToken, ValueDigest};
 
 /// A command's arguments, its name first; slices of one buffer.
@@ -35,6 +35,8 @@ pub enum AskedTtl {
     Until(i64),
     /// Whatever is left (`KEEPTTL`).
     Keep,
+    /// So many milliseconds more than what is left. Above zero.
+    Further(i64),
 }
 
 impl AskedTtl {
@@ -43,7 +45,7 @@ impl AskedTtl {
         match self {
             AskedTtl::For(ms) => ms <= 0,
             AskedTtl::Until(at) => u64::try_from(at).map_or(true, |at| at <= now_ms),
-            AskedTtl::None | AskedTtl::Keep => false,
+            AskedTtl::None | AskedTtl::Keep | AskedTtl::Further(_) => false,
         }
     }
 }
@@ -80,7 +82,7 @@ impl ExpireCondition {
 }
 
 /// How an acquire's reply says yes and no.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcquireReply {
     /// `:1` and `:0` (SETNX, MSETNX).
     Integer,
@@ -90,6 +92,28 @@ pub enum AcquireReply {
     OldValue,
     /// `:1`, and from `:2` on what the counter would have become (INCR).
     Counter,
+    /// As a script of the application says it.
+    Scripted(Box<ScriptedAcquire>),
+}
+
+/// A script of the application that takes a lock if it is free.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptedAcquire {
+    /// What it answers.
+    pub replies: AcquireReplies,
+    /// What it comes to: `["SET", key, value, "NX", …]`.
+    pub then: Arguments,
+}
+
+/// A script of the application that takes a lock if it is free, and extends it if it is the caller's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptedTake {
+    /// When the lock is the caller's.
+    pub owner: Owner,
+    /// Whether its own is extended by PEXPIRE; else it is stored anew.
+    pub by_expire: bool,
+    /// What it answers.
+    pub replies: TakeReplies,
 }
 
 /// How a release is spelled.
@@ -191,6 +215,25 @@ impl Comparison {
     }
 }
 
+impl Comparison {
+    /// Whether its answer to "not yours" can be given where it was in truth equal. One that shows
+    /// the stored value cannot: the caller would read its own.
+    pub fn has_plain_no(&self) -> bool {
+        is_plain(&self.replies.different)
+    }
+}
+
+impl ScriptedTake {
+    /// Whether its answer to "not yours" can be given without looking at the lock.
+    pub fn has_plain_no(&self) -> bool {
+        is_plain(&self.replies.different)
+    }
+}
+
+fn is_plain(reply: &Reply) -> bool {
+    !matches!(reply, Reply::Stored | Reply::Left(_) | Reply::CommandResult)
+}
+
 /// What a command means for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockOp {
@@ -204,6 +247,17 @@ pub enum LockOp {
         ttl: AskedTtl,
         /// How to answer.
         reply: AcquireReply,
+    },
+    /// Take the lock if it is free, extend it if it is the caller's: a script of the application.
+    Take {
+        /// The lock.
+        target: Target,
+        /// What to store.
+        value: Bytes,
+        /// The TTL asked for, in both cases.
+        ttl: AskedTtl,
+        /// How the script does it.
+        script: Box<ScriptedTake>,
     },
     /// Take several locks, all or none.
     AcquireAll {
@@ -301,6 +355,7 @@ impl LockOp {
     pub fn target(&self) -> &Target {
         match self {
             LockOp::Acquire { target, .. }
+            | LockOp::Take { target, .. }
             | LockOp::Store { target, .. }
             | LockOp::Extend { target, .. }
             | LockOp::Release { target, .. }
@@ -318,6 +373,7 @@ impl LockOp {
             LockOp::ReleaseMany { locks, .. } => locks.iter().collect(),
             LockOp::Wrapped { locks, .. } => locks.iter().map(|(target, _)| target).collect(),
             LockOp::Acquire { target, .. }
+            | LockOp::Take { target, .. }
             | LockOp::Store { target, .. }
             | LockOp::Extend { target, .. }
             | LockOp::Release { target, .. }
@@ -332,6 +388,7 @@ impl LockOp {
             | LockOp::Extend { comparison, .. }
             | LockOp::Release { comparison, .. } => comparison.as_ref(),
             LockOp::Acquire { .. }
+            | LockOp::Take { .. }
             | LockOp::AcquireAll { .. }
             | LockOp::ReleaseMany { .. }
             | LockOp::Wrapped { .. }
@@ -350,6 +407,7 @@ impl LockOp {
                 }
             }
             LockOp::Acquire { .. }
+            | LockOp::Take { .. }
             | LockOp::AcquireAll { .. }
             | LockOp::ReleaseMany { .. }
             | LockOp::Wrapped { .. }
@@ -362,7 +420,9 @@ impl LockOp {
     /// it on Redis's.
     pub fn operation(&self, now_ms: u64) -> Operation {
         match self {
-            LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => Operation::Acquire,
+            LockOp::Acquire { .. } | LockOp::Take { .. } | LockOp::AcquireAll { .. } => {
+                Operation::Acquire
+            }
             LockOp::Store {
                 wants_old: true,
                 only_if_exists: false,

@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use crate::decision::{Fence, Obligations, Proofs, TakeOverRule};
 use crate::evidence::Facts;
 use crate::op::{AcquireReply, AskedTtl, LockOp, ReleaseSpelling};
-use crate::recipe::{ScriptFacts, Wrapped};
+use crate::recipe::{Owner, Reply, ScriptFacts, TtlUnit, Wrapped};
 use crate::scripts::{self, Script};
 use crate::settle::{Adopt, Allowed, Mode, OnViolation, Permitted};
 use crate::token::{Grant, Identity, OwnerToken, SessionId};
@@ -176,9 +176,58 @@ pub fn plan(
             step.number(adopted_ttl(allowed));
             let counter = *reply == AcquireReply::Counter;
             let wants_old = counter || *reply == AcquireReply::OldValue;
-            step.letters(&[(monitor, b'm'), (wants_old, b'g'), (counter, b'i')]);
-            step.words(&command.argv);
+            let (words, shown, reads_value) = match reply {
+                AcquireReply::Scripted(script) => (
+                    &script.then,
+                    shown(&script.replies.held),
+                    script.replies.reads_value,
+                ),
+                AcquireReply::Integer
+                | AcquireReply::OkOrNil
+                | AcquireReply::OldValue
+                | AcquireReply::Counter => (&command.argv, None, false),
+            };
+            step.letters(&[
+                (monitor, b'm'),
+                (wants_old, b'g'),
+                (counter, b'i'),
+                (shown.is_some(), shown.unwrap_or_default()),
+                (reads_value, b'W'),
+            ]);
+            step.words(words);
             step.done(&scripts::ACQUIRE, SmallVec::from_slice(&[grant]))
+        }
+        LockOp::Take {
+            value, ttl, script, ..
+        } => {
+            let mut step = Step::new(&locks, companion_prefix, &[]);
+            let grant = draw();
+            step.lease(value, *ttl, grant, who, allowed);
+            step.number(adopted_ttl(allowed));
+            let (named, begins_like) = match script.owner {
+                Owner::Whole => (value.clone(), None),
+                Owner::Prefix(bytes) => (value.slice(..bytes.min(value.len())), Some(bytes)),
+            };
+            let claim = Claim::Compared(OwnerToken::new(named));
+            let proofs = ProofArguments::of(allowed, known, who, &claim, monitor);
+            let shown = shown(&script.replies.different);
+            step.flags(
+                &proofs.flags,
+                &[
+                    (script.by_expire, b'E'),
+                    (shown.is_some(), shown.unwrap_or_default()),
+                ],
+            );
+            step.bytes(&proofs.own);
+            step.bytes(&proofs.seen_grant);
+            step.bytes(&proofs.seen);
+            step.who(who);
+            step.number(allowed.obligations.max_hold_ms.unwrap_or(0));
+            match begins_like {
+                Some(bytes) => step.number(bytes as u64),
+                None => step.bytes(b""),
+            }
+            step.done(&scripts::TAKE, SmallVec::from_slice(&[grant]))
         }
         LockOp::AcquireAll { locks: pairs } => {
             let mut step = Step::new(&locks, companion_prefix, &[]);
@@ -247,12 +296,23 @@ pub fn plan(
             let proofs = ProofArguments::of(allowed, known, who, &claim, monitor);
             let lenient = comparison.is_none() && is_lenient(&allowed.obligations, known);
             let wants_value = spelling.answers_value();
-            step.flags(&proofs.flags, &[(wants_value, b'g'), (lenient, b'e')]);
+            let shown = comparison
+                .as_ref()
+                .and_then(|c| shown(&c.replies.different));
+            step.flags(
+                &proofs.flags,
+                &[
+                    (wants_value, b'g'),
+                    (lenient, b'e'),
+                    (shown.is_some(), shown.unwrap_or_default()),
+                ],
+            );
             step.proofs(&proofs, who);
             match ttl {
                 AskedTtl::None | AskedTtl::Keep => step.bytes(b""),
                 AskedTtl::For(ms) => step.signed(b"", *ms),
                 AskedTtl::Until(at) => step.signed(b"@", *at),
+                AskedTtl::Further(ms) => step.signed(b"+", *ms),
             }
             step.number(allowed.obligations.ttl_cap_ms.unwrap_or(0));
             step.letters(&[(true, if keeps_alive(allowed) { b'1' } else { b'0' })]);
@@ -272,9 +332,15 @@ pub fn plan(
                 .as_ref()
                 .map_or(Claim::None, |comparison| Claim::of(comparison, None));
             let proofs = ProofArguments::of(allowed, known, who, &claim, monitor);
+            let shown = comparison
+                .as_ref()
+                .and_then(|c| shown(&c.replies.different));
             step.flags(
                 &proofs.flags,
-                &[(*spelling == ReleaseSpelling::GetDel, b'g')],
+                &[
+                    (*spelling == ReleaseSpelling::GetDel, b'g'),
+                    (shown.is_some(), shown.unwrap_or_default()),
+                ],
             );
             step.proofs(&proofs, who);
             step.words(comparison.as_ref().map_or(&command.argv, |c| &c.then));
@@ -350,6 +416,17 @@ fn is_lenient(obligations: &Obligations, facts: &Facts) -> bool {
         .is_some_and(|required| required.contains(Proofs::IDENTITY));
     let lapsed = facts.own.as_ref().is_some_and(|own| own.lapsed.is_some());
     counts && !facts.refused_since && !lapsed
+}
+
+/// What a script's answer takes from a lock that is somebody else's, as a flag.
+fn shown(reply: &Reply) -> Option<u8> {
+    match reply {
+        Reply::Stored => Some(b'w'),
+        Reply::Left(TtlUnit::Milliseconds) => Some(b'P'),
+        Reply::Left(TtlUnit::Seconds) => Some(b'S'),
+        Reply::Integer(_) | Reply::Nil | Reply::Bulk(_) => None,
+        Reply::Status(_) | Reply::Error(_) | Reply::CommandResult => None,
+    }
 }
 
 fn keeps_alive(allowed: &Allowed) -> bool {

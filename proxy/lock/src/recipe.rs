@@ -1,13 +1,16 @@
-//! Application scripts that release or extend a lock, recognised by what they mean rather than by
-//! how they are spelled: a small part of Lua is read and followed once for each state the lock can
-//! be in. Nothing here runs a script or guesses; a text that is not understood to the last token is
-//! no recipe. Read `lexer` and `syntax` for the part of Lua, `meaning` and `value` for how a
-//! text is followed, and `facts` for what is remembered about a text.
+//! Scripts of applications, recognised by what they mean rather than by how they are spelled: a
+//! small part of Lua is read once, and for each call followed once for each state the lock can be in,
+//! with the keys and arguments of that call. Nothing here runs a script or guesses; a text that is
+//! not understood to the last token is no recipe. Read `lexer` and `syntax` for the part of Lua,
+//! `meaning`, `commands` and `value` for how a text is followed, `shape` for how the states are put
+//! together, and `facts` for what is remembered about a text.
 
+mod commands;
 mod facts;
 mod lexer;
 mod literals;
 mod meaning;
+mod shape;
 mod syntax;
 #[cfg(test)]
 mod tests;
@@ -18,61 +21,70 @@ pub use literals::NamedKey;
 
 use bytes::Bytes;
 
-use meaning::{Effect, Scenario};
-
 /// Longest text looked at, in bytes. The longest lock script of a library known to us has 3 KiB.
 pub const MAX_TEXT_LEN: usize = 64 * 1024;
 
-/// What Lua's `tostring` makes of the `false` that GET answers for an absent key.
-const ABSENT_AS_TEXT: &[u8] = b"false";
-
-/// Largest TTL whose value no spelling changes: Lua holds numbers as doubles, exact up to 2^53.
+/// Largest number whose value no spelling changes: Lua holds numbers as doubles, exact up to 2^53.
 const MAX_EXACT: i64 = 1 << 53;
 
-/// What a recognised script does to one lock key, and nothing else.
-///
-/// A recipe speaks of a lock key that holds a string or nothing. On any other type Redis answers
-/// the script's GET with WRONGTYPE.
+/// What one call of a script means for a lock key.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made once a call and taken apart at once"
+)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// It does this, and nothing else.
+    Recipe(Recipe),
+    /// It changes nothing, whatever the lock and any other key holds.
+    Reads,
+    /// Not known.
+    Unknown,
+}
+
+/// What a recognised call does to one lock key, and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Recipe {
-    /// Deletes the key if its value equals an argument.
+    /// Deletes the key if this is its value.
     CompareAndDelete {
-        /// Index of the lock key in KEYS, from 0.
-        key: usize,
-        /// Index of the owner token in ARGV, from 0.
-        token: usize,
-        /// What the owner token is compared with.
-        compared: Compared,
+        /// What the value is compared with.
+        token: Bytes,
         /// The command that deletes.
         command: DeleteCommand,
         /// What the script answers.
         replies: Replies,
     },
-    /// Gives the key a new TTL if its value equals an argument.
-    CompareAndExpire {
-        /// Index of the lock key in KEYS, from 0.
-        key: usize,
-        /// Index of the owner token in ARGV, from 0.
-        token: usize,
-        /// What the owner token is compared with.
-        compared: Compared,
-        /// Where the new TTL comes from.
-        ttl: TtlSource,
-        /// The unit of the new TTL.
-        unit: TtlUnit,
+    /// Gives the key another TTL if this is its value.
+    CompareAndExtend {
+        /// What the value is compared with.
+        token: Bytes,
+        /// How.
+        extension: Extension,
         /// What the script answers.
         replies: Replies,
     },
-}
-
-/// What a script compares the owner token with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Compared {
-    /// GET's answer as it is. For an absent key that is `false`, which equals no argument.
-    Answer,
-    /// What `tostring` makes of GET's answer. For an absent key that is the text "false", which a
-    /// client may have chosen as its owner token.
-    AnswerAsText,
+    /// Stores a value if there is no key.
+    Acquire {
+        /// What is stored.
+        value: Bytes,
+        /// Its TTL; `None` for none.
+        ttl_ms: Option<i64>,
+        /// What the script answers.
+        replies: AcquireReplies,
+    },
+    /// Stores a value if there is no key, and extends the key if it is the caller's.
+    AcquireOrExtend {
+        /// What is stored.
+        value: Bytes,
+        /// When the key is the caller's.
+        owner: Owner,
+        /// The TTL, in both cases.
+        ttl_ms: i64,
+        /// Whether the caller's own is extended by EXPIRE; else it is stored anew.
+        by_expire: bool,
+        /// What the script answers.
+        replies: TakeReplies,
+    },
 }
 
 /// The command that a releasing script deletes with.
@@ -84,13 +96,17 @@ pub enum DeleteCommand {
     Unlink,
 }
 
-/// Where an extending script finds its TTL.
+/// How a script extends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TtlSource {
-    /// The argument with this index in ARGV, from 0, as it is or through Lua's `tonumber`.
-    Argument(usize),
-    /// A number in the text.
-    Literal(i64),
+pub enum Extension {
+    /// `EXPIRE` or `PEXPIRE`. Zero or less deletes the key.
+    Expire(TtlUnit, i64),
+    /// `PEXPIRE` with what PTTL says and so many milliseconds more. Only where there is a TTL.
+    Prolong(i64),
+    /// `PERSIST`. Only where there is a TTL.
+    Persist,
+    /// `SET` of the same value with a TTL in milliseconds.
+    Store(i64),
 }
 
 /// The unit of a TTL: that of the command that sets it.
@@ -102,7 +118,16 @@ pub enum TtlUnit {
     Milliseconds,
 }
 
-/// What a script answers in each state of the lock.
+/// When a key counts as the caller's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// It holds the value that would be stored.
+    Whole,
+    /// It begins like that value, for so many bytes.
+    Prefix(usize),
+}
+
+/// What a comparing script answers in each state of the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replies {
     /// The value was equal and the command was done.
@@ -111,6 +136,34 @@ pub struct Replies {
     pub different: Reply,
     /// There is no such key.
     pub absent: Reply,
+    /// The value was equal and the key has no TTL, where a script then does nothing.
+    pub no_ttl: Option<Reply>,
+    /// The key holds no string; `None` where Redis's own complaint is the answer.
+    pub other_type: Option<Reply>,
+}
+
+/// What a script answers that takes a free lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AcquireReplies {
+    /// The value was stored.
+    pub granted: Reply,
+    /// There is a key.
+    pub held: Reply,
+    /// It reads the value, so that Redis complains where the key holds no string.
+    pub reads_value: bool,
+}
+
+/// What a script answers that takes a free lock or extends its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakeReplies {
+    /// The value was stored where there was no key.
+    pub granted: Reply,
+    /// The caller's own was extended.
+    pub extended: Reply,
+    /// The key is somebody else's.
+    pub different: Reply,
+    /// The key holds no string; `None` where Redis's own complaint is the answer.
+    pub other_type: Option<Reply>,
 }
 
 /// One answer of a script, as the client sees it on the wire.
@@ -126,124 +179,12 @@ pub enum Reply {
     Status(Bytes),
     /// An error as Redis 7 words it, without its `-`.
     Error(Bytes),
-    /// The integer that DEL, UNLINK, EXPIRE or PEXPIRE returned. Only in [`Replies::done`].
+    /// The integer that DEL, UNLINK, EXPIRE, PEXPIRE or PERSIST returned. Only where the key was changed.
     CommandResult,
-    /// The value that the script read from the key, as a bulk string. Never in
-    /// [`Replies::absent`].
+    /// The value that the script read from somebody else's key, as a bulk string.
     Stored,
-}
-
-impl Recipe {
-    /// Index of the lock key in KEYS, from 0.
-    pub fn key(&self) -> usize {
-        match self {
-            Recipe::CompareAndDelete { key, .. } | Recipe::CompareAndExpire { key, .. } => *key,
-        }
-    }
-
-    /// Index of the owner token in ARGV, from 0.
-    pub fn token(&self) -> usize {
-        match self {
-            Recipe::CompareAndDelete { token, .. } | Recipe::CompareAndExpire { token, .. } => {
-                *token
-            }
-        }
-    }
-
-    fn compared(&self) -> Compared {
-        match self {
-            Recipe::CompareAndDelete { compared, .. }
-            | Recipe::CompareAndExpire { compared, .. } => *compared,
-        }
-    }
-
-    /// What the script answers.
-    pub fn replies(&self) -> &Replies {
-        match self {
-            Recipe::CompareAndDelete { replies, .. } | Recipe::CompareAndExpire { replies, .. } => {
-                replies
-            }
-        }
-    }
-
-    /// Whether the recipe tells the truth about a call with so many keys and these arguments. A
-    /// call for which this is false is to be treated like one of an unknown script: a missing
-    /// argument is `nil` in Lua and compares otherwise, a TTL that is not written canonically
-    /// means different things to Redis and to `tonumber`, and the owner token "false" equals an
-    /// absent key's value in a script that compares with `tostring`.
-    pub fn fits<A: AsRef<[u8]>>(&self, keys: usize, arguments: &[A]) -> bool {
-        let Some(token) = arguments.get(self.token()) else {
-            return false;
-        };
-        let tells_absent_apart = match self.compared() {
-            Compared::Answer => true,
-            Compared::AnswerAsText => token.as_ref() != ABSENT_AS_TEXT,
-        };
-        let has_ttl = match self {
-            Recipe::CompareAndDelete { .. } => true,
-            Recipe::CompareAndExpire { ttl, .. } => ttl.value(arguments).is_some(),
-        };
-        self.key() < keys && tells_absent_apart && has_ttl
-    }
-}
-
-impl TtlSource {
-    /// The TTL of a call with these arguments, in the unit of the recipe. It may be zero or
-    /// negative, which deletes the key. `None` if it is not an integer as Redis reads one, or is
-    /// beyond ±2^53, where `tonumber` would change it.
-    pub fn value<A: AsRef<[u8]>>(self, arguments: &[A]) -> Option<i64> {
-        match self {
-            TtlSource::Argument(index) => canonical_integer(arguments.get(index)?.as_ref()),
-            TtlSource::Literal(value) => Some(value),
-        }
-    }
-}
-
-/// The meaning of a script, if it is understood completely and is one of the recipes.
-///
-/// Bounded by the length of the text: time is linear in it, nesting is limited, and a text over
-/// [`MAX_TEXT_LEN`] is not looked at.
-pub fn recognise(text: &[u8]) -> Option<Recipe> {
-    if text.len() > MAX_TEXT_LEN {
-        return None;
-    }
-    let script = syntax::parse(lexer::tokens(text)?)?;
-    let equal = meaning::follow(&script, Scenario::Equal)?;
-    let different = meaning::follow(&script, Scenario::Different)?;
-    let absent = meaning::follow(&script, Scenario::Absent)?;
-
-    let (key, token, effect) = (equal.key?, equal.token?, equal.effect?);
-    for other in [&different, &absent] {
-        let same_key = other.key == Some(key);
-        let same_token = other.token.is_none_or(|compared| compared == token);
-        if other.effect.is_some() || !same_key || !same_token {
-            return None;
-        }
-    }
-
-    let compared = absent.compared;
-    let replies = Replies {
-        done: equal.reply,
-        different: different.reply,
-        absent: absent.reply,
-    };
-    Some(match effect {
-        Effect::Delete(command) => Recipe::CompareAndDelete {
-            key,
-            token,
-            compared,
-            command,
-            replies,
-        },
-        Effect::Expire(unit, ttl) => Recipe::CompareAndExpire {
-            key,
-            token,
-            compared,
-            ttl,
-            unit,
-            replies,
-        },
-    })
+    /// What is left of the lock key's TTL; -1 where it has none.
+    Left(TtlUnit),
 }
 
 /// An integer in the only spelling that Redis's strict reading and Lua's `tonumber` agree on.

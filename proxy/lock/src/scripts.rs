@@ -49,6 +49,8 @@ macro_rules! scripts {
 scripts! {
     /// SETNX, SET … NX.
     ACQUIRE = "acquire";
+    /// Scripts that take a free lock and extend their own.
+    TAKE = "take";
     /// MSETNX.
     ACQUIRE_ALL = "acquire_all";
     /// SET, SETEX, PSETEX, SET … XX, GETSET, SET … GET.

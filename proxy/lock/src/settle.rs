@@ -15,7 +15,8 @@ use crate::decision::{
 use crate::evidence::Facts;
 use crate::namespace::NamespaceId;
 use crate::op::{
-    AskedTtl, ComparedBy, Comparison, ExtendSpelling, LockCommand, LockOp, OpaqueKind, Target,
+    AcquireReply, AskedTtl, ComparedBy, Comparison, ExtendSpelling, LockCommand, LockOp,
+    OpaqueKind, Target,
 };
 use crate::reason::Reason;
 use crate::token::{OwnerToken, looks_like_deadline};
@@ -246,7 +247,8 @@ pub fn judge(
                 only_if_exists: false,
                 wants_old: false,
                 ..
-            } => either(ask(Operation::Acquire), ask(Operation::Extend)),
+            }
+            | LockOp::Take { .. } => either(ask(Operation::Acquire), ask(Operation::Extend)),
             op => ask(op.operation(circumstances.now_ms)),
         };
         decisions.push(decision);
@@ -301,7 +303,13 @@ fn question<'a>(
     circumstances: &Circumstances,
 ) -> Question<'a> {
     let (token, asked, conditional, scripted) = match &command.op {
-        LockOp::Acquire { value, ttl, .. } => (Some(value), *ttl, true, false),
+        LockOp::Acquire {
+            value, ttl, reply, ..
+        } => {
+            let scripted = matches!(reply, AcquireReply::Scripted(_));
+            (Some(value), *ttl, true, scripted)
+        }
+        LockOp::Take { value, ttl, .. } => (Some(value), *ttl, true, true),
         LockOp::AcquireAll { locks } => (Some(&locks[index].1), AskedTtl::None, true, false),
         LockOp::Store {
             value,
@@ -342,6 +350,8 @@ fn question<'a>(
         LockOp::Wrapped { .. } => (None, AskedTtl::Keep, true, true),
         LockOp::Opaque { kind, .. } => (None, AskedTtl::None, false, *kind == OpaqueKind::Script),
     };
+    // An extension without a TTL that names no value is PERSIST to a policy, compared first or not.
+    let persists = matches!(command.op, LockOp::Extend { .. }) && asked == AskedTtl::None;
     let ttl_ms = match asked {
         AskedTtl::None => None,
         AskedTtl::For(ms) => Some(u64::try_from(ms).unwrap_or(0)),
@@ -351,6 +361,7 @@ fn question<'a>(
         }
         // What is left is known to the script alone; it was under the ceiling when it was set.
         AskedTtl::Keep => Some(1),
+        AskedTtl::Further(ms) => Some(u64::try_from(ms).unwrap_or(0)),
     };
     let own = facts.own.as_ref().filter(|own| own.lapsed.is_none());
     let left = own.and_then(|own| own.ends);
@@ -358,7 +369,7 @@ fn question<'a>(
         operation,
         db: circumstances.db,
         key: &target.key,
-        owner_token: token.map(|token| &token[..]),
+        owner_token: token.filter(|_| !persists).map(|token| &token[..]),
         ttl_ms,
         proofs: Proofs::NONE
             .with_if(own.is_some() || !facts.queued.is_empty(), Proofs::SESSION)
@@ -595,9 +606,18 @@ fn fault_of(fault: Option<crate::decision::Fault>, rules: Rules) -> Option<(Code
 /// that proves nothing may, whatever would be read as a success may not.
 pub fn answers_natively(op: &LockOp, denial: &Denial) -> bool {
     match op {
-        LockOp::Release { .. } | LockOp::ReleaseMany { .. } => true,
-        LockOp::Extend { spelling, .. } => {
-            *spelling == ExtendSpelling::Expire && denial.reason != Reason::NoTtl
+        LockOp::ReleaseMany { .. } => true,
+        LockOp::Release { comparison, .. } => {
+            comparison.as_ref().is_none_or(Comparison::has_plain_no)
+        }
+        LockOp::Extend {
+            spelling,
+            comparison,
+            ..
+        } => {
+            *spelling == ExtendSpelling::Expire
+                && denial.reason != Reason::NoTtl
+                && comparison.as_ref().is_none_or(Comparison::has_plain_no)
         }
         LockOp::Store {
             only_if_exists,
@@ -605,6 +625,7 @@ pub fn answers_natively(op: &LockOp, denial: &Denial) -> bool {
             ..
         } => *only_if_exists && !wants_old,
         LockOp::Acquire { .. }
+        | LockOp::Take { .. }
         | LockOp::AcquireAll { .. }
         | LockOp::Wrapped { .. }
         | LockOp::Opaque { .. } => false,

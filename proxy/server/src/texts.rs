@@ -9,7 +9,7 @@ use lockwarden_lock::recipe::{ScriptFacts, ScriptSha};
 
 /// Texts that are remembered.
 const MOST_TEXTS: usize = 10_000;
-/// Bytes of all texts together.
+/// Bytes that texts and what is known of them may take together. A lock script's take some 10 KiB.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
 
 /// The memory.
@@ -28,7 +28,7 @@ impl Texts {
         let facts = Arc::new(ScriptFacts::of(text));
         let full = |texts: &Texts| {
             texts.facts.len() >= MOST_TEXTS
-                || texts.bytes.load(Ordering::Relaxed) + text.len() > MOST_BYTES
+                || texts.bytes.load(Ordering::Relaxed) + facts.weight() > MOST_BYTES
         };
         while full(self) {
             // Clients send a forgotten text again, so any one may go.
@@ -36,11 +36,11 @@ impl Texts {
             let Some((_, gone)) = any.and_then(|any| self.facts.remove(&any)) else {
                 break;
             };
-            self.bytes.fetch_sub(gone.text.len(), Ordering::Relaxed);
+            self.bytes.fetch_sub(gone.weight(), Ordering::Relaxed);
         }
-        self.bytes.fetch_add(text.len(), Ordering::Relaxed);
+        self.bytes.fetch_add(facts.weight(), Ordering::Relaxed);
         if let Some(before) = self.facts.insert(facts.sha, facts.clone()) {
-            self.bytes.fetch_sub(before.text.len(), Ordering::Relaxed);
+            self.bytes.fetch_sub(before.weight(), Ordering::Relaxed);
         }
         facts
     }
@@ -64,5 +64,18 @@ mod tests {
         assert_eq!(texts.facts.len(), MOST_TEXTS);
         let last = format!("return {}", MOST_TEXTS + 9);
         assert!(texts.get(&ScriptSha::of(last.as_bytes())).is_some());
+    }
+
+    #[test]
+    fn long_texts_push_others_out_before_there_are_many() {
+        let texts = Texts::default();
+        let calls = "redis.call('get', KEYS[1]) ".repeat(150);
+        for i in 0..1_000 {
+            texts.saw(format!("{calls} return {i}").as_bytes());
+        }
+        let kept: usize = texts.facts.iter().map(|entry| entry.weight()).sum();
+        assert!(kept <= MOST_BYTES, "{kept}");
+        assert_eq!(kept, texts.bytes.load(Ordering::Relaxed));
+        assert!(texts.facts.len() < 1_000);
     }
 }

@@ -33,6 +33,7 @@ macro_rules! in_every_world {
 mod arriving;
 mod comparing;
 mod deadlines;
+mod families;
 mod giving_back;
 mod keeping;
 mod recipes;

@@ -4,7 +4,9 @@
 use bytes::Bytes;
 use lockwarden_resp::Value;
 
-use crate::op::{AcquireReply, ComparedBy, Comparison, ExtendSpelling, LockOp, ReleaseSpelling};
+use crate::op::{
+    AcquireReply, ComparedBy, Comparison, ExtendSpelling, LockOp, ReleaseSpelling, ScriptedAcquire,
+};
 use crate::recipe::Reply;
 use crate::settle::{Allowed, OnViolation};
 use crate::table::parse_integer;
@@ -34,7 +36,7 @@ pub fn answer(
 ) -> Result<Answered, NotAnAnswer> {
     match answers {
         Answers::Error(text) => Ok(Answered::Reply(Value::Error(text.clone()))),
-        Answers::One(one) if !enforced => native(op, one),
+        Answers::One(one) if !enforced && !is_script(op) => native(one),
         Answers::One(one) => single(op, one, allowed.first()),
         Answers::Many(total, each) => many(op, *total, each, allowed),
         Answers::Script(end, each) => Ok(script(op, end, each)),
@@ -82,26 +84,32 @@ fn many(
 }
 
 /// In monitor mode Redis ran the application's own command: what it said is the reply.
-fn native(op: &LockOp, one: &Answer) -> Result<Answered, NotAnAnswer> {
-    let native = one.native.as_ref();
-    let reply = match (&one.outcome, op.comparison()) {
-        (Outcome::Different { .. }, Some(comparison)) => different(op, comparison, one),
-        (Outcome::Absent { .. }, Some(comparison)) => {
-            absent(comparison, native.ok_or(NotAnAnswer)?)
-        }
-        (Outcome::Failed, _) | (_, None) => native.cloned().ok_or(NotAnAnswer)?,
-        (_, Some(comparison)) => done(comparison, native.cloned().ok_or(NotAnAnswer)?),
-    };
-    Ok(Answered::Reply(reply))
+fn native(one: &Answer) -> Result<Answered, NotAnAnswer> {
+    let native = one.native.clone().ok_or(NotAnAnswer)?;
+    Ok(Answered::Reply(native))
+}
+
+/// Whether the application's own words compare or are a script, which Redis never ran: its replies
+/// follow from the outcome in monitor mode too.
+fn is_script(op: &LockOp) -> bool {
+    match op {
+        LockOp::Acquire { reply, .. } => matches!(reply, AcquireReply::Scripted(_)),
+        LockOp::Take { .. } => true,
+        _ => op.comparison().is_some(),
+    }
 }
 
 fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answered, NotAnAnswer> {
     let native = || one.native.clone().ok_or(NotAnAnswer);
     let reply = match &one.outcome {
         Outcome::Failed => native()?,
-        Outcome::Ungoverned => match op.comparison() {
-            Some(comparison) => done(comparison, native()?),
-            None => native()?,
+        Outcome::Ungoverned => match (native()?, op) {
+            (error, _) if error.is_error() => error,
+            (_, LockOp::Take { script, .. }) => scripted(&script.replies.extended, one),
+            (native, op) => match op.comparison() {
+                Some(comparison) => done(comparison, native),
+                None => native,
+            },
         },
         Outcome::Granted(granted) => match op {
             LockOp::Acquire {
@@ -117,6 +125,11 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
                 reply: AcquireReply::OldValue,
                 ..
             } => Value::Null,
+            LockOp::Acquire {
+                reply: AcquireReply::Scripted(script),
+                ..
+            } => scripted(&script.replies.granted, one),
+            LockOp::Take { script, .. } => scripted(&script.replies.granted, one),
             LockOp::Store {
                 wants_old,
                 comparison,
@@ -146,6 +159,11 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
                 reply: AcquireReply::OkOrNil,
                 ..
             } => Value::Null,
+            LockOp::Acquire {
+                reply: AcquireReply::Scripted(script),
+                ..
+            } => held(script, one),
+            LockOp::Take { script, .. } => scripted(&script.replies.different, one),
             LockOp::Store { .. }
             | LockOp::Extend { .. }
             | LockOp::Release { .. }
@@ -163,12 +181,9 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
             LockOp::Extend {
                 comparison: Some(comparison),
                 ..
-            } => scripted(
-                &comparison.replies.done,
-                Some(comparison),
-                &Value::Integer(1),
-            ),
+            } => done(comparison, Value::Integer(1)),
             LockOp::Extend { .. } => Value::Integer(1),
+            LockOp::Take { script, .. } => scripted(&script.replies.extended, one),
             LockOp::Acquire { .. }
             | LockOp::AcquireAll { .. }
             | LockOp::Release { .. }
@@ -189,30 +204,36 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
             | LockOp::Extend {
                 comparison: Some(comparison),
                 ..
-            } => scripted(
-                &comparison.replies.done,
-                Some(comparison),
-                &Value::Integer(1),
-            ),
+            } => done(comparison, Value::Integer(1)),
             LockOp::Release { .. } | LockOp::Extend { .. } => Value::Integer(1),
             LockOp::Acquire { .. }
+            | LockOp::Take { .. }
             | LockOp::AcquireAll { .. }
             | LockOp::Store { .. }
             | LockOp::ReleaseMany { .. }
             | LockOp::Wrapped { .. }
             | LockOp::Opaque { .. } => return Err(NotAnAnswer),
         },
-        Outcome::Absent { .. } => match op.comparison() {
-            Some(comparison) => absent(comparison, &native()?),
-            None if matches!(op, LockOp::Store { .. }) => Value::Null,
-            None => native()?,
+        Outcome::Absent { .. } => match (op.comparison(), op) {
+            (Some(comparison), _) => absent(comparison, one, native()?),
+            (None, LockOp::Take { script, .. }) => {
+                other_type(script.replies.other_type.as_ref(), native()?)
+            }
+            (None, LockOp::Store { .. }) => Value::Null,
+            (None, _) => native()?,
         },
         Outcome::Different { .. } => match op.comparison() {
             Some(comparison) => different(op, comparison, one),
             None => return Err(NotAnAnswer),
         },
         Outcome::Untouched { .. } => return Err(NotAnAnswer),
-        Outcome::ConditionUnmet => Value::Integer(0),
+        Outcome::ConditionUnmet => {
+            let no_ttl = op.comparison().and_then(|own| own.replies.no_ttl.as_ref());
+            match no_ttl {
+                Some(reply) => scripted(reply, one),
+                None => Value::Integer(0),
+            }
+        }
         Outcome::Refused(refused) => return Ok(refusal(op, refused, allowed)),
     };
     Ok(Answered::Reply(reply))
@@ -221,8 +242,19 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
 fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answered {
     let native = allowed.is_none_or(|allowed| allowed.rules.on_violation == OnViolation::Native);
     let quiet = match op {
-        LockOp::Release { .. } | LockOp::ReleaseMany { .. } => true,
-        LockOp::Extend { spelling, .. } => *spelling == ExtendSpelling::Expire,
+        LockOp::ReleaseMany { .. } => true,
+        LockOp::Release { comparison, .. } => {
+            comparison.as_ref().is_none_or(Comparison::has_plain_no)
+        }
+        LockOp::Extend {
+            spelling,
+            comparison,
+            ..
+        } => {
+            *spelling == ExtendSpelling::Expire
+                && comparison.as_ref().is_none_or(Comparison::has_plain_no)
+        }
+        LockOp::Take { script, .. } => script.has_plain_no(),
         LockOp::Store {
             only_if_exists,
             wants_old,
@@ -256,7 +288,8 @@ pub fn native_nothing(op: &LockOp) -> Value {
         | LockOp::Extend {
             comparison: Some(comparison),
             ..
-        } => scripted(&comparison.replies.different, None, &Value::Null),
+        } => constant(&comparison.replies.different, Value::Null),
+        LockOp::Take { script, .. } => constant(&script.replies.different, Value::Null),
         LockOp::Release {
             spelling: ReleaseSpelling::GetDel,
             ..
@@ -277,7 +310,7 @@ fn done(comparison: &Comparison, native: Value) -> Value {
     if native.is_error() {
         return native;
     }
-    scripted(&comparison.replies.done, Some(comparison), &native)
+    constant(&comparison.replies.done, native)
 }
 
 /// The reply where the stored value is another. With GET it is that value.
@@ -289,19 +322,26 @@ fn different(op: &LockOp, comparison: &Comparison, one: &Answer) -> Value {
             },
             Some(current),
         ) => current.clone(),
-        _ => scripted(&comparison.replies.different, None, &Value::Null),
+        _ => scripted(&comparison.replies.different, one),
     }
 }
 
 /// The reply where there is no string to compare with; `native` is what Redis said when it was read.
-fn absent(comparison: &Comparison, native: &Value) -> Value {
-    match (native.as_error(), comparison.by) {
-        (Some(error), ComparedBy::DelEx) if error.starts_with(b"WRONGTYPE") => {
+fn absent(comparison: &Comparison, one: &Answer, native: Value) -> Value {
+    match (native.is_error(), comparison.by) {
+        (false, _) => scripted(&comparison.replies.absent, one),
+        (true, ComparedBy::Script) => other_type(comparison.replies.other_type.as_ref(), native),
+        (true, ComparedBy::DelEx) if is_wrong_type(&native) => {
             Value::Error(Bytes::from_static(DELEX_WRONG_TYPE))
         }
-        (Some(error), _) => Value::Error(error.clone()),
-        (None, _) => scripted(&comparison.replies.absent, None, &Value::Null),
+        (true, ComparedBy::DelEx | ComparedBy::Command) => native,
     }
+}
+
+fn is_wrong_type(error: &Value) -> bool {
+    error
+        .as_error()
+        .is_some_and(|text| text.starts_with(b"WRONGTYPE"))
 }
 
 /// What Redis 8.4 says in place of WRONGTYPE.
@@ -311,7 +351,7 @@ const DELEX_WRONG_TYPE: &[u8] = b"ERR Key should be of string type if conditions
 fn stored(wants_old: bool, comparison: Option<&Comparison>, old: Option<&Bytes>) -> Value {
     let plain = if wants_old { value(old) } else { ok() };
     match comparison {
-        Some(comparison) => scripted(&comparison.replies.done, Some(comparison), &plain),
+        Some(comparison) => constant(&comparison.replies.done, plain),
         None => plain,
     }
 }
@@ -331,18 +371,32 @@ fn counted(held: Value) -> Value {
     }
 }
 
-/// What the application's script answers; `result` is what its command would have answered.
-fn scripted(reply: &Reply, comparison: Option<&Comparison>, result: &Value) -> Value {
+/// What the application's script answers, with what Redis answered to its command or read for it.
+fn scripted(reply: &Reply, one: &Answer) -> Value {
+    constant(reply, one.native.clone().unwrap_or(Value::Null))
+}
+
+/// What a script says of a lock that is taken. Redis's complaint about its type goes first.
+fn held(script: &ScriptedAcquire, one: &Answer) -> Value {
+    match &one.native {
+        Some(error) if error.is_error() => error.clone(),
+        Some(_) | None => scripted(&script.replies.held, one),
+    }
+}
+
+/// What a script says of a key that holds no string; nothing where Redis's complaint is the answer.
+fn other_type(reply: Option<&Reply>, complaint: Value) -> Value {
+    reply.map_or(complaint.clone(), |reply| constant(reply, complaint))
+}
+
+fn constant(reply: &Reply, read: Value) -> Value {
     match reply {
         Reply::Integer(number) => Value::Integer(*number),
         Reply::Nil => Value::Null,
         Reply::Bulk(bytes) => Value::Bulk(bytes.clone()),
         Reply::Status(text) => Value::Simple(text.clone()),
         Reply::Error(text) => Value::Error(text.clone()),
-        Reply::CommandResult => result.clone(),
-        Reply::Stored => comparison.map_or(Value::Null, |comparison| {
-            Value::Bulk(comparison.claim.expose().clone())
-        }),
+        Reply::CommandResult | Reply::Stored | Reply::Left(_) => read,
     }
 }
 

@@ -131,7 +131,7 @@ impl Step {
         self.number(if who.distinctive { 8 } else { 0 });
         self.bytes(fence_letter(obligations));
         match ttl {
-            AskedTtl::None | AskedTtl::Keep => self.bytes(b""),
+            AskedTtl::None | AskedTtl::Keep | AskedTtl::Further(_) => self.bytes(b""),
             AskedTtl::For(ms) => self.signed(b"", ms),
             AskedTtl::Until(at) => self.signed(b"@", at),
         }

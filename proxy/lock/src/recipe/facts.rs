@@ -10,9 +10,13 @@ use bytes::Bytes;
 use sha1::{Digest, Sha1};
 
 use super::literals::{NamedKey, written_keys};
-use super::{Recipe, recognise};
+use super::meaning::Call;
+use super::{MAX_TEXT_LEN, Meaning, Reply, lexer, shape, syntax};
 use crate::scripts;
 use crate::token::hex;
+
+/// What a token costs in memory once it stands in a tree, roughly and rather too much.
+const TOKEN_WEIGHT: usize = 128;
 
 /// The name Redis gives to a script: the SHA-1 of its text, byte for byte.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,8 +59,11 @@ impl fmt::Debug for ScriptSha {
 pub struct ScriptFacts {
     /// The name by which EVALSHA calls it.
     pub sha: ScriptSha,
-    /// What it does to a lock, if that is understood.
-    pub recipe: Option<Recipe>,
+    /// Its tree, if it is written in the part of Lua that is understood. What it does is asked for
+    /// each call.
+    tree: Option<syntax::Block>,
+    /// Bytes that these facts take.
+    weight: usize,
     /// Whether it begins with `#!`, which Redis 7 reads and older servers refuse.
     pub shebang: bool,
     /// Whether its first line says `no-writes` in a form that the server cannot read otherwise, so
@@ -83,9 +90,14 @@ impl Eq for ScriptFacts {}
 impl ScriptFacts {
     /// The facts of a text. Linear in its length.
     pub fn of(text: &[u8]) -> ScriptFacts {
+        let (tree, weight) = match tree(text) {
+            Some((tree, tokens)) => (Some(tree), tokens * TOKEN_WEIGHT),
+            None => (None, 0),
+        };
         ScriptFacts {
             sha: ScriptSha::of(text),
-            recipe: recognise(text),
+            tree,
+            weight: weight + text.len() + size_of::<ScriptFacts>(),
             shebang: text.starts_with(b"#!"),
             no_writes: says_no_writes(text),
             written: written_keys(text),
@@ -94,6 +106,48 @@ impl ScriptFacts {
             compiles: AtomicBool::new(false),
             takes: AtomicBool::new(false),
         }
+    }
+
+    /// What a call with these keys and arguments means for the lock key `lock`. Bounded whatever the
+    /// text is: steps, branches and turns of loops are limited.
+    pub fn meaning(&self, keys: &[Bytes], arguments: &[Bytes], lock: &[u8]) -> Meaning {
+        let Some(tree) = &self.tree else {
+            return Meaning::Unknown;
+        };
+        let is_lock = |key: &[u8]| key == lock;
+        let call = Call {
+            keys,
+            arguments,
+            lock,
+            is_lock: &is_lock,
+        };
+        shape::meaning(tree, call)
+    }
+
+    /// What the script would answer to this call if every lock among its keys were somebody
+    /// else's, so that a refusal can be told in its own words; of whatever type the locks are. `None`
+    /// where that is not understood, or where it would still change something. Keys that are no locks
+    /// count as absent. [`Reply::Left`] stands for what is left of the lock's TTL, which the caller
+    /// puts in. Never [`Reply::Stored`] or [`Reply::CommandResult`].
+    pub fn refusal_reply(
+        &self,
+        keys: &[Bytes],
+        arguments: &[Bytes],
+        is_lock: &dyn Fn(&[u8]) -> bool,
+    ) -> Option<Reply> {
+        let lock = keys.iter().find(|key| is_lock(key))?;
+        let call = Call {
+            keys,
+            arguments,
+            lock,
+            is_lock,
+        };
+        shape::refusal(self.tree.as_ref()?, call)
+    }
+
+    /// How many bytes these facts take, roughly.
+    pub fn weight(&self) -> usize {
+        self.weight
     }
 
     /// The text as the body of a step that judges afterwards what it did. Not to be run before
@@ -165,6 +219,16 @@ fn shebang_and_chunk(text: &[u8]) -> (&[u8], &[u8]) {
     }
     let end = text.iter().position(|byte| *byte == b'\n');
     text.split_at(end.map_or(text.len(), |end| end + 1))
+}
+
+/// The tree of a text and how many tokens it has.
+fn tree(text: &[u8]) -> Option<(syntax::Block, usize)> {
+    if text.len() > MAX_TEXT_LEN {
+        return None;
+    }
+    let tokens = lexer::tokens(text)?;
+    let count = tokens.len();
+    Some((syntax::parse(tokens)?, count))
 }
 
 /// `#!lua flags=no-writes,…` up to a line end. A first line with anything odd in it (a control

@@ -22,7 +22,9 @@ pub(super) enum Token<'t> {
     ElseIf,
     End,
     False,
+    For,
     If,
+    In,
     Local,
     Nil,
     Not,
@@ -44,6 +46,10 @@ pub(super) enum Token<'t> {
     Greater,
     GreaterEqual,
     Minus,
+    Plus,
+    Star,
+    Length,
+    Concat,
     Dot,
     Comma,
     Semicolon,
@@ -135,8 +141,12 @@ impl<'t> Lexer<'t> {
             [b'{', ..] => (Token::OpenTable, 1),
             [b'}', ..] => (Token::CloseTable, 1),
             [b'-', ..] => (Token::Minus, 1),
-            // Neither concatenation, nor varargs, nor a fraction.
-            [b'.', b'.' | b'0'..=b'9', ..] => return None,
+            [b'+', ..] => (Token::Plus, 1),
+            [b'*', ..] => (Token::Star, 1),
+            [b'#', ..] => (Token::Length, 1),
+            // Neither varargs nor a fraction.
+            [b'.', b'.', b'.', ..] | [b'.', b'0'..=b'9', ..] => return None,
+            [b'.', b'.', ..] => (Token::Concat, 2),
             [b'.', ..] => (Token::Dot, 1),
             [b',', ..] => (Token::Comma, 1),
             [b';', ..] => (Token::Semicolon, 1),
@@ -158,7 +168,9 @@ impl<'t> Lexer<'t> {
             b"elseif" => Token::ElseIf,
             b"end" => Token::End,
             b"false" => Token::False,
+            b"for" => Token::For,
             b"if" => Token::If,
+            b"in" => Token::In,
             b"local" => Token::Local,
             b"nil" => Token::Nil,
             b"not" => Token::Not,
@@ -166,9 +178,7 @@ impl<'t> Lexer<'t> {
             b"return" => Token::Return,
             b"then" => Token::Then,
             b"true" => Token::True,
-            b"break" | b"for" | b"function" | b"in" | b"repeat" | b"until" | b"while" => {
-                return None;
-            }
+            b"break" | b"function" | b"repeat" | b"until" | b"while" => return None,
             name => Token::Name(name),
         })
     }

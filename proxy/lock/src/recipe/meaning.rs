@@ -1,115 +1,191 @@
-//! Follows a script's tree for one state of the lock, with KEYS and ARGV as symbols that only the
-//! known operations understand. It never assumes: whatever is not decided by the state of the lock
-//! alone ends the following, and with it the recognition. `value` owns what a value is known to be; the
-//! states are put together in `recognise`.
+//! Follows a script's tree for one call in one state of the lock. KEYS and ARGV are what the call
+//! says; the lock is what the state says. It never assumes: what the state does not decide is
+//! unknown, a branch on it is followed both ways, and what is not understood ends the following.
+//! `value` owns what a value is known to be, `commands` what Redis answers; the states are put
+//! together in `recognise`.
 
 use bytes::Bytes;
 
-use super::syntax::{Block, Comparison, Expression, Statement};
-use super::value::{Function, Value, error_reply, line};
-use super::{ABSENT_AS_TEXT, Compared, DeleteCommand, Reply, TtlSource, TtlUnit};
+use super::syntax::{Arithmetic, Block, Comparison, Expression, Statement};
+use super::value::{Function, Value, concatenated, error_reply, exact, line};
+use super::{DeleteCommand, Reply, TtlUnit, canonical_integer};
 
-/// One state of the lock when the script runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scenario {
-    /// The key holds the text of the compared argument.
-    Equal,
-    /// The key holds another text.
-    Different,
-    /// There is no key, and the compared argument is not [`ABSENT_AS_TEXT`]: a call with that one
-    /// does not fit a recipe that compares with `tostring`.
-    Absent,
+/// Most steps of one run. A lock script with a loop over ten keys takes some 300.
+const MAX_STEPS: usize = 5_000;
+
+/// Most branches on something unknown in one run, each of which doubles the runs.
+const MAX_FORKS: usize = 5;
+
+/// Highest KEYS or ARGV index of a lock script, and most turns of one loop.
+const MAX_INDEX: usize = 64;
+
+/// One call of a script.
+#[derive(Clone, Copy)]
+pub(super) struct Call<'a> {
+    pub(super) keys: &'a [Bytes],
+    pub(super) arguments: &'a [Bytes],
+    /// The lock key that the states speak of.
+    pub(super) lock: &'a [u8],
+    /// Which keys are locks, that one among them.
+    pub(super) is_lock: &'a dyn Fn(&[u8]) -> bool,
 }
 
-impl Scenario {
-    fn present(self) -> bool {
-        match self {
-            Scenario::Equal | Scenario::Different => true,
-            Scenario::Absent => false,
+/// What the lock key holds when the script runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nothing.
+    Absent,
+    /// Something that is no string.
+    OtherType,
+    /// A string: that which the script compares with, or another one.
+    Held { own: bool, has_ttl: bool },
+    /// A lock of whatever type the script works with, held by somebody else, with a TTL. Other
+    /// locks are held by others too, and other keys are absent.
+    Foreign,
+}
+
+/// What a script compares the stored value with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    Whole(Bytes),
+    /// With its first bytes, as many as these.
+    Prefix(Bytes),
+}
+
+/// The one change a script makes to the lock key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    Delete(DeleteCommand),
+    Expire(TtlUnit, i64),
+    /// So many milliseconds more than it has.
+    Prolong(i64),
+    Persist,
+    /// Stores a value with a TTL in milliseconds, or without.
+    Put(Bytes, Option<i64>),
+}
+
+/// What a script does on one path in one state of the lock.
+#[derive(Debug)]
+pub(super) struct Trace {
+    pub(super) claim: Option<Claim>,
+    pub(super) effect: Option<Effect>,
+    /// Whether it matters in this state if there is a TTL.
+    pub(super) asked_ttl: bool,
+    /// Whether something was read that Redis may have refused to read, for another key's type.
+    pub(super) uncertain: bool,
+    pub(super) end: End,
+}
+
+/// How a script ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Replied(Reply),
+    /// With an answer that the state does not decide, or with an error of Lua.
+    Unknown,
+    /// With Redis's complaint that the key is of the wrong type.
+    WrongType,
+}
+
+/// Why a run ends before the script does.
+#[derive(Debug)]
+pub(super) enum Stop {
+    NotUnderstood,
+    /// `redis.call` raised Redis's complaint that the key is of the wrong type.
+    WrongType,
+    /// Lua raised a complaint of its own.
+    Raised,
+}
+
+/// Every path of the script in this state, or `None` if one of them is not understood.
+pub(super) fn follow(script: &Block, call: Call<'_>, state: State) -> Option<Vec<Trace>> {
+    let mut traces = Vec::new();
+    let mut branches = Vec::new();
+    loop {
+        let mut run = Run {
+            call,
+            state,
+            locals: Vec::new(),
+            claim: None,
+            effect: None,
+            asked_ttl: false,
+            uncertain: false,
+            steps: 0,
+            branches,
+            taken: 0,
+        };
+        let end = match run.block(script) {
+            Ok(Flow::Returned(value)) => run.end(value),
+            Ok(Flow::Ended) => run.end(Value::Nil),
+            Err(Stop::WrongType) => End::WrongType,
+            Err(Stop::Raised) => End::Unknown,
+            Err(Stop::NotUnderstood) => return None,
+        };
+        branches = run.branches;
+        traces.push(Trace {
+            claim: run.claim,
+            effect: run.effect,
+            asked_ttl: run.asked_ttl,
+            uncertain: run.uncertain,
+            end,
+        });
+        // The next path: the last branch that was taken as true is taken as false.
+        while branches.last() == Some(&false) {
+            branches.pop();
+        }
+        match branches.last_mut() {
+            Some(branch) => *branch = false,
+            None => return Some(traces),
         }
     }
 }
 
-/// The one change a script makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
-    Delete(DeleteCommand),
-    Expire(TtlUnit, TtlSource),
-}
-
-/// What a script did in one state of the lock. Indexes count from 0.
-#[derive(Debug)]
-pub(super) struct Trace {
-    pub(super) key: Option<usize>,
-    pub(super) token: Option<usize>,
-    pub(super) effect: Option<Effect>,
-    /// What the owner token was compared with. Only an absent key tells the two apart.
-    pub(super) compared: Compared,
-    pub(super) reply: Reply,
-}
-
-/// Follows the script to its answer, or to the first thing the state does not decide (`None`).
-pub(super) fn follow(script: &Block<'_>, scenario: Scenario) -> Option<Trace> {
-    let mut run = Run {
-        scenario,
-        locals: Vec::new(),
-        key: None,
-        token: None,
-        effect: None,
-        compared: Compared::Answer,
-    };
-    let value = match run.block(script)? {
-        Flow::Returned(value) => value,
-        Flow::Ended => Value::Nil,
-    };
-    Some(Trace {
-        key: run.key,
-        token: run.token,
-        effect: run.effect,
-        compared: run.compared,
-        reply: run.reply(value)?,
-    })
-}
-
-enum Flow {
+pub(super) enum Flow {
     Ended,
     Returned(Value),
 }
 
-struct Run<'t> {
-    scenario: Scenario,
+pub(super) struct Run<'s> {
+    pub(super) call: Call<'s>,
+    pub(super) state: State,
     /// In order of declaration; a later one of the same name hides an earlier one.
-    locals: Vec<(&'t [u8], Value)>,
-    key: Option<usize>,
-    token: Option<usize>,
-    effect: Option<Effect>,
-    compared: Compared,
+    locals: Vec<(&'s [u8], Value)>,
+    claim: Option<Claim>,
+    pub(super) effect: Option<Effect>,
+    pub(super) asked_ttl: bool,
+    pub(super) uncertain: bool,
+    steps: usize,
+    /// How branches on something unknown are taken, in their order.
+    branches: Vec<bool>,
+    taken: usize,
 }
 
-impl<'t> Run<'t> {
-    fn block(&mut self, block: &Block<'t>) -> Option<Flow> {
+type Followed<T> = Result<T, Stop>;
+
+impl<'s> Run<'s> {
+    fn block(&mut self, block: &'s Block) -> Followed<Flow> {
         let outer = self.locals.len();
         for statement in block {
             if let Flow::Returned(value) = self.statement(statement)? {
-                return Some(Flow::Returned(value));
+                return Ok(Flow::Returned(value));
             }
         }
         self.locals.truncate(outer);
-        Some(Flow::Ended)
+        Ok(Flow::Ended)
     }
 
-    fn statement(&mut self, statement: &Statement<'t>) -> Option<Flow> {
+    fn statement(&mut self, statement: &'s Statement) -> Followed<Flow> {
         match statement {
             Statement::Local(names, values) => {
                 let values = self.assigned(names.len(), values)?;
-                self.locals.extend(names.iter().copied().zip(values));
+                self.locals
+                    .extend(names.iter().map(|name| &name[..]).zip(values));
             }
             Statement::Assign(names, values) => {
                 let values = self.assigned(names.len(), values)?;
                 // From the right, as Lua does it: in `a, a = 1, 2` the first value stays. A name
                 // that is no local is a global, which Redis refuses to set.
                 for (name, value) in names.iter().zip(values).rev() {
-                    *self.local(name)? = value;
+                    *self.local(name).ok_or(Stop::NotUnderstood)? = value;
                 }
             }
             Statement::Call(call) => {
@@ -124,25 +200,91 @@ impl<'t> Run<'t> {
                 return self.block(otherwise);
             }
             Statement::Do(block) => return self.block(block),
+            Statement::ForEach(index, value, list, body) => {
+                let list = self.value(list)?;
+                let items = self.items(&list)?;
+                for (at, item) in items.iter().enumerate() {
+                    let number = Value::Number(at as i64 + 1);
+                    let text = Value::Text(item.clone());
+                    let named = value.as_ref().map(|value| (&value[..], text));
+                    if let Flow::Returned(value) = self.turn((index, number), named, body)? {
+                        return Ok(Flow::Returned(value));
+                    }
+                }
+            }
+            Statement::Count(index, first, last, body) => {
+                let first = self.value(first)?.number().ok_or(Stop::NotUnderstood)?;
+                let last = self.value(last)?.number().ok_or(Stop::NotUnderstood)?;
+                if last.saturating_sub(first) >= MAX_INDEX as i64 {
+                    return Err(Stop::NotUnderstood);
+                }
+                for number in first..=last {
+                    let number = Value::Number(number);
+                    if let Flow::Returned(value) = self.turn((index, number), None, body)? {
+                        return Ok(Flow::Returned(value));
+                    }
+                }
+            }
             Statement::Return(value) => {
                 let value = match value {
                     Some(expression) => self.value(expression)?,
                     None => Value::Nil,
                 };
-                return Some(Flow::Returned(value));
+                return Ok(Flow::Returned(value));
             }
         }
-        Some(Flow::Ended)
+        Ok(Flow::Ended)
+    }
+
+    /// One turn of a loop, with its variables.
+    fn turn(
+        &mut self,
+        index: (&'s [u8], Value),
+        value: Option<(&'s [u8], Value)>,
+        body: &'s Block,
+    ) -> Followed<Flow> {
+        self.step()?;
+        let outer = self.locals.len();
+        self.locals.push(index);
+        self.locals.extend(value);
+        let flow = self.block(body)?;
+        self.locals.truncate(outer);
+        Ok(flow)
+    }
+
+    fn step(&mut self) -> Followed<()> {
+        self.steps += 1;
+        if self.steps > MAX_STEPS {
+            return Err(Stop::NotUnderstood);
+        }
+        Ok(())
+    }
+
+    /// KEYS or ARGV.
+    fn items(&self, list: &Value) -> Followed<&'s [Bytes]> {
+        let items = match list {
+            Value::Keys => self.call.keys,
+            Value::Arguments => self.call.arguments,
+            _ => return Err(Stop::NotUnderstood),
+        };
+        if items.len() > MAX_INDEX {
+            return Err(Stop::NotUnderstood);
+        }
+        Ok(items)
     }
 
     /// The values for so many names: all are computed, missing ones are nil.
-    fn assigned(&mut self, names: usize, values: &[Expression<'t>]) -> Option<Vec<Value>> {
-        let mut assigned = values
+    fn assigned(&mut self, names: usize, values: &'s [Expression]) -> Followed<Vec<Value>> {
+        let mut assigned = self.values(values)?;
+        assigned.resize(names, Value::Nil);
+        Ok(assigned)
+    }
+
+    fn values(&mut self, expressions: &'s [Expression]) -> Followed<Vec<Value>> {
+        expressions
             .iter()
             .map(|expression| self.value(expression))
-            .collect::<Option<Vec<_>>>()?;
-        assigned.resize(names, Value::Nil);
-        Some(assigned)
+            .collect()
     }
 
     fn local(&mut self, name: &[u8]) -> Option<&mut Value> {
@@ -153,198 +295,423 @@ impl<'t> Run<'t> {
             .map(|(_, value)| value)
     }
 
-    fn name(&mut self, name: &[u8]) -> Option<Value> {
+    fn name(&mut self, name: &[u8]) -> Followed<Value> {
         if let Some(value) = self.local(name) {
-            return Some(value.clone());
+            return Ok(value.clone());
         }
         match name {
-            b"KEYS" => Some(Value::Keys),
-            b"ARGV" => Some(Value::Arguments),
-            b"redis" => Some(Value::Redis),
-            b"tostring" => Some(Value::Function(Function::ToString)),
-            b"tonumber" => Some(Value::Function(Function::ToNumber)),
-            _ => None,
+            b"KEYS" => Ok(Value::Keys),
+            b"ARGV" => Ok(Value::Arguments),
+            b"redis" => Ok(Value::Redis),
+            b"string" => Ok(Value::String),
+            b"tostring" => Ok(Value::Function(Function::ToString)),
+            b"tonumber" => Ok(Value::Function(Function::ToNumber)),
+            _ => Err(Stop::NotUnderstood),
         }
     }
 
-    fn value(&mut self, expression: &Expression<'t>) -> Option<Value> {
+    fn value(&mut self, expression: &'s Expression) -> Followed<Value> {
+        self.step()?;
         match expression {
-            Expression::Nil => Some(Value::Nil),
-            Expression::Bool(value) => Some(Value::Bool(*value)),
-            Expression::Number(value) => Some(Value::Number(*value)),
-            Expression::Text(text) => Some(Value::Text(text.clone())),
+            Expression::Nil => Ok(Value::Nil),
+            Expression::Bool(value) => Ok(Value::Bool(*value)),
+            Expression::Number(value) => Ok(Value::Number(*value)),
+            Expression::Text(text) => Ok(Value::Text(text.clone())),
             Expression::Name(name) => self.name(name),
             Expression::Index(table, index) => {
                 let table = self.value(table)?;
                 let index = self.value(index)?;
-                table.at(&index)
+                self.element(&table, &index).ok_or(Stop::NotUnderstood)
             }
             Expression::Call(function, arguments) => {
                 let function = self.value(function)?;
-                let arguments = arguments
-                    .iter()
-                    .map(|argument| self.value(argument))
-                    .collect::<Option<Vec<_>>>()?;
-                self.call(&function, &arguments)
+                let arguments = self.values(arguments)?;
+                self.called(&function, &arguments)
             }
-            Expression::Table(field, value) => match (&field[..], self.value(value)?) {
-                (b"ok", Value::Text(text)) => line(text).map(Value::Status),
-                (b"err", Value::Text(text)) => line(text).map(Value::Error),
-                _ => None,
-            },
-            Expression::Not(operand) => Some(Value::Bool(!self.truth(operand)?)),
+            Expression::Table(field, value) => {
+                let reply = match (&field[..], self.value(value)?) {
+                    (b"ok", Value::Text(text)) => line(text).map(Value::Status),
+                    (b"err", Value::Text(text)) => line(text).map(Value::Error),
+                    _ => None,
+                };
+                reply.ok_or(Stop::NotUnderstood)
+            }
+            Expression::Not(operand) => {
+                let value = self.value(operand)?;
+                Ok(value
+                    .truth()
+                    .map_or(Value::Unknown, |truth| Value::Bool(!truth)))
+            }
             Expression::Negative(operand) => match self.value(operand)? {
                 // Lua's -0 is written "-0", which Redis takes for no integer.
-                Value::Number(value) if value != 0 => Some(Value::Number(-value)),
-                _ => None,
+                Value::Number(value) if value != 0 => Ok(Value::Number(-value)),
+                Value::Unknown => Ok(Value::Unknown),
+                _ => Err(Stop::NotUnderstood),
             },
+            Expression::Length(operand) => match self.value(operand)? {
+                Value::Text(text) => Ok(Value::Number(text.len() as i64)),
+                Value::Keys => Ok(Value::Number(self.call.keys.len() as i64)),
+                Value::Arguments => Ok(Value::Number(self.call.arguments.len() as i64)),
+                Value::Stored | Value::StoredPrefix(_) | Value::Unknown => Ok(Value::Unknown),
+                _ => Err(Stop::NotUnderstood),
+            },
+            Expression::Concat(parts) => {
+                let parts = self.values(parts)?;
+                if parts.iter().any(Value::is_nothing) {
+                    return Err(Stop::Raised);
+                }
+                let open = |part: &Value| matches!(part, Value::Unknown | Value::Stored);
+                if parts.iter().any(open) {
+                    return Ok(Value::Unknown);
+                }
+                let words: Option<Vec<Bytes>> = parts.iter().map(Value::word).collect();
+                words
+                    .and_then(|words| concatenated(&words))
+                    .ok_or(Stop::NotUnderstood)
+            }
+            Expression::Arithmetic(first, rest) => {
+                let mut result = self.value(first)?;
+                for (operator, operand) in rest {
+                    let operand = self.value(operand)?;
+                    if operand.is_nothing() || result.is_nothing() {
+                        return Err(Stop::Raised);
+                    }
+                    result = self
+                        .computed(*operator, &result, &operand)
+                        .ok_or(Stop::NotUnderstood)?;
+                }
+                Ok(result)
+            }
             Expression::All(parts) => self.first_that_is(false, parts),
             Expression::Any(parts) => self.first_that_is(true, parts),
             Expression::Compare(comparison, left, right) => {
                 let left = self.value(left)?;
                 let right = self.value(right)?;
-                self.compare(*comparison, &left, &right).map(Value::Bool)
+                self.compared(*comparison, &left, &right)
+                    .ok_or(Stop::NotUnderstood)
             }
         }
     }
 
     /// `and` and `or`: the first part of this truth, or the last part, whatever it is.
-    fn first_that_is(&mut self, wanted: bool, parts: &[Expression<'t>]) -> Option<Value> {
-        let (last, earlier) = parts.split_last()?;
+    fn first_that_is(&mut self, wanted: bool, parts: &'s [Expression]) -> Followed<Value> {
+        let Some((last, earlier)) = parts.split_last() else {
+            return Err(Stop::NotUnderstood);
+        };
         for part in earlier {
             let value = self.value(part)?;
-            if value.truth()? == wanted {
-                return Some(value);
+            if self.decided(&value)? == wanted {
+                return Ok(value);
             }
         }
         self.value(last)
     }
 
-    fn truth(&mut self, expression: &Expression<'t>) -> Option<bool> {
-        self.value(expression)?.truth()
+    fn truth(&mut self, expression: &'s Expression) -> Followed<bool> {
+        let value = self.value(expression)?;
+        self.decided(&value)
     }
 
-    fn call(&mut self, function: &Value, arguments: &[Value]) -> Option<Value> {
-        let Value::Function(function) = function else {
-            return None;
-        };
-        match (function, arguments) {
-            (Function::Command, [Value::Text(command), rest @ ..]) => self.command(command, rest),
-            (Function::StatusReply, [Value::Text(text)]) => line(text.clone()).map(Value::Status),
-            (Function::ErrorReply, [Value::Text(text)]) => error_reply(text).map(Value::Error),
-            (Function::ToString, [value]) => match value {
-                Value::Text(_) | Value::Stored | Value::FalseText => Some(value.clone()),
-                Value::Key(_) | Value::Argument(_) => Some(value.clone()),
-                Value::Bool(false) => Some(Value::FalseText),
+    /// The truth of a value. An unknown one is taken both ways, one run after the other.
+    fn decided(&mut self, value: &Value) -> Followed<bool> {
+        if let Some(truth) = value.truth() {
+            return Ok(truth);
+        }
+        if let Some(branch) = self.branches.get(self.taken) {
+            self.taken += 1;
+            return Ok(*branch);
+        }
+        if self.state == State::Foreign || self.branches.len() == MAX_FORKS {
+            return Err(Stop::NotUnderstood);
+        }
+        self.branches.push(true);
+        self.taken += 1;
+        Ok(true)
+    }
+
+    /// `table[index]`.
+    fn element(&self, table: &Value, index: &Value) -> Option<Value> {
+        match (table, index) {
+            (Value::Keys, Value::Number(number)) => item(self.call.keys, *number),
+            (Value::Arguments, Value::Number(number)) => item(self.call.arguments, *number),
+            (Value::Redis, Value::Text(field)) => match &field[..] {
+                b"call" => Some(Value::Function(Function::Command { catches: false })),
+                b"pcall" => Some(Value::Function(Function::Command { catches: true })),
+                b"status_reply" => Some(Value::Function(Function::StatusReply)),
+                b"error_reply" => Some(Value::Function(Function::ErrorReply)),
                 _ => None,
             },
-            (Function::ToNumber, [value]) => match value {
-                Value::Argument(index) => Some(Value::ArgumentNumber(*index)),
-                Value::ArgumentNumber(_) | Value::Number(_) | Value::Done => Some(value.clone()),
+            (Value::String, Value::Text(field)) => match &field[..] {
+                b"sub" => Some(Value::Function(Function::Sub)),
+                b"len" => Some(Value::Function(Function::Length)),
                 _ => None,
             },
+            (Value::Status(text), Value::Text(field)) => match &field[..] {
+                b"ok" => Some(Value::Text(text.clone())),
+                b"err" => Some(Value::Nil),
+                _ => None,
+            },
+            (Value::Unknown, Value::Number(_) | Value::Text(_)) => Some(Value::Unknown),
             _ => None,
         }
     }
 
-    /// One Redis command. Nothing is read after the change, when the state is no longer that of
-    /// the scenario.
-    fn command(&mut self, command: &[u8], arguments: &[Value]) -> Option<Value> {
-        let (Value::Key(key), rest) = arguments.split_first()? else {
-            return None;
+    fn called(&mut self, function: &Value, arguments: &[Value]) -> Followed<Value> {
+        let Value::Function(function) = function else {
+            return Err(Stop::NotUnderstood);
         };
-        if self.effect.is_some() || self.key.is_some_and(|known| known != *key) {
-            return None;
-        }
-        self.key = Some(*key);
-        let present = self.scenario.present();
-        let effect = match (command.to_ascii_lowercase().as_slice(), rest) {
-            (b"get", []) if present => return Some(Value::Stored),
-            (b"get", []) => return Some(Value::Bool(false)),
-            (b"exists", []) => return Some(Value::Number(i64::from(present))),
-            (b"del", []) => Effect::Delete(DeleteCommand::Del),
-            (b"unlink", []) => Effect::Delete(DeleteCommand::Unlink),
-            (b"expire", [ttl]) => Effect::Expire(TtlUnit::Seconds, ttl.as_ttl()?),
-            (b"pexpire", [ttl]) => Effect::Expire(TtlUnit::Milliseconds, ttl.as_ttl()?),
-            _ => return None,
+        let result = match (function, arguments) {
+            (Function::Command { catches }, [Value::Text(name), rest @ ..]) => {
+                return match self.command(name, rest) {
+                    Err(Stop::WrongType) if *catches => Ok(Value::Caught),
+                    // What Redis may refuse (out of memory) would go unheard.
+                    Ok(_) if *catches && matches!(self.effect, Some(Effect::Put(..))) => {
+                        Err(Stop::NotUnderstood)
+                    }
+                    answer => answer,
+                };
+            }
+            (Function::StatusReply, [Value::Text(text)]) => line(text.clone()).map(Value::Status),
+            (Function::ErrorReply, [Value::Text(text)]) => error_reply(text).map(Value::Error),
+            (Function::ToString, [value]) => match value {
+                Value::Text(_) | Value::Stored | Value::StoredPrefix(_) => Some(value.clone()),
+                Value::Bool(true) => Some(Value::Text(Bytes::from_static(b"true"))),
+                Value::Bool(false) => Some(Value::Text(Bytes::from_static(b"false"))),
+                Value::Nil => Some(Value::Text(Bytes::from_static(b"nil"))),
+                Value::Number(_) | Value::Done => value.word().map(Value::Text),
+                Value::Unknown | Value::Left(_) | Value::LeftAnd(_) => Some(Value::Unknown),
+                _ => None,
+            },
+            (Function::ToNumber, [value]) => match value {
+                Value::Text(text) => canonical_integer(text).map(Value::Number),
+                Value::Number(_) | Value::Done | Value::Left(_) | Value::LeftAnd(_) => {
+                    Some(value.clone())
+                }
+                Value::Nil | Value::Bool(_) => Some(Value::Nil),
+                Value::Stored | Value::StoredPrefix(_) | Value::Unknown => Some(Value::Unknown),
+                _ => None,
+            },
+            (Function::Sub, [Value::Text(text), from, to]) => from
+                .number()
+                .zip(to.number())
+                .and_then(|(from, to)| part(text, from, to))
+                .map(Value::Text),
+            (Function::Sub, [Value::Stored, Value::Number(1), Value::Number(to @ 1..)]) => {
+                usize::try_from(*to).ok().map(Value::StoredPrefix)
+            }
+            (Function::Sub, [Value::Stored | Value::Unknown, ..]) => Some(Value::Unknown),
+            (Function::Length, [Value::Text(text)]) => Some(Value::Number(text.len() as i64)),
+            (Function::Length, [Value::Stored | Value::Unknown]) => Some(Value::Unknown),
+            _ => None,
         };
-        self.effect = Some(effect);
-        // All four answer 1 for a key that is there and 0 for one that is not.
-        Some(if present {
-            Value::Done
-        } else {
-            Value::Number(0)
-        })
+        result.ok_or(Stop::NotUnderstood)
     }
 
-    fn compare(&mut self, comparison: Comparison, left: &Value, right: &Value) -> Option<bool> {
-        let ordered = |holds: fn(&i64, &i64) -> bool| {
-            let (left, right) = (left.number()?, right.number()?);
-            Some(holds(&left, &right))
-        };
+    fn computed(&mut self, operator: Arithmetic, left: &Value, right: &Value) -> Option<Value> {
+        if let (Some(left), Some(right)) = (self.whole(left), self.whole(right)) {
+            return match operator {
+                Arithmetic::Add => exact(left.checked_add(right)),
+                Arithmetic::Subtract => exact(left.checked_sub(right)),
+                // A product of zero may be Lua's -0.
+                Arithmetic::Multiply if left == 0 || right == 0 => None,
+                Arithmetic::Multiply => exact(left.checked_mul(right)),
+            };
+        }
+        match (operator, left, right) {
+            (Arithmetic::Add, Value::Left(TtlUnit::Milliseconds), more)
+            | (Arithmetic::Add, more, Value::Left(TtlUnit::Milliseconds))
+                if more.to_number().is_some() && self.has_ttl() == Some(true) =>
+            {
+                more.to_number().map(Value::LeftAnd)
+            }
+            (_, a, b) => {
+                let open = |value: &Value| {
+                    matches!(
+                        value,
+                        Value::Unknown | Value::Stored | Value::Left(_) | Value::LeftAnd(_)
+                    )
+                };
+                let fine = |value: &Value| open(value) || value.to_number().is_some();
+                (fine(a) && fine(b)).then_some(Value::Unknown)
+            }
+        }
+    }
+
+    /// The number that arithmetic makes of a value; a missing TTL is -1.
+    fn whole(&mut self, value: &Value) -> Option<i64> {
+        match value {
+            Value::Left(_) if self.has_ttl() == Some(false) => Some(-1),
+            other => other.to_number(),
+        }
+    }
+
+    /// Whether the lock has a TTL, where the state says so.
+    pub(super) fn has_ttl(&mut self) -> Option<bool> {
+        self.asked_ttl = true;
+        match self.state {
+            State::Held { has_ttl, .. } => Some(has_ttl),
+            State::Foreign => Some(true),
+            State::Absent | State::OtherType => None,
+        }
+    }
+
+    fn compared(&mut self, comparison: Comparison, left: &Value, right: &Value) -> Option<Value> {
         match comparison {
             Comparison::Equal => self.equal(left, right),
-            Comparison::Unequal => self.equal(left, right).map(|equal| !equal),
-            Comparison::Less => ordered(i64::lt),
-            Comparison::LessEqual => ordered(i64::le),
-            Comparison::Greater => ordered(i64::gt),
-            Comparison::GreaterEqual => ordered(i64::ge),
+            Comparison::Unequal => self.equal(left, right).map(|equal| match equal {
+                Value::Bool(equal) => Value::Bool(!equal),
+                unknown => unknown,
+            }),
+            Comparison::Less => self.ordered(left, right, |a, b| a < b),
+            Comparison::LessEqual => self.ordered(left, right, |a, b| a <= b),
+            Comparison::Greater => self.ordered(right, left, |a, b| a < b),
+            Comparison::GreaterEqual => self.ordered(right, left, |a, b| a <= b),
         }
     }
 
-    fn equal(&mut self, left: &Value, right: &Value) -> Option<bool> {
+    /// `left < right` or `left <= right`. A TTL that is there is zero or more.
+    fn ordered(
+        &mut self,
+        left: &Value,
+        right: &Value,
+        holds: fn(i64, i64) -> bool,
+    ) -> Option<Value> {
+        let number = |run: &mut Self, value: &Value| match value {
+            Value::Left(_) => run.has_ttl().map(|has_ttl| if has_ttl { 0 } else { -1 }),
+            Value::LeftAnd(_) => None,
+            other => other.number(),
+        };
+        let open =
+            |value: &Value| matches!(value, Value::Unknown | Value::Left(_) | Value::LeftAnd(_));
+        let (a, b) = (number(self, left), number(self, right));
+        match (a, b) {
+            (Some(a), Some(b)) => {
+                let holds_now = holds(a, b);
+                let grows = |value: &Value| matches!(value, Value::Left(_)) && self.state_has_ttl();
+                // At its least the TTL decides only what every longer one decides too.
+                let sure = match (grows(left), grows(right)) {
+                    (false, false) => true,
+                    (true, false) => !holds_now,
+                    (false, true) => holds_now,
+                    (true, true) => false,
+                };
+                Some(if sure {
+                    Value::Bool(holds_now)
+                } else {
+                    Value::Unknown
+                })
+            }
+            _ if (open(left) || a.is_some()) && (open(right) || b.is_some()) => {
+                Some(Value::Unknown)
+            }
+            _ => None,
+        }
+    }
+
+    fn state_has_ttl(&self) -> bool {
+        match self.state {
+            State::Held { has_ttl, .. } => has_ttl,
+            State::Foreign => true,
+            State::Absent | State::OtherType => false,
+        }
+    }
+
+    fn equal(&mut self, left: &Value, right: &Value) -> Option<Value> {
+        if left.differs_in_type(right) {
+            return Some(Value::Bool(false));
+        }
         match (left, right) {
-            (Value::Stored, Value::Argument(index)) | (Value::Argument(index), Value::Stored) => {
-                self.compared_with(*index)?;
-                Some(self.scenario == Scenario::Equal)
+            (Value::Unknown, _) | (_, Value::Unknown) => Some(Value::Unknown),
+            (Value::Stored, Value::Text(text)) | (Value::Text(text), Value::Stored) => {
+                Some(self.claimed(Claim::Whole(text.clone())))
             }
-            (Value::FalseText, Value::Argument(index))
-            | (Value::Argument(index), Value::FalseText) => {
-                self.compared_with(*index)?;
-                self.compared = Compared::AnswerAsText;
-                Some(false)
+            (Value::StoredPrefix(length), Value::Text(text))
+            | (Value::Text(text), Value::StoredPrefix(length)) => {
+                Some(match text.len().cmp(length) {
+                    std::cmp::Ordering::Greater => Value::Bool(false),
+                    std::cmp::Ordering::Equal => self.claimed(Claim::Prefix(text.clone())),
+                    std::cmp::Ordering::Less => self.claimed(Claim::Whole(text.clone())),
+                })
             }
-            // A text is never equal to a boolean in Lua, and neither is a missing argument.
-            (Value::Argument(_), Value::Bool(_)) | (Value::Bool(_), Value::Argument(_)) => {
-                Some(false)
+            (Value::Left(_), number) | (number, Value::Left(_)) => {
+                let number = number.number()?;
+                Some(match (self.has_ttl(), number) {
+                    (None, _) | (Some(true), 0..) => Value::Unknown,
+                    (Some(true), _) => Value::Bool(false),
+                    (Some(false), number) => Value::Bool(number == -1),
+                })
             }
-            (Value::Stored | Value::FalseText, Value::Nil | Value::Bool(_))
-            | (Value::Nil | Value::Bool(_), Value::Stored | Value::FalseText) => Some(false),
-            (Value::Nil | Value::Bool(_), Value::Nil | Value::Bool(_)) => Some(left == right),
-            (Value::Number(_) | Value::Done, Value::Nil | Value::Bool(_))
-            | (Value::Nil | Value::Bool(_), Value::Number(_) | Value::Done) => Some(false),
-            (Value::Text(left), Value::Text(right)) => Some(left == right),
-            _ => Some(left.number()? == right.number()?),
+            (Value::Text(left), Value::Text(right)) => Some(Value::Bool(left == right)),
+            (Value::Nil, Value::Nil) => Some(Value::Bool(true)),
+            (Value::Bool(left), Value::Bool(right)) => Some(Value::Bool(left == right)),
+            _ => Some(Value::Bool(left.number()? == right.number()?)),
         }
     }
 
-    /// Notes which argument is the owner token. There is only one.
-    fn compared_with(&mut self, index: usize) -> Option<()> {
-        match self.token.replace(index) {
-            Some(other) if other != index => None,
-            _ => Some(()),
+    /// Whether the lock holds this. A script that compares with one thing only is followed; what a
+    /// second comparison says is unknown, unless the first one decided it.
+    fn claimed(&mut self, claim: Claim) -> Value {
+        let own = match self.state {
+            State::Held { own, .. } => own,
+            State::Foreign => return Value::Bool(false),
+            State::Absent | State::OtherType => return Value::Unknown,
+        };
+        match &self.claim {
+            None => {
+                self.claim = Some(claim);
+                Value::Bool(own)
+            }
+            Some(known) if *known == claim => Value::Bool(own),
+            Some(Claim::Whole(known)) if own => Value::Bool(match &claim {
+                Claim::Whole(other) => known == other,
+                Claim::Prefix(prefix) => known.starts_with(prefix),
+            }),
+            Some(_) => Value::Unknown,
         }
     }
 
-    fn reply(&self, value: Value) -> Option<Reply> {
-        match value {
-            Value::Nil | Value::Bool(false) => Some(Reply::Nil),
-            Value::Bool(true) => Some(Reply::Integer(1)),
-            Value::Number(value) => Some(Reply::Integer(value)),
-            Value::Text(text) => Some(Reply::Bulk(text)),
-            Value::FalseText => Some(Reply::Bulk(Bytes::from_static(ABSENT_AS_TEXT))),
-            Value::Stored => Some(Reply::Stored),
-            // The owner token itself is what is stored, if it was found to be equal.
-            Value::Argument(index)
-                if self.scenario == Scenario::Equal && self.token == Some(index) =>
-            {
-                Some(Reply::Stored)
-            }
-            Value::Done => Some(Reply::CommandResult),
-            Value::Status(text) => Some(Reply::Status(text)),
-            Value::Error(text) => Some(Reply::Error(text)),
-            Value::Key(_) | Value::Argument(_) | Value::ArgumentNumber(_) => None,
-            Value::Keys | Value::Arguments | Value::Redis | Value::Function(_) => None,
-        }
+    fn end(&self, value: Value) -> End {
+        let reply = match value {
+            Value::Nil | Value::Bool(false) => Reply::Nil,
+            Value::Bool(true) => Reply::Integer(1),
+            Value::Number(value) => Reply::Integer(value),
+            Value::Text(text) => Reply::Bulk(text),
+            Value::Stored => match (self.state, &self.claim) {
+                (State::Held { own: true, .. }, Some(Claim::Whole(text))) => {
+                    Reply::Bulk(text.clone())
+                }
+                (State::Held { own: false, .. }, _) | (State::Held { .. }, None) => Reply::Stored,
+                _ => return End::Unknown,
+            },
+            Value::Left(unit) => Reply::Left(unit),
+            Value::Done => Reply::CommandResult,
+            Value::Status(text) => Reply::Status(text),
+            Value::Error(text) => Reply::Error(text),
+            Value::Caught => return End::WrongType,
+            Value::StoredPrefix(_) | Value::LeftAnd(_) | Value::Unknown => return End::Unknown,
+            Value::Keys | Value::Arguments | Value::Redis | Value::String => return End::Unknown,
+            Value::Function(_) => return End::Unknown,
+        };
+        End::Replied(reply)
     }
+}
+
+/// `list[number]`, from 1; nil beyond its end.
+fn item(list: &[Bytes], number: i64) -> Option<Value> {
+    let index = usize::try_from(number).ok()?.checked_sub(1)?;
+    if index >= MAX_INDEX {
+        return None;
+    }
+    Some(list.get(index).cloned().map_or(Value::Nil, Value::Text))
+}
+
+/// `string.sub(text, from, to)` for places counted from the left.
+fn part(text: &Bytes, from: i64, to: i64) -> Option<Bytes> {
+    let from = usize::try_from(from).ok()?.checked_sub(1)?;
+    let to = usize::try_from(to).ok()?.min(text.len());
+    Some(if from < to {
+        text.slice(from..to)
+    } else {
+        Bytes::new()
+    })
 }

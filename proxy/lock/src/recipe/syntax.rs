@@ -1,6 +1,6 @@
-//! The part of Lua that lock scripts are written in: locals, assignments, calls, `if`, `do` and
-//! `return`; no loops, functions, globals or arithmetic. The parser owns the shape and its limits,
-//! and never decides what anything means; `meaning` follows the tree.
+//! The part of Lua that lock scripts are written in: locals, assignments, calls, `if`, `do`, `for`
+//! and `return`, and arithmetic on whole numbers; no other loops, functions or globals. The parser
+//! owns the shape and its limits, and never decides what anything means; `meaning` follows the tree.
 
 use std::iter::Peekable;
 use std::vec;
@@ -21,46 +21,67 @@ const MAX_NAMES: usize = 100;
 
 /// Names that a script may not give to a local: where they mean something else, no reader of the
 /// script sees what it does, and neither do we.
-const RESERVED: [&[u8]; 5] = [b"KEYS", b"ARGV", b"redis", b"tostring", b"tonumber"];
+const RESERVED: [&[u8]; 7] = [
+    b"KEYS",
+    b"ARGV",
+    b"redis",
+    b"string",
+    b"tostring",
+    b"tonumber",
+    b"ipairs",
+];
 
 /// Statements in order. A `return` can only be the last.
-pub(super) type Block<'t> = Vec<Statement<'t>>;
+pub(super) type Block = Vec<Statement>;
 
-#[derive(Debug)]
-pub(super) enum Statement<'t> {
+/// A name of the text.
+pub(super) type Name = Box<[u8]>;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Statement {
     /// `local a, b = x, y`
-    Local(Vec<&'t [u8]>, Vec<Expression<'t>>),
+    Local(Vec<Name>, Vec<Expression>),
     /// `a, b = x, y`
-    Assign(Vec<&'t [u8]>, Vec<Expression<'t>>),
+    Assign(Vec<Name>, Vec<Expression>),
     /// A call whose result is dropped.
-    Call(Expression<'t>),
+    Call(Expression),
     /// `if … then … elseif … then … else … end`; no `else` is an empty one.
-    If(Vec<(Expression<'t>, Block<'t>)>, Block<'t>),
+    If(Vec<(Expression, Block)>, Block),
     /// `do … end`
-    Do(Block<'t>),
+    Do(Block),
+    /// `for index, value in ipairs(list) do … end`; the second name may be missing.
+    ForEach(Name, Option<Name>, Expression, Block),
+    /// `for index = first, last do … end`
+    Count(Name, Expression, Expression, Block),
     /// `return` with at most one value.
-    Return(Option<Expression<'t>>),
+    Return(Option<Expression>),
 }
 
-#[derive(Debug)]
-pub(super) enum Expression<'t> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Expression {
     Nil,
     Bool(bool),
     Number(i64),
     Text(Bytes),
-    Name(&'t [u8]),
+    Name(Name),
     /// `a[b]`, and `a.b` as `a["b"]`.
-    Index(Box<Expression<'t>>, Box<Expression<'t>>),
-    Call(Box<Expression<'t>>, Vec<Expression<'t>>),
+    Index(Box<Expression>, Box<Expression>),
+    Call(Box<Expression>, Vec<Expression>),
     /// `{name = value}`: the one-field table of a status or error reply.
-    Table(Bytes, Box<Expression<'t>>),
-    Not(Box<Expression<'t>>),
-    Negative(Box<Expression<'t>>),
+    Table(Bytes, Box<Expression>),
+    Not(Box<Expression>),
+    Negative(Box<Expression>),
+    /// `#a`
+    Length(Box<Expression>),
+    /// `a .. b .. c`
+    Concat(Vec<Expression>),
+    /// `a + b - c`, and `a * b` likewise: from the left.
+    Arithmetic(Box<Expression>, Vec<(Arithmetic, Expression)>),
     /// `a and b and c`
-    All(Vec<Expression<'t>>),
+    All(Vec<Expression>),
     /// `a or b or c`
-    Any(Vec<Expression<'t>>),
-    Compare(Comparison, Box<Expression<'t>>, Box<Expression<'t>>),
+    Any(Vec<Expression>),
+    Compare(Comparison, Box<Expression>, Box<Expression>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +94,15 @@ pub(super) enum Comparison {
     GreaterEqual,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arithmetic {
+    Add,
+    Subtract,
+    Multiply,
+}
+
 /// The tree of a whole text, or `None` if it is not in the understood part of Lua.
-pub(super) fn parse(tokens: Vec<Spanned<'_>>) -> Option<Block<'_>> {
+pub(super) fn parse(tokens: Vec<Spanned<'_>>) -> Option<Block> {
     let mut parser = Parser {
         tokens: tokens.into_iter().peekable(),
         depth: 0,
@@ -109,9 +137,9 @@ impl<'t> Parser<'t> {
         self.accept(token).then_some(())
     }
 
-    fn name(&mut self) -> Option<&'t [u8]> {
+    fn name(&mut self) -> Option<Name> {
         match self.tokens.next()?.token {
-            Token::Name(name) => Some(name),
+            Token::Name(name) => Some(name.into()),
             _ => None,
         }
     }
@@ -127,7 +155,7 @@ impl<'t> Parser<'t> {
         parsed
     }
 
-    fn block(&mut self) -> Option<Block<'t>> {
+    fn block(&mut self) -> Option<Block> {
         self.nested(|parser| {
             let mut block = Vec::new();
             while let Some(statement) = parser.statement()? {
@@ -144,7 +172,7 @@ impl<'t> Parser<'t> {
     }
 
     /// The next statement; `Some(None)` where the block ends.
-    fn statement(&mut self) -> Option<Option<Statement<'t>>> {
+    fn statement(&mut self) -> Option<Option<Statement>> {
         let statement = match self.peek() {
             None | Some(Token::End | Token::Else | Token::ElseIf) => return Some(None),
             Some(Token::Local) => {
@@ -161,6 +189,10 @@ impl<'t> Parser<'t> {
                 self.expect(&Token::End)?;
                 Statement::Do(block)
             }
+            Some(Token::For) => {
+                self.tokens.next();
+                self.repetition()?
+            }
             Some(Token::Return) => {
                 self.tokens.next();
                 self.result()?
@@ -171,10 +203,10 @@ impl<'t> Parser<'t> {
         Some(Some(statement))
     }
 
-    fn local(&mut self) -> Option<Statement<'t>> {
+    fn local(&mut self) -> Option<Statement> {
         let first = self.name()?;
         let names = self.names(first)?;
-        if names.iter().any(|name| RESERVED.contains(name)) {
+        if names.iter().any(|name| is_reserved(name)) {
             return None;
         }
         let values = if self.accept(&Token::Assign) {
@@ -186,7 +218,7 @@ impl<'t> Parser<'t> {
     }
 
     /// The names after the first one, up to `=` or the end of the declaration.
-    fn names(&mut self, first: &'t [u8]) -> Option<Vec<&'t [u8]>> {
+    fn names(&mut self, first: Name) -> Option<Vec<Name>> {
         let mut names = vec![first];
         while self.accept(&Token::Comma) {
             names.push(self.name()?);
@@ -195,7 +227,7 @@ impl<'t> Parser<'t> {
         (self.names <= MAX_NAMES).then_some(names)
     }
 
-    fn condition(&mut self) -> Option<Statement<'t>> {
+    fn condition(&mut self) -> Option<Statement> {
         let mut arms = Vec::new();
         loop {
             let condition = self.expression()?;
@@ -214,7 +246,55 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn result(&mut self) -> Option<Statement<'t>> {
+    /// A loop over a list or over numbers. What is looped over is not decided here.
+    fn repetition(&mut self) -> Option<Statement> {
+        let first = self.name()?;
+        if self.accept(&Token::Assign) {
+            let from = self.expression()?;
+            self.expect(&Token::Comma)?;
+            let to = self.expression()?;
+            self.declared(&first)?;
+            let body = self.body()?;
+            return Some(Statement::Count(first, from, to, body));
+        }
+        let second = if self.accept(&Token::Comma) {
+            Some(self.name()?)
+        } else {
+            None
+        };
+        self.declared(&first)?;
+        if let Some(second) = &second {
+            self.declared(second)?;
+        }
+        self.expect(&Token::In)?;
+        let Expression::Call(function, mut lists) = self.expression()? else {
+            return None;
+        };
+        let (Expression::Name(name), Some(list), true) = (*function, lists.pop(), lists.is_empty())
+        else {
+            return None;
+        };
+        if &name[..] != b"ipairs" {
+            return None;
+        }
+        let body = self.body()?;
+        Some(Statement::ForEach(first, second, list, body))
+    }
+
+    /// The name of a loop's variable.
+    fn declared(&mut self, name: &[u8]) -> Option<()> {
+        self.names += 1;
+        (self.names <= MAX_NAMES && !is_reserved(name)).then_some(())
+    }
+
+    fn body(&mut self) -> Option<Block> {
+        self.expect(&Token::Do)?;
+        let body = self.block()?;
+        self.expect(&Token::End)?;
+        Some(body)
+    }
+
+    fn result(&mut self) -> Option<Statement> {
         let value = match self.peek() {
             None | Some(Token::End | Token::Else | Token::ElseIf | Token::Semicolon) => None,
             Some(_) => Some(self.expression()?),
@@ -222,7 +302,7 @@ impl<'t> Parser<'t> {
         Some(Statement::Return(value))
     }
 
-    fn call_or_assignment(&mut self) -> Option<Statement<'t>> {
+    fn call_or_assignment(&mut self) -> Option<Statement> {
         let start = self.suffixed()?;
         match (start, self.peek()) {
             (Expression::Name(first), Some(Token::Assign | Token::Comma)) => {
@@ -235,7 +315,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn expressions(&mut self) -> Option<Vec<Expression<'t>>> {
+    fn expressions(&mut self) -> Option<Vec<Expression>> {
         let mut expressions = vec![self.expression()?];
         while self.accept(&Token::Comma) {
             expressions.push(self.expression()?);
@@ -243,11 +323,11 @@ impl<'t> Parser<'t> {
         Some(expressions)
     }
 
-    fn expression(&mut self) -> Option<Expression<'t>> {
+    fn expression(&mut self) -> Option<Expression> {
         self.nested(|parser| parser.chain(&Token::Or, Self::conjunction, Expression::Any))
     }
 
-    fn conjunction(&mut self) -> Option<Expression<'t>> {
+    fn conjunction(&mut self) -> Option<Expression> {
         self.chain(&Token::And, Self::comparison, Expression::All)
     }
 
@@ -255,9 +335,9 @@ impl<'t> Parser<'t> {
     fn chain(
         &mut self,
         operator: &Token<'_>,
-        part: fn(&mut Self) -> Option<Expression<'t>>,
-        node: fn(Vec<Expression<'t>>) -> Expression<'t>,
-    ) -> Option<Expression<'t>> {
+        part: fn(&mut Self) -> Option<Expression>,
+        node: fn(Vec<Expression>) -> Expression,
+    ) -> Option<Expression> {
         let first = part(self)?;
         if self.peek() != Some(operator) {
             return Some(first);
@@ -270,8 +350,8 @@ impl<'t> Parser<'t> {
     }
 
     /// One comparison; a chain like `a == b == c` finds no place for its second sign.
-    fn comparison(&mut self) -> Option<Expression<'t>> {
-        let left = self.unary()?;
+    fn comparison(&mut self) -> Option<Expression> {
+        let left = self.concatenation()?;
         let comparison = match self.peek() {
             Some(Token::Equal) => Comparison::Equal,
             Some(Token::Unequal) => Comparison::Unequal,
@@ -282,7 +362,7 @@ impl<'t> Parser<'t> {
             _ => return Some(left),
         };
         self.tokens.next();
-        let right = self.unary()?;
+        let right = self.concatenation()?;
         Some(Expression::Compare(
             comparison,
             Box::new(left),
@@ -290,7 +370,45 @@ impl<'t> Parser<'t> {
         ))
     }
 
-    fn unary(&mut self) -> Option<Expression<'t>> {
+    fn concatenation(&mut self) -> Option<Expression> {
+        self.chain(&Token::Concat, Self::sum, Expression::Concat)
+    }
+
+    fn sum(&mut self) -> Option<Expression> {
+        self.arithmetic(Self::product, |token| match token {
+            Token::Plus => Some(Arithmetic::Add),
+            Token::Minus => Some(Arithmetic::Subtract),
+            _ => None,
+        })
+    }
+
+    fn product(&mut self) -> Option<Expression> {
+        self.arithmetic(Self::unary, |token| match token {
+            Token::Star => Some(Arithmetic::Multiply),
+            _ => None,
+        })
+    }
+
+    /// `part operator part operator …` as one flat node.
+    fn arithmetic(
+        &mut self,
+        part: fn(&mut Self) -> Option<Expression>,
+        operator: fn(&Token<'_>) -> Option<Arithmetic>,
+    ) -> Option<Expression> {
+        let first = part(self)?;
+        let mut rest = Vec::new();
+        while let Some(operator) = self.peek().and_then(operator) {
+            self.tokens.next();
+            rest.push((operator, part(self)?));
+        }
+        Some(if rest.is_empty() {
+            first
+        } else {
+            Expression::Arithmetic(Box::new(first), rest)
+        })
+    }
+
+    fn unary(&mut self) -> Option<Expression> {
         self.nested(|parser| match parser.peek()? {
             Token::Not => {
                 parser.tokens.next();
@@ -300,13 +418,17 @@ impl<'t> Parser<'t> {
                 parser.tokens.next();
                 Some(Expression::Negative(Box::new(parser.unary()?)))
             }
+            Token::Length => {
+                parser.tokens.next();
+                Some(Expression::Length(Box::new(parser.unary()?)))
+            }
             Token::Name(_) | Token::Open => parser.suffixed(),
             Token::OpenTable => parser.table(),
             _ => parser.constant(),
         })
     }
 
-    fn constant(&mut self) -> Option<Expression<'t>> {
+    fn constant(&mut self) -> Option<Expression> {
         match self.tokens.next()?.token {
             Token::Nil => Some(Expression::Nil),
             Token::True => Some(Expression::Bool(true)),
@@ -318,7 +440,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `{name = value}` or `{["name"] = value}`, with one field.
-    fn table(&mut self) -> Option<Expression<'t>> {
+    fn table(&mut self) -> Option<Expression> {
         self.expect(&Token::OpenTable)?;
         let field = match self.tokens.next()?.token {
             Token::Name(name) => Bytes::copy_from_slice(name),
@@ -335,9 +457,9 @@ impl<'t> Parser<'t> {
     }
 
     /// A name or a parenthesis, with what is indexed or called on it.
-    fn suffixed(&mut self) -> Option<Expression<'t>> {
+    fn suffixed(&mut self) -> Option<Expression> {
         let mut expression = match self.tokens.next()?.token {
-            Token::Name(name) => Expression::Name(name),
+            Token::Name(name) => Expression::Name(name.into()),
             Token::Open => {
                 let inner = self.expression()?;
                 self.expect(&Token::Close)?;
@@ -357,7 +479,7 @@ impl<'t> Parser<'t> {
                 }
                 Some(next) if next.token == Token::Dot => {
                     self.tokens.next();
-                    let field = Expression::Text(Bytes::copy_from_slice(self.name()?));
+                    let field = Expression::Text(Bytes::from(self.name()?));
                     Expression::Index(Box::new(expression), Box::new(field))
                 }
                 Some(next) if next.token == Token::OpenIndex => {
@@ -372,7 +494,7 @@ impl<'t> Parser<'t> {
         Some(expression)
     }
 
-    fn arguments(&mut self) -> Option<Vec<Expression<'t>>> {
+    fn arguments(&mut self) -> Option<Vec<Expression>> {
         if self.accept(&Token::Close) {
             return Some(Vec::new());
         }
@@ -380,4 +502,8 @@ impl<'t> Parser<'t> {
         self.expect(&Token::Close)?;
         Some(arguments)
     }
+}
+
+fn is_reserved(name: &[u8]) -> bool {
+    RESERVED.contains(&name)
 }

@@ -1,15 +1,15 @@
-//! What is known of a value in a script before the script runs: constants as they are, KEYS and
-//! ARGV as symbols, Redis's answers as the state of the lock makes them. A question that the symbol
-//! does not answer is `None`, never a likely answer. `meaning` asks the questions.
+//! What is known of a value in a script before the script runs: constants, KEYS and ARGV as they
+//! are, Redis's answers as the state of the lock makes them. What the state does not decide is
+//! [`Value::Unknown`], never a likely answer. `meaning` asks the questions.
 
 use bytes::Bytes;
 
-use super::TtlSource;
+use super::{MAX_EXACT, TtlUnit, canonical_integer};
 
-/// Highest KEYS or ARGV index of a lock script; Lua counts from 1.
-const MAX_INDEX: i64 = 64;
+/// Longest text that a script puts together.
+const MAX_CONCATENATED: usize = 16 * 1024;
 
-/// A value as far as the state of the lock decides it.
+/// A value as far as the call and the state of the lock decide it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
     Nil,
@@ -18,64 +18,63 @@ pub(super) enum Value {
     Text(Bytes),
     /// The text in the lock key.
     Stored,
-    /// `tostring(false)`.
-    FalseText,
-    /// `KEYS[n]`, n from 0.
-    Key(usize),
-    /// `ARGV[n]`, n from 0: a text that differs from call to call.
-    Argument(usize),
-    /// `tonumber(ARGV[n])`: good for nothing but a TTL.
-    ArgumentNumber(usize),
+    /// The first so many bytes of the text in the lock key, or all of it where it is shorter.
+    StoredPrefix(usize),
+    /// What TTL or PTTL says of the lock key.
+    Left(TtlUnit),
+    /// The lock key's PTTL and so many milliseconds. Only where it has a TTL.
+    LeftAnd(i64),
     /// The 1 with which the effect answers.
     Done,
     /// `{ok = …}`
     Status(Bytes),
     /// `{err = …}`, in the words that reach the client.
     Error(Bytes),
+    /// The error of Redis that `redis.pcall` caught.
+    Caught,
+    /// Something that was read or computed and that nothing here decides.
+    Unknown,
     Keys,
     Arguments,
     Redis,
+    String,
     Function(Function),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Function {
-    /// `redis.call` or `redis.pcall`: they differ only in who sees an error of Redis.
-    Command,
+    /// `redis.call`, or `redis.pcall`, which catches errors.
+    Command {
+        catches: bool,
+    },
     StatusReply,
     ErrorReply,
     ToString,
     ToNumber,
+    Sub,
+    Length,
 }
 
 impl Value {
-    /// `self[index]`.
-    pub(super) fn at(&self, index: &Value) -> Option<Value> {
-        match (self, index) {
-            (Value::Keys, Value::Number(number)) => from_one(*number).map(Value::Key),
-            (Value::Arguments, Value::Number(number)) => from_one(*number).map(Value::Argument),
-            (Value::Redis, Value::Text(field)) => match &field[..] {
-                b"call" | b"pcall" => Some(Value::Function(Function::Command)),
-                b"status_reply" => Some(Value::Function(Function::StatusReply)),
-                b"error_reply" => Some(Value::Function(Function::ErrorReply)),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// What Lua's `if` makes of it. An argument may be missing in a call, so its truth is open.
+    /// What Lua's `if` makes of it; `None` where nobody knows.
     pub(super) fn truth(&self) -> Option<bool> {
         match self {
             Value::Nil | Value::Bool(false) => Some(false),
+            Value::Unknown => None,
             Value::Bool(true) | Value::Number(_) | Value::Text(_) | Value::Stored => Some(true),
-            Value::FalseText | Value::Done | Value::Status(_) | Value::Error(_) => Some(true),
-            Value::Key(_) | Value::Argument(_) | Value::ArgumentNumber(_) => None,
-            Value::Keys | Value::Arguments | Value::Redis | Value::Function(_) => None,
+            Value::StoredPrefix(_) | Value::Left(_) | Value::LeftAnd(_) | Value::Done => Some(true),
+            Value::Status(_) | Value::Error(_) | Value::Caught => Some(true),
+            Value::Keys | Value::Arguments | Value::Redis | Value::String => Some(true),
+            Value::Function(_) => Some(true),
         }
     }
 
-    /// The number it is, where that is known.
+    /// Nil or a boolean, with which nothing can be computed.
+    pub(super) fn is_nothing(&self) -> bool {
+        matches!(self, Value::Nil | Value::Bool(_))
+    }
+
+    /// The number it is, where that is known. A text is none: only arithmetic makes it one.
     pub(super) fn number(&self) -> Option<i64> {
         match self {
             Value::Number(value) => Some(*value),
@@ -84,24 +83,53 @@ impl Value {
         }
     }
 
-    /// What it is as the TTL of EXPIRE or PEXPIRE.
-    pub(super) fn as_ttl(&self) -> Option<TtlSource> {
+    /// The number that arithmetic and `tonumber` make of it.
+    pub(super) fn to_number(&self) -> Option<i64> {
         match self {
-            Value::Argument(index) | Value::ArgumentNumber(index) => {
-                Some(TtlSource::Argument(*index))
-            }
-            Value::Number(value) => Some(TtlSource::Literal(*value)),
-            Value::Text(text) => super::canonical_integer(text).map(TtlSource::Literal),
-            _ => None,
+            Value::Text(text) => canonical_integer(text),
+            other => other.number(),
         }
+    }
+
+    /// What it is as an argument of a command, and in `..`.
+    pub(super) fn word(&self) -> Option<Bytes> {
+        match self {
+            Value::Text(text) => Some(text.clone()),
+            other => Some(Bytes::from(other.number()?.to_string())),
+        }
+    }
+
+    /// Which of Lua's types it has, where two values of different types are to be told apart.
+    fn kind(&self) -> Option<u8> {
+        match self {
+            Value::Nil => Some(0),
+            Value::Bool(_) => Some(1),
+            Value::Number(_) | Value::Left(_) | Value::LeftAnd(_) | Value::Done => Some(2),
+            Value::Text(_) | Value::Stored | Value::StoredPrefix(_) => Some(3),
+            Value::Status(_) | Value::Error(_) | Value::Caught => Some(4),
+            Value::Keys | Value::Arguments | Value::Redis | Value::String => Some(4),
+            Value::Function(_) => Some(5),
+            Value::Unknown => None,
+        }
+    }
+
+    /// Whether Lua's `==` is false because the types differ.
+    pub(super) fn differs_in_type(&self, other: &Value) -> bool {
+        matches!((self.kind(), other.kind()), (Some(a), Some(b)) if a != b)
     }
 }
 
-fn from_one(number: i64) -> Option<usize> {
-    if !(1..=MAX_INDEX).contains(&number) {
-        return None;
-    }
-    usize::try_from(number - 1).ok()
+/// A whole number that Lua's doubles hold exactly.
+pub(super) fn exact(number: Option<i64>) -> Option<Value> {
+    number
+        .filter(|number| (-MAX_EXACT..=MAX_EXACT).contains(number))
+        .map(Value::Number)
+}
+
+/// The texts one after the other.
+pub(super) fn concatenated(words: &[Bytes]) -> Option<Value> {
+    let length: usize = words.iter().map(Bytes::len).sum();
+    (length <= MAX_CONCATENATED).then(|| Value::Text(Bytes::from(words.concat())))
 }
 
 /// A text that fits on a status or error line unchanged.

@@ -2,7 +2,8 @@
 -- KEYS  lock, companion
 -- ARGV  1 value  2 grant+session+identity  3 bits  4 fence  5 ask  6 default  7 cap  8 keep  9 outlive
 --       10 stored form of the value ('' the value itself)  11 TTL for a lease found without one ('0' leave it)
---       12 flags (m monitor, g the old value is wanted, i a counter)  13… the application's own command
+--       12 flags (m monitor, g the old value is wanted, i a counter, w P S what is shown of a held lock, W a lock
+--       that is no string is an error)  13… the application's own command
 -- Writes the lock key before the companion. A held lock is never touched, except that one without a TTL
 -- gets argument 11. Monitored, a counter goes up in the holder's lock: the record then follows the value.
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[12]
@@ -37,4 +38,5 @@ if has(flags, 'i') and type(native) == 'number' and m[2]
   held = true
 end
 if ARGV[11] ~= '0' and redis.call('PTTL', lock) == -1 then adopted = redis.call('PEXPIRE', lock, ARGV[11]) end
+if has(flags, 'W') and not m[1] then native = redis.pcall('GET', lock) else native = shown(flags, lock, m[1]) or native end
 return { 'B', native or false, '', held and 1 or 0, adopted }

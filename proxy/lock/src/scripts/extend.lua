@@ -2,14 +2,20 @@
 -- A TTL that is over at once is a release.
 -- KEYS  lock, companion
 -- ARGV  1 flags (of proof, and m monitor, c the command compares the value itself, g the value is wanted,
---       e extensions of an equal identity pass while they do not shorten, k tokenless, q seconds)
+--       e extensions of an equal identity pass while they do not shorten, k tokenless, w P S what is shown
+--       where the value is another)
 --       2 own grant  3 claimed value  4 observed grant  5 observed value  6 session+identity
---       7 ask ('' no TTL)  8 cap  9 keep  10 outlive  11 condition (NX XX GT LT, XL for XX and LT, '' none)  12 longest hold
+--       7 ask ('' no TTL, '+' added to what is left)  8 cap  9 keep  10 outlive  11 condition (NX XX GT LT, XL for XX and LT, '' none)  12 longest hold
 --       13… the application's own command
 -- Conditions are judged against the TTL that the application knows: one that was invented for it is none.
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[1]
 local monitor = has(flags, 'm')
-local function run() return redis.pcall(unpack(ARGV, 13)) end
+local function run()
+  if sub(ARGV[7], 1, 1) == '+' then ARGV[15] = string.format('%.0f', redis.call('PTTL', lock) + tonumber(sub(ARGV[7], 2))) end
+  return redis.pcall(unpack(ARGV, 13))
+end
+-- A comparing script that does nothing where there is no TTL (its condition is XX), and there is none.
+local function idle() return has(flags, 'c') and ARGV[11] == 'XX' and redis.call('PTTL', lock) == -1 end
 local m = redis.pcall('MGET', lock, companion)
 if m.err then return { '?', monitor and not has(flags, 'c') and run() or m, '' } end
 local value, record = m[1], m[2]
@@ -22,16 +28,22 @@ if not value then
 end
 if has(flags, 'c') and form(value) ~= ARGV[3] then
   local late = governed(value, record) and over(flags, record, ARGV[2])
-  return { 'D', false, late and 'expired' or '', late and 1 or 0 }
+  return { 'D', shown(flags, lock, value), late and 'expired' or '', late and 1 or 0 }
 end
-if not governed(value, record) then return { 'U', run(), '' } end
+if not governed(value, record) then
+  if idle() then return { 'C', false, '' } end
+  return { 'U', run(), '' }
+end
 
 local held, late, reason = proof(flags, record, ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
 local now, since = clock(), sub(record, 68, 80)
 local ask, asked, ttl, bits = ARGV[7], 0, 0, 0
 local cap = tonumber(ARGV[8])
 if ask ~= '' then
-  if sub(ask, 1, 1) == '@' then asked = tonumber(sub(ask, 2)) - now else asked = tonumber(ask) end
+  local mark, deadline = sub(ask, 1, 1), tonumber(sub(record, 94, 106))
+  if mark == '@' then asked = tonumber(sub(ask, 2)) - now
+  elseif mark == '+' then asked = (deadline > 0 and deadline - now or redis.call('PTTL', lock)) + tonumber(sub(ask, 2))
+  else asked = tonumber(ask) end
   ttl = asked
   if cap > 0 and ttl > cap then ttl = cap end
   if ARGV[9] == '1' and ttl ~= asked then bits = 2 end
@@ -52,6 +64,7 @@ end
 
 local native = false
 if monitor then
+  if idle() then return { 'C', false, reason } end
   native = run()
   if type(native) == 'table' and native.err then return { '?', native, '' } end
   if native == 0 then return { 'C', native, reason } end

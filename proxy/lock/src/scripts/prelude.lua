@@ -71,6 +71,13 @@ local function proof(flags, record, mine, claim, seen_grant, seen_form, who)
   return nil, late, late and 'expired' or 'not-owner'
 end
 
+-- What a script of the application shows of a lock that is somebody else's: w its value, P its PTTL, S its TTL.
+local function shown(flags, lock, value)
+  if has(flags, 'w') then return value end
+  if has(flags, 'P') then return redis.call('PTTL', lock) end
+  return has(flags, 'S') and redis.call('TTL', lock) or false
+end
+
 -- The TTL of a lease: what was asked ('' nothing, '@' a point in time), clipped. 0 means none.
 local function terms(ask, default, cap, keep)
   local asked, ttl

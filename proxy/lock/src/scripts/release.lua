@@ -1,7 +1,8 @@
 -- Gives a lock back: DEL, UNLINK, GETDEL, compare-and-delete scripts, DELEX, DELIFEQ, CAD.
 -- KEYS  lock, companion
 -- ARGV  1 flags (of proof, and m monitor, c the command compares the value itself, u and goes on where it is
---       another, z and found another already, g the value is wanted, k tokenless)  2 own grant  3 claimed value  4 observed grant  5 observed value  6 session+identity
+--       another, z and found another already, g the value is wanted, k tokenless, w P S what is shown where the
+--       value is another)  2 own grant  3 claimed value  4 observed grant  5 observed value  6 session+identity
 --       7… the application's own command, or for one that compares the DEL that it comes to
 -- The lock key goes first: a write that Redis allows when out of memory, so the record's passes too.
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[1]
@@ -21,7 +22,7 @@ if not value then
 end
 if has(flags, 'c') and (has(flags, 'z') or (form(value) == ARGV[3]) == (has(flags, 'u') ~= nil)) then
   local late = governed(value, record) and over(flags, record, ARGV[2])
-  return { 'D', false, late and 'expired' or '', late and 1 or 0 }
+  return { 'D', shown(flags, lock, value), late and 'expired' or '', late and 1 or 0 }
 end
 if not governed(value, record) then return { 'U', redis.pcall(unpack(ARGV, 7)), '' } end
 

@@ -97,7 +97,9 @@ impl Session {
                 return;
             };
             let stored = match op {
-                LockOp::Acquire { value, .. } | LockOp::Store { value, .. } => Some(value),
+                LockOp::Acquire { value, .. }
+                | LockOp::Take { value, .. }
+                | LockOp::Store { value, .. } => Some(value),
                 LockOp::AcquireAll { locks } => locks.get(index).map(|(_, value)| value),
                 LockOp::Extend { .. }
                 | LockOp::Release { .. }
@@ -362,6 +364,7 @@ impl Session {
     fn clamped(&self, op: &LockOp, ttl_ms: u64, one: &Settled<'_>) -> bool {
         let asked = match op {
             LockOp::Acquire { ttl, .. }
+            | LockOp::Take { ttl, .. }
             | LockOp::Store { ttl, .. }
             | LockOp::Extend { ttl, .. } => *ttl,
             LockOp::Wrapped { .. } => {
@@ -380,7 +383,7 @@ impl Session {
         };
         match asked {
             AskedTtl::For(ms) => one.enforced && i64::try_from(ttl_ms).is_ok_and(|ttl| ttl < ms),
-            AskedTtl::Until(_) => {
+            AskedTtl::Until(_) | AskedTtl::Further(_) => {
                 one.enforced && one.allowed.obligations.ttl_cap_ms == Some(ttl_ms)
             }
             AskedTtl::None | AskedTtl::Keep => false,

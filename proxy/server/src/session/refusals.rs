@@ -93,6 +93,10 @@ impl Session {
                 ttl: AskedTtl::For(ms),
                 ..
             }
+            | LockOp::Take {
+                ttl: AskedTtl::For(ms),
+                ..
+            }
             | LockOp::Store {
                 ttl: AskedTtl::For(ms),
                 ..

@@ -17,6 +17,8 @@ pub(super) const SET: Replies = Replies {
     done: Reply::CommandResult,
     different: Reply::Nil,
     absent: Reply::Nil,
+    no_ttl: None,
+    other_type: None,
 };
 
 /// What CAS answers.
@@ -24,6 +26,8 @@ const CAS: Replies = Replies {
     done: Reply::Integer(1),
     different: Reply::Integer(0),
     absent: Reply::Integer(-1),
+    no_ttl: None,
+    other_type: None,
 };
 
 #[derive(Clone, Copy)]
@@ -149,6 +153,8 @@ fn deletes(
             done: Reply::CommandResult,
             different: Reply::Integer(0),
             absent: Reply::Integer(absent),
+            no_ttl: None,
+            other_type: None,
         },
         then: smallvec![Bytes::from_static(b"DEL"), target.key.clone()],
     }

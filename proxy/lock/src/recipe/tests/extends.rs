@@ -1,8 +1,6 @@
 //! Scripts that extend a lock: the texts of libraries, with the SHA-1 where it is known from their
 //! traffic, and spellings met in applications.
 
-use bytes::Bytes;
-
 use super::*;
 
 type Published = (&'static str, Option<&'static str>, &'static str, Recipe);
@@ -102,8 +100,8 @@ return 0",
 }
 
 pub(super) fn hand_written() -> Vec<(&'static str, Recipe)> {
-    let seconds = |ttl, replies| expires(TtlUnit::Seconds, ttl, replies);
-    let second_argument = TtlSource::Argument(1);
+    let seconds = |ttl, replies| extends(Extension::Expire(TtlUnit::Seconds, ttl), replies);
+    let second_argument = 30_000;
     vec![
         (
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('expire', KEYS[1], ARGV[2]) else return 0 end",
@@ -111,11 +109,11 @@ pub(super) fn hand_written() -> Vec<(&'static str, Recipe)> {
         ),
         (
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('expire', KEYS[1], 30) else return 0 end",
-            seconds(TtlSource::Literal(30), DONE_OR_ZERO),
+            seconds(30, DONE_OR_ZERO),
         ),
         (
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('Expire', KEYS[1], '30') else return 0 end",
-            seconds(TtlSource::Literal(30), DONE_OR_ZERO),
+            seconds(30, DONE_OR_ZERO),
         ),
         (
             "if redis.call('get', KEYS[1]) == ARGV[1] then redis.call('pexpire', KEYS[1], tonumber(ARGV[2])) return 1 end return 0",
@@ -129,14 +127,9 @@ pub(super) fn hand_written() -> Vec<(&'static str, Recipe)> {
         ),
         (
             "local ms = 60000 if ARGV[1] == redis.call('get', KEYS[1]) then redis.call('pexpire', KEYS[1], ms) return 'OK' end return nil",
-            expires(
-                TtlUnit::Milliseconds,
-                TtlSource::Literal(60_000),
-                Replies {
-                    done: Reply::Bulk(Bytes::from_static(b"OK")),
-                    different: Reply::Nil,
-                    absent: Reply::Nil,
-                },
+            extends(
+                Extension::Expire(TtlUnit::Milliseconds, 60_000),
+                replies(Reply::Bulk(Bytes::from_static(b"OK")), Reply::Nil, Reply::Nil),
             ),
         ),
         (
@@ -151,36 +144,28 @@ pub(super) fn hand_written() -> Vec<(&'static str, Recipe)> {
             "local v = redis.call('get', KEYS[1])
              if v then if v == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) else return -1 end end
              return -2",
-            pexpires(Replies {
-                done: Reply::CommandResult,
-                different: Reply::Integer(-1),
-                absent: Reply::Integer(-2),
-            }),
+            pexpires(replies(Reply::CommandResult, Reply::Integer(-1), Reply::Integer(-2))),
         ),
         (
             "if tostring(redis.call('get', KEYS[1])) == ARGV[1] then return redis.call('expire', KEYS[1], tostring(ARGV[2])) end return 0",
-            as_text(seconds(second_argument, DONE_OR_ZERO)),
+            (seconds(second_argument, DONE_OR_ZERO)),
         ),
         (
             "if tostring(redis.call('get', KEYS[1])) == tostring(ARGV[1]) then return redis.call('pexpire', KEYS[1], tonumber(ARGV[2])) else return -1 end",
-            as_text(pexpires(DONE_OR_MINUS_ONE)),
+            (pexpires(DONE_OR_MINUS_ONE)),
         ),
         (
             "if tostring(ARGV[1]) == tostring(redis.call('get', KEYS[1])) then redis.call('expire', KEYS[1], tonumber(tostring(ARGV[2]))) return 1 end return 0",
-            as_text(seconds(second_argument, ONE_OR_ZERO)),
+            (seconds(second_argument, ONE_OR_ZERO)),
         ),
         (
             "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('expire', KEYS[1], -1) end return 0",
-            seconds(TtlSource::Literal(-1), DONE_OR_ZERO),
+            seconds(-1, DONE_OR_ZERO),
         ),
         (
             "local ok = false if redis.call('get', KEYS[1]) == ARGV[1] then ok = redis.call('pexpire', KEYS[1], ARGV[2]) == 1 end
              if ok then return redis.status_reply('EXTENDED') end return redis.error_reply('LOST')",
-            pexpires(Replies {
-                done: Reply::Status(Bytes::from_static(b"EXTENDED")),
-                different: Reply::Error(Bytes::from_static(b"ERR LOST")),
-                absent: Reply::Error(Bytes::from_static(b"ERR LOST")),
-            }),
+            pexpires(replies(Reply::Status(Bytes::from_static(b"EXTENDED")), Reply::Error(Bytes::from_static(b"ERR LOST")), Reply::Error(Bytes::from_static(b"ERR LOST")))),
         ),
         (
             "local f, n = redis.call, tonumber if f('get', KEYS[1]) == ARGV[1] then return f('expire', KEYS[1], n(ARGV[2])) end return 0",
