@@ -6,7 +6,7 @@ mod refusal;
 mod reply;
 
 pub use refusal::{RefusalLine, limit_line, refusal_line};
-pub use reply::{Answered, answer, native_nothing};
+pub use reply::{Answered, answer, native_nothing, plain};
 
 use bytes::Bytes;
 use lockwarden_resp::Value;
@@ -182,6 +182,8 @@ pub enum ScriptEnd {
     Undone {
         /// Keys that could not be put back.
         lost: u64,
+        /// The number that it returned, where all that it did was to set TTLs of locks.
+        set_ttls: Option<i64>,
     },
 }
 
@@ -233,6 +235,10 @@ fn script(items: &[Value]) -> Result<Answers, NotAnAnswer> {
         }
         b'n' => ScriptEnd::Undone {
             lost: fields.number(6)?,
+            set_ttls: items
+                .get(3)
+                .and_then(Value::as_integer)
+                .filter(|_| fields.number(7) == Ok(1)),
         },
         _ => return Err(NotAnAnswer),
     };

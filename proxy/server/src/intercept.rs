@@ -13,8 +13,9 @@ use lockwarden_lock::evidence::{DbKey, Facts};
 use lockwarden_lock::op::{LockCommand, LockOp, Test};
 use lockwarden_lock::outcome::{self, Answers, RaisedAt, limit_line};
 use lockwarden_lock::plan::{Form, Plan, plan};
+use lockwarden_lock::reason::Reason;
 use lockwarden_lock::recipe::ScriptFacts;
-use lockwarden_lock::settle::{self, Settled, judge, settle};
+use lockwarden_lock::settle::{self, OnViolation, Settled, judge, settle};
 use lockwarden_policy::Chains;
 use lockwarden_resp::{Value, parse_reply, put_value};
 use smallvec::SmallVec;
@@ -500,6 +501,10 @@ impl Session {
             }
             outcome::Answered::Refusal(at, refused) => {
                 self.count(CommandClass::Policy, CommandResult::Denied);
+                if let Some(value) = own_no(flight.permitted.command(), flight, &refused) {
+                    put_value(&mut reply, &value, self.state.protocol);
+                    return Ok(Concluded::Reply(reply));
+                }
                 let line = self.refusal_of_step(flight, at, &refused, active);
                 return Ok(Concluded::error(&line));
             }
@@ -645,6 +650,27 @@ enum Examined {
     Unsound(String),
     /// This user may not find out.
     NoRights(String),
+}
+
+/// What a wrapped script says to somebody whose lock it is not, where that is known and refusals of
+/// releases and extensions are native.
+fn own_no(command: &LockCommand, flight: &InFlight, refused: &outcome::Refused) -> Option<Value> {
+    let LockOp::Wrapped { script, keys, .. } = &command.op else {
+        return None;
+    };
+    let native = flight
+        .permitted
+        .allowed()
+        .iter()
+        .all(|allowed| allowed.rules.on_violation == OnViolation::Native);
+    let unproven = matches!(refused.reason, Reason::NotOwner | Reason::Expired);
+    if !native || !unproven {
+        return None;
+    }
+    let (keys, arguments) = command.argv.get(3..)?.split_at_checked(*keys)?;
+    let targets = command.op.targets();
+    let is_lock = |key: &[u8]| targets.iter().any(|target| target.key == key);
+    outcome::plain(&script.refusal_reply(keys, arguments, &is_lock)?)
 }
 
 /// Where Redis names the script that it ran, the client knows it by another name.

@@ -39,12 +39,20 @@ pub fn answer(
         Answers::One(one) if !enforced && !is_script(op) => native(one),
         Answers::One(one) => single(op, one, allowed.first()),
         Answers::Many(total, each) => many(op, *total, each, allowed),
-        Answers::Script(end, each) => Ok(script(op, end, each)),
+        Answers::Script(end, each) => Ok(script(op, end, each, allowed)),
     }
 }
 
-fn script(op: &LockOp, end: &ScriptEnd, each: &[Answer]) -> Answered {
+fn script(op: &LockOp, end: &ScriptEnd, each: &[Answer], allowed: &[Allowed]) -> Answered {
+    let native = allowed
+        .iter()
+        .all(|allowed| allowed.rules.on_violation == OnViolation::Native);
     match end {
+        // A script that sets TTLs without asking whose the locks are answers as EXPIRE does: 1 where
+        // it set one, 0 where it set none.
+        ScriptEnd::Undone {
+            set_ttls: Some(1), ..
+        } if native => Answered::Reply(Value::Integer(0)),
         ScriptEnd::Returned => Answered::AsReturned,
         ScriptEnd::Raised { text, at } => Answered::Raised(text.clone(), at.clone()),
         ScriptEnd::Undone { .. } => each
@@ -387,6 +395,16 @@ fn held(script: &ScriptedAcquire, one: &Answer) -> Value {
 /// What a script says of a key that holds no string; nothing where Redis's complaint is the answer.
 fn other_type(reply: Option<&Reply>, complaint: Value) -> Value {
     reply.map_or(complaint.clone(), |reply| constant(reply, complaint))
+}
+
+/// A script's reply that says nothing of what it read; `None` for one that does.
+pub fn plain(reply: &Reply) -> Option<Value> {
+    match reply {
+        Reply::CommandResult | Reply::Stored | Reply::Left(_) => None,
+        Reply::Integer(_) | Reply::Nil | Reply::Bulk(_) | Reply::Status(_) | Reply::Error(_) => {
+            Some(constant(reply, Value::Null))
+        }
+    }
 }
 
 fn constant(reply: &Reply, read: Value) -> Value {

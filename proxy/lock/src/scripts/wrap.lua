@@ -9,7 +9,7 @@
 --         13 outlive  14 longest hold  15-17 reasons for which a policy refuses an acquire, an extension, a release
 --       and last how many of ours there are
 -- Answers { 'W', r it returned | e it raised an error | n refused, one answer a lock, reply | error, source, line,
--- keys that could not be put back }. Of a lock: G X R A U N as elsewhere, or H: as it was (is it governed?).
+-- keys that could not be put back, whether it had changed nothing but TTLs }. Of a lock: G X R A U N as elsewhere, or H: as it was (is it governed?).
 -- The text may change KEYS and ARGV, the database, and how replies are read: nothing of that is used after it.
 local call, try, globals = redis.call, redis.pcall, _G
 local mine, said, names, named, locks, others = {}, #ARGV, {}, {}, {}, {}
@@ -133,13 +133,15 @@ local function put_back(key, dump, ends)
   if ends < 0 then return try('RESTORE', key, 0, dump, 'REPLACE') end
   return try('RESTORE', key, ends, dump, 'REPLACE', 'ABSTTL')
 end
--- Undoes the script as far as its keys go; answers how many keys could not be put back.
+-- Undoes the script as far as its keys go; answers how many keys could not be put back, and whether it had
+-- changed nothing but TTLs of locks.
 local function restore()
-  local lost = uncopied
+  local lost, only_ttls = uncopied, true
   for i = 1, #locks do
     local lock = locks[i]
     local before, after, done = lock.before, lock.after, nil
     if not same(before, after) then
+      only_ttls = false
       if not before.kind then done = try('DEL', lock.key)
       elseif not before.value then done = put_back(lock.key, before.dump, before.ends)
       elseif before.ends < 0 then done = try('SET', lock.key, before.value)
@@ -158,11 +160,12 @@ local function restore()
     local dump = try('DUMP', copy.key)
     local now = dump and type(dump) ~= 'table' and ending(copy.key)
     if dump ~= copy.dump or (dump and moved(now, copy.ends)) then
+      only_ttls = false
       local done = put_back(copy.key, copy.dump, copy.ends)
       if type(done) == 'table' and done.err then lost = lost + 1 end
     end
   end
-  return lost
+  return lost, only_ttls and uncopied == 0
 end
 
 -- Which proof a change of a governed lease has. The arguments of the script count as owner tokens where they
@@ -322,7 +325,9 @@ local function finish(ended, result)
   end
   local how, lost = ended and 'r' or 'e', 0
   if refused and not monitor then
-    how, lost = 'n', restore()
+    local only_ttls
+    how = 'n'
+    lost, only_ttls = restore()
     for i = 1, #locks do
       local lock = locks[i]
       if lock.reason and lock.before.governed then
@@ -333,7 +338,7 @@ local function finish(ended, result)
       else each[i] = { 'C', false, '' } end
       each[i][10] = lock.did
     end
-    return { 'W', how, each, '', '', 0, lost }
+    return { 'W', how, each, ended and type(result) == 'number' and result or '', '', 0, lost, only_ttls and 1 or 0 }
   end
   for i = 1, #locks do each[i] = settle(locks[i]) end
   if not ended then

@@ -58,7 +58,7 @@ impl Session {
             Answers::One(one) => std::slice::from_ref(one),
             Answers::Many(_, each) => each,
             Answers::Script(end, each) => {
-                if let ScriptEnd::Undone { lost } = end
+                if let ScriptEnd::Undone { lost, .. } = end
                     && *lost > 0
                 {
                     tracing::error!(
