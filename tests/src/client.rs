@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -165,6 +165,39 @@ impl Client {
         self.stream
             .shutdown(Shutdown::Write)
             .expect("the connection is open");
+    }
+
+    /// Waits until a reply has come, and leaves it unread.
+    #[track_caller]
+    pub fn leaves_a_reply_unread(&self) {
+        self.stream
+            .set_read_timeout(Some(REPLY_WITHIN))
+            .expect("the timeout is not zero");
+        match self.stream.peek(&mut [0]) {
+            Ok(1) => {}
+            other => panic!("no reply came: {other:?}"),
+        }
+    }
+
+    /// Ends the connection by a reset, whatever was read.
+    pub fn resets(self) {
+        let at_once = libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        let length = size_of::<libc::linger>() as libc::socklen_t;
+        // SAFETY: the socket is open, and `at_once` is an initialised `linger` of `length` bytes
+        // that outlives the call.
+        let failed = unsafe {
+            libc::setsockopt(
+                self.stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_LINGER,
+                (&raw const at_once).cast(),
+                length,
+            )
+        };
+        assert_eq!(failed, 0, "a TCP socket takes SO_LINGER");
     }
 
     /// Everything that came until the other side closed.

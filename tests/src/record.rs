@@ -38,6 +38,11 @@ pub struct Record {
 const HEAD: usize = 106;
 
 impl Record {
+    /// Whether its holder is known not to have read that it was granted the lock.
+    pub fn is_undelivered(&self) -> bool {
+        self.bytes[2] & 1 == 1
+    }
+
     /// Finds and reads the record of a lock key whose name has no glob characters.
     #[track_caller]
     pub fn of(redis: &Client, key: &str) -> Option<Record> {

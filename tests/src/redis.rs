@@ -94,6 +94,21 @@ impl Redis {
             .signal(libc::SIGCONT);
     }
 
+    /// How many connections have sent a frozen server so many bytes that it has not read.
+    pub fn connections_waiting(&self, bytes: u64) -> usize {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+        let port = format!(":{:04X}", self.port);
+        table
+            .lines()
+            .filter_map(|line| {
+                let fields: Vec<&str> = line.split_whitespace().collect();
+                let (local, queues) = (fields.get(1)?, fields.get(4)?);
+                let unread = u64::from_str_radix(queues.split_once(':')?.1, 16).ok()?;
+                (local.ends_with(&port) && unread >= bytes).then_some(())
+            })
+            .count()
+    }
+
     /// The companion record of a lock key, if there is one.
     #[track_caller]
     pub fn record(&self, key: &str) -> Option<Record> {

@@ -49,6 +49,15 @@ impl World {
         }
     }
 
+    /// A client of the application on this machine; Redis itself tells no machines apart.
+    #[track_caller]
+    pub fn client_from(&self, source: &str) -> Client {
+        match &self.proxy {
+            Some(proxy) => proxy.client_from(source),
+            None => self.redis.client(),
+        }
+    }
+
     /// Redis itself, for looking at what really happened.
     pub fn redis(&self) -> &Redis {
         &self.redis

@@ -88,6 +88,8 @@ pub struct Facts {
     pub refused_since: bool,
     /// Acquires in the last ten seconds.
     pub attempts: u32,
+    /// Another client was granted a lock with the value that the command carries.
+    pub shared_token: bool,
 }
 
 /// Everything one connection remembers.
@@ -118,6 +120,7 @@ impl Evidence {
             seen: memory.seen.clone(),
             refused_since: memory.refused,
             attempts: memory.attempts,
+            shared_token: false,
         }
     }
 

@@ -13,7 +13,7 @@ use lockwarden_resp::Value;
 
 use crate::decision::Operation;
 use crate::reason::Reason;
-use crate::token::FencingToken;
+use crate::token::{FencingToken, Grant};
 
 /// What a step did to one lock.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +26,9 @@ pub enum Outcome {
         governed: bool,
         /// Whether it had no TTL and was given one.
         adopted: bool,
+        /// It may be the client's own, granted in a reply that it did not read: the end of the
+        /// connection that was granted it may be about to be noticed.
+        perhaps_own: bool,
     },
     /// The current lease has a new TTL or value.
     Extended {
@@ -95,6 +98,9 @@ pub struct Granted {
     pub kept: bool,
     /// The value before, where it is the reply.
     pub old: Option<Bytes>,
+    /// It is no new lease but the one of this name, which the client had been granted before without
+    /// hearing of it.
+    pub again: Option<Grant>,
 }
 
 /// What a new lease ended.
@@ -187,6 +193,23 @@ pub enum ScriptEnd {
     },
 }
 
+impl Answers {
+    /// Whether the step found a lease that may be the client's own, so that trying once more, a
+    /// moment later, is worthwhile. It has changed nothing then.
+    pub fn perhaps_own(&self) -> bool {
+        match self {
+            Answers::One(one) => matches!(
+                one.outcome,
+                Outcome::Busy {
+                    perhaps_own: true,
+                    ..
+                }
+            ),
+            Answers::Many(..) | Answers::Script(..) | Answers::Error(_) => false,
+        }
+    }
+}
+
 /// The script's answer has a shape that our scripts do not give.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the script's answer is not one of its own")]
@@ -271,10 +294,15 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
             },
             kept: fields.number(8)? == 1,
             old: fields.bytes(9),
+            again: fields.bytes(10).and_then(|name| Grant::from_slice(&name)),
         }),
         b'B' => Outcome::Busy {
             governed: fields.number(3)? == 1,
             adopted: fields.number(4)? == 1,
+            perhaps_own: fields
+                .0
+                .get(5)
+                .is_some_and(|soon| *soon == Value::Integer(1)),
         },
         b'X' => Outcome::Extended {
             ttl_ms: fields.number(3)?,

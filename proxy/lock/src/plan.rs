@@ -20,7 +20,7 @@ use crate::evidence::Facts;
 use crate::op::{AcquireReply, AskedTtl, LockOp, ReleaseSpelling};
 use crate::recipe::{Owner, Reply, ScriptFacts, TtlUnit, Wrapped};
 use crate::scripts::{self, Script};
-use crate::settle::{Adopt, Allowed, Mode, OnViolation, Permitted};
+use crate::settle::{Adopt, Allowed, Mode, OnRepeat, OnViolation, Permitted};
 use crate::token::{Grant, Identity, OwnerToken, SessionId};
 
 use proofs::{Claim, ProofArguments};
@@ -138,6 +138,20 @@ pub fn notice(lock: &[u8], grant: Grant, companion_prefix: &[u8]) -> Plan {
     step.done(&scripts::NOTICE, SmallVec::new())
 }
 
+/// The step that marks a lease of `session` as granted in a reply that was never read. `None`
+/// means whichever it was granted last: a repetition takes a lease on whose name it does not know.
+pub fn undelivered(
+    lock: &[u8],
+    session: SessionId,
+    grant: Option<Grant>,
+    companion_prefix: &[u8],
+) -> Plan {
+    let mut step = Step::new(&[lock], companion_prefix, &[]);
+    step.bytes(&session.0);
+    step.bytes(grant.as_ref().map_or(&[][..], |grant| &grant.0));
+    step.done(&scripts::UNDELIVERED, SmallVec::new())
+}
+
 /// How much longer than its lease a companion lives, ms.
 pub fn outlive_ms(obligations: &Obligations) -> u64 {
     let ceiling = obligations
@@ -176,6 +190,8 @@ pub fn plan(
             step.number(adopted_ttl(allowed));
             let counter = *reply == AcquireReply::Counter;
             let wants_old = counter || *reply == AcquireReply::OldValue;
+            let own = OwnerToken::new(value.clone()).is_distinctive() && !known.shared_token;
+            let again = own && who.distinctive && allowed.rules.on_repeat == OnRepeat::Grant;
             let (words, shown, reads_value) = match reply {
                 AcquireReply::Scripted(script) => (
                     &script.then,
@@ -190,6 +206,8 @@ pub fn plan(
             step.letters(&[
                 (monitor, b'm'),
                 (wants_old, b'g'),
+                (own, b'u'),
+                (again, b'p'),
                 (counter, b'i'),
                 (shown.is_some(), shown.unwrap_or_default()),
                 (reads_value, b'W'),

@@ -69,6 +69,8 @@ scripts! {
     SWEEP = "sweep";
     /// What follows the text of an application's script.
     WRAP = "wrap";
+    /// A grant whose reply was never read.
+    UNDELIVERED = "undelivered";
 }
 
 const PRELUDE: &str = include_str!("scripts/prelude.lua");

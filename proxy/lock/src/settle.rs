@@ -78,6 +78,16 @@ pub enum OpaqueScripts {
     Forward,
 }
 
+/// Whether a client that holds a lock gets it when it acquires it once more, with the same
+/// distinctive value. One that did not read that it holds it always does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnRepeat {
+    /// No: it is held.
+    Refuse,
+    /// Yes, where its identity can be told from others'.
+    Grant,
+}
+
 /// What an operator chose for a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -93,6 +103,8 @@ pub struct Rules {
     pub scripts: OpaqueScripts,
     /// Whether `INCR` takes a lock.
     pub counter_locks: bool,
+    /// Whether a holder that acquires once more gets its lock.
+    pub on_repeat: OnRepeat,
 }
 
 /// The circumstances of a command that are the same for all its keys.
@@ -383,7 +395,8 @@ fn question<'a>(
             .with_if(circumstances.transactional, Traits::TRANSACTIONAL)
             .with_if(scripted, Traits::SCRIPTED)
             .with_if(mode == Mode::Monitor, Traits::MONITORED)
-            .with_if(facts.refused_since, Traits::REFUSED_SINCE),
+            .with_if(facts.refused_since, Traits::REFUSED_SINCE)
+            .with_if(facts.shared_token, Traits::SHARED_TOKEN),
         fencing_token: own.map_or(0, |own| own.fence.0),
         remaining_ms: left.map_or(0, |ends| {
             let left = ends.saturating_duration_since(circumstances.now);

@@ -29,7 +29,9 @@ mod tests;
 
 pub(crate) use backend::{Backend, BackendUrl};
 pub(crate) use finding::{Finding, Report, Severity};
-pub(crate) use namespace::{Adopt, Mode, NamespaceConfig, OnFault, OnViolation, OpaqueScripts};
+pub(crate) use namespace::{
+    Adopt, Mode, NamespaceConfig, OnFault, OnRepeat, OnViolation, OpaqueScripts,
+};
 pub(crate) use overrides::Overrides;
 pub(crate) use policy::PolicyModule;
 pub(crate) use secret::Secret;

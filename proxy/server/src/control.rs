@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
-use lockwarden_lock::settle::{Adopt, Mode, OnFault, OnViolation, OpaqueScripts, Rules};
+use lockwarden_lock::settle::{Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules};
 use lockwarden_policy::{Chains, Generation, PolicyHost};
 
 use crate::admin::{Control, ControlError};
@@ -329,5 +329,9 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
             config::OpaqueScripts::Forward => OpaqueScripts::Forward,
         },
         counter_locks: namespace.counter_locks,
+        on_repeat: match namespace.on_repeat {
+            config::OnRepeat::Refuse => OnRepeat::Refuse,
+            config::OnRepeat::Grant => OnRepeat::Grant,
+        },
     }
 }

@@ -21,6 +21,7 @@ mod facts;
 mod kept;
 mod mirror;
 mod texts;
+mod unheard;
 mod watches;
 
 mod backend;

@@ -25,7 +25,7 @@ pub(crate) use catalogue::print_catalogue;
 pub(crate) use labels::{
     AcquireOutcome, CommandClass, CommandResult, ConnectionState, DecisionKind, Direction, HoldEnd,
     KeepAliveOutcome, LatencyPath, ModeLabel, PolicyMode, ProtocolErrorKind, ReconnectReason,
-    ReleaseOutcome, Side, UnjudgedWhy,
+    ReleaseOutcome, Side, UndeliveredOutcome, UnjudgedWhy,
 };
 pub(crate) use local::LocalCounters;
 pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror};

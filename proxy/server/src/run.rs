@@ -27,6 +27,7 @@ use crate::shared::Shared;
 use crate::sockets;
 use crate::stop::{Ask, Signals};
 use crate::texts::Texts;
+use crate::unheard::Reports;
 use crate::upkeep::{self, Order};
 use crate::watches::Watches;
 
@@ -137,6 +138,7 @@ impl Prepared {
             watches: Watches::default(),
             mirror: Mirror::default(),
             kept: Kept::default(),
+            undelivered: Reports::default(),
             refusals: RepeatFolder::new(),
             sweep: config.sweep,
             drain: serve::drain_switch(),

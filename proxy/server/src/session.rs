@@ -3,6 +3,7 @@
 //! a transaction does in `transaction`, what an outcome means for memory and counters in `account`.
 
 mod account;
+pub(crate) mod ending;
 mod reads;
 mod refusals;
 pub(crate) mod state;
@@ -31,6 +32,7 @@ use crate::kept::{Holder, KeptLease};
 use crate::metrics::{CommandClass, CommandResult, LocalCounters, ProtocolErrorKind, Side};
 use crate::random::Random;
 use crate::shared::{Active, Shared};
+use crate::unheard::Unheard;
 use crate::wires::{End, Event, Muted, Want, Wires};
 use state::{State, StateChange};
 
@@ -50,6 +52,8 @@ pub(crate) enum Look {
     Scripts(Arguments),
     /// A lease of this session was renewed over its own connection.
     Renewed(Box<(DbKey, KeptLease)>),
+    /// It says whether a grant that nobody heard of was marked; its place in the list of those.
+    Marked(usize),
     /// The proxy's own tidying up; nobody wants the answer.
     Own,
 }
@@ -69,6 +73,7 @@ pub(crate) struct Session {
     pub(crate) wires: Wires<Look>,
     pub(crate) state: State,
     pub(crate) evidence: Evidence,
+    pub(crate) unheard: Unheard,
     pub(crate) random: Random,
     pub(crate) counters: LocalCounters,
     pub(crate) peer: SocketAddr,
@@ -109,6 +114,7 @@ impl Session {
             wires: Wires::new(client, backend, drain, holder.nudge.clone()),
             state: State::new(id, peer.ip()),
             evidence: Evidence::default(),
+            unheard: Unheard::default(),
             random,
             counters: LocalCounters::default(),
             peer,
@@ -128,7 +134,9 @@ impl Session {
         }
         loop {
             if let Err(end) = self.turn(&mut inbox).await {
-                return self.wires.finish(end).await;
+                let end = self.wires.finish(end).await;
+                self.mark_undelivered(&end, &mut inbox).await;
+                return end;
             }
         }
     }
@@ -138,7 +146,7 @@ impl Session {
             Event::Request => self.intercept(inbox).await?,
             Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
             Event::Malformed(error) => return Err(self.malformed(error, inbox).await),
-            Event::ClientDone => self.wires.half_close(),
+            Event::ClientDone => self.client_done().await?,
             // A transaction that was begun is not cut in half.
             Event::Drain if self.state.block.is_none() => return Err(End::Done),
             Event::Drain => self.draining = true,

@@ -19,6 +19,7 @@ use crate::logging::RepeatFolder;
 use crate::metrics::{Metrics, ModeLabel, NamespaceMetrics};
 use crate::mirror::Mirror;
 use crate::texts::Texts;
+use crate::unheard::Reports;
 use crate::watches::Watches;
 
 /// The configuration in force. Never changed, only replaced as a whole.
@@ -75,6 +76,7 @@ pub(crate) struct Shared {
     pub(crate) watches: Watches,
     pub(crate) mirror: Mirror,
     pub(crate) kept: Kept,
+    pub(crate) undelivered: Reports,
     pub(crate) refusals: RepeatFolder,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,

@@ -14,10 +14,12 @@ use tokio::sync::mpsc;
 use crate::backend::{BackendError, Conversation};
 use crate::facts::{self, Standing};
 use crate::kept::KeptLease;
-use crate::metrics::{ConnectionState, KeepAliveOutcome, ReconnectReason};
+use crate::metrics::{ConnectionState, KeepAliveOutcome, ReconnectReason, UndeliveredOutcome};
 use crate::mirror;
+use crate::session::ending;
 use crate::shared::Shared;
 use crate::sweep::Sweeper;
+use crate::unheard::Undelivered;
 
 /// Between two looks at a server that is there.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -170,6 +172,7 @@ impl Upkeep {
             tokio::select! {
                 () = tokio::time::sleep(due.saturating_duration_since(now)) => {}
                 () = shared.kept.changed() => continue,
+                () = shared.undelivered.changed() => self.mark_undelivered(shared).await?,
                 order = orders.recv() => match order {
                     Some(Order::RenewAll(done)) => {
                         let all = shared.kept.all();
@@ -247,6 +250,57 @@ impl Upkeep {
                         details.metrics.expired_while_held.inc();
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the grants that nobody heard of whose sessions could not do it themselves.
+    async fn mark_undelivered(&mut self, shared: &Shared) -> Result<(), BackendError> {
+        let prefix = shared.active.load().companion_prefix.clone();
+        loop {
+            let batch = shared.undelivered.take(BATCH);
+            if batch.is_empty() {
+                return Ok(());
+            }
+            if !self.may_renew {
+                for lease in &batch {
+                    ending::count(shared, lease, UndeliveredOutcome::Failed);
+                }
+                continue;
+            }
+            let mut requests = BytesMut::new();
+            let mut selected = Vec::with_capacity(batch.len());
+            for lease in &batch {
+                selected.push(self.select(lease.key.db, &mut requests));
+                lease.plan(&prefix).put(&mut requests, Form::Text);
+            }
+            let mut waiting = batch.into_iter();
+            let told = self
+                .hear_of_marks(shared, &requests, &selected, &mut waiting)
+                .await;
+            for lease in waiting {
+                ending::count(shared, &lease, UndeliveredOutcome::Failed);
+            }
+            told?;
+        }
+    }
+
+    async fn hear_of_marks(
+        &mut self,
+        shared: &Shared,
+        requests: &[u8],
+        selected: &[bool],
+        waiting: &mut impl Iterator<Item = Undelivered>,
+    ) -> Result<(), BackendError> {
+        self.conversation.send(requests).await?;
+        for select in selected {
+            if *select {
+                self.conversation.read().await?;
+            }
+            let answer = self.conversation.read().await?;
+            if let Some(lease) = waiting.next() {
+                ending::settle_last(shared, lease, &answer);
             }
         }
         Ok(())

@@ -10,12 +10,13 @@ pub(crate) use events::{End, Event, Muted, Want};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::plan::{Form, Plan};
 use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner, Scan};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
@@ -32,6 +33,9 @@ const MOST_UNSENT: usize = 1024 * 1024;
 const MOST_UNREAD: usize = 64 * 1024 * 1024;
 /// A reply that has to be looked at may be as long as this.
 const LONGEST_COLLECTED: usize = 512 * 1024 * 1024 + 1024;
+/// After its client has hung up, a session waits so long for word that a reply was turned down. The
+/// word takes one round trip; the client hears at once that no more comes.
+const LAST_WORD: Duration = Duration::from_millis(200);
 /// An empty buffer that has grown above this is given back.
 const KEPT_CAPACITY: usize = 256 * 1024;
 
@@ -68,6 +72,11 @@ pub(crate) struct Wires<L> {
     backend_closed: bool,
     closing: bool,
     half_closed: bool,
+    /// What would be written to the client is dropped.
+    client_gone: bool,
+    /// Bytes written to the client in all, and how many of them had been when it spoke last.
+    sent: u64,
+    sent_when_spoken: u64,
     /// Bytes that came from the client and went to it since they were last counted.
     pub(crate) traffic: (u64, u64),
 }
@@ -99,6 +108,9 @@ impl<L> Wires<L> {
             backend_closed: false,
             closing: false,
             half_closed: false,
+            client_gone: false,
+            sent: 0,
+            sent_when_spoken: 0,
             traffic: (0, 0),
         }
     }
@@ -168,6 +180,47 @@ impl<L> Wires<L> {
     /// Answers the client now: for a reply that was just handed over, whose turn it is.
     pub(crate) fn reply(&mut self, frame: &[u8]) {
         self.to_client.extend_from_slice(frame);
+    }
+
+    /// Where the replies that were handed over so far end, in bytes of all that go to the client.
+    pub(crate) fn position(&self) -> u64 {
+        self.sent + self.to_client.len() as u64
+    }
+
+    /// How many bytes had been written to the client when it spoke last. What it said may have
+    /// crossed them on the way, but what was written later it has not answered for sure.
+    pub(crate) fn spoken_after(&self) -> u64 {
+        self.sent_when_spoken
+    }
+
+    /// Whether no reply is due.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.expected.is_empty()
+    }
+
+    /// Whether the backend would still answer a request of the proxy's own before long.
+    pub(crate) fn may_still_ask(&self) -> bool {
+        !self.backend_closed && !self.closing && !self.half_closed && self.blocking == 0
+    }
+
+    /// Nothing more is written to the client.
+    pub(crate) fn client_is_gone(&mut self) {
+        self.client_gone = true;
+    }
+
+    /// Whether a client that sends no more did not read its last replies either. A client that is
+    /// gone answers them with a reset, which shows as an error of the socket though reading said
+    /// only "end"; one that has merely half-closed shows none.
+    pub(crate) async fn was_turned_down(&mut self) -> bool {
+        if let End::Client = self.finish(End::Done).await {
+            return true;
+        }
+        // A client that reads on learns at once that this was all; one that is gone has one more
+        // packet to turn down.
+        let _ = socket2::SockRef::from(&self.client).shutdown(std::net::Shutdown::Write);
+        let error = self.client.ready(Interest::ERROR);
+        matches!(tokio::time::timeout(LAST_WORD, error).await, Ok(Ok(_)))
+            || !matches!(self.client.take_error(), Ok(None))
     }
 
     /// Says once more that the proxy is about to stop, when nothing is under way.
@@ -240,9 +293,12 @@ impl<L> Wires<L> {
     pub(crate) async fn finish(&mut self, end: End) -> End {
         while !self.to_client.is_empty() {
             match self.client.try_write(&self.to_client) {
-                Ok(written) => self.to_client.advance(written),
+                Ok(written) => {
+                    self.sent += written as u64;
+                    self.to_client.advance(written);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let patience = std::time::Duration::from_secs(5);
+                    let patience = Duration::from_secs(5);
                     let ready = tokio::time::timeout(patience, self.client.writable());
                     if !matches!(ready.await, Ok(Ok(()))) {
                         return End::Client;
@@ -395,10 +451,14 @@ impl<L> Wires<L> {
     }
 
     fn flush(&mut self) -> Result<(), End> {
+        if self.client_gone {
+            self.to_client.clear();
+        }
         while !self.to_client.is_empty() {
             match self.client.try_write(&self.to_client) {
                 Ok(written) => {
                     self.traffic.1 += written as u64;
+                    self.sent += written as u64;
                     self.to_client.advance(written);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -447,7 +507,10 @@ impl<L> Wires<L> {
             }
             read = from_client.read_buf(&mut inbox.bytes), if read_client => match read {
                 Ok(0) => inbox.done = true,
-                Ok(bytes) => self.traffic.0 += bytes as u64,
+                Ok(bytes) => {
+                    self.traffic.0 += bytes as u64;
+                    self.sent_when_spoken = self.sent;
+                }
                 Err(_) => return Err(End::Client),
             },
             ready = to_client.writable(), if !self.to_client.is_empty() => {

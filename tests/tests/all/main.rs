@@ -38,6 +38,7 @@ mod giving_back;
 mod keeping;
 mod recipes;
 mod taking;
+mod undelivered;
 
 mod blocks;
 mod fencing;

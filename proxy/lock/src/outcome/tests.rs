@@ -29,9 +29,39 @@ fn a_grant_is_read_back() {
             ttl_ms: 30000,
             ended: Ended::RanOut(900),
             kept: true,
+            again: None,
             old: None,
         })
     );
+}
+
+#[test]
+fn a_repetition_names_the_lease_that_it_has_again() {
+    let mut fields: Vec<Value> = vec![Value::Bulk("G".into()), Value::Null, Value::Bulk("".into())];
+    fields.extend([42, 1000, 30000].map(Value::Integer));
+    fields.extend(["", "0"].map(|word| Value::Bulk(word.into())));
+    fields.extend([
+        Value::Integer(0),
+        Value::Null,
+        Value::Bulk(Bytes::from_static(&[b'g'; 16])),
+    ]);
+    let Ok(Answers::One(answer)) = read(&Value::Array(fields)) else {
+        panic!("not read")
+    };
+    let Outcome::Granted(granted) = answer.outcome else {
+        panic!("not granted")
+    };
+    assert_eq!(granted.again, Some(Grant([b'g'; 16])));
+}
+
+#[test]
+fn only_a_lease_that_may_be_ones_own_is_tried_once_more() {
+    for (soon, expected) in [(0, false), (1, true)] {
+        let mut fields = vec![Value::Bulk("B".into()), Value::Null, Value::Bulk("".into())];
+        fields.extend([1, 0, soon].map(Value::Integer));
+        let answers = read(&Value::Array(fields)).expect("an answer");
+        assert_eq!(answers.perhaps_own(), expected);
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ const ENFORCE: Rules = Rules {
     adopt: Adopt::Report,
     scripts: OpaqueScripts::Wrap,
     counter_locks: false,
+    on_repeat: OnRepeat::Refuse,
 };
 
 fn who() -> Who {
@@ -225,7 +226,52 @@ fn a_lease_carries_its_terms() {
         ["0", "s", "@1234", "30000", "60000", "1", "86400000"]
     );
     assert_eq!(text[7].len(), 40, "a long value is recorded as its SHA-1");
-    assert_eq!(text[8..], ["60000", "g"]);
+    assert_eq!(text[8..], ["60000", "gu"]);
+}
+
+#[test]
+fn only_a_value_of_ones_own_may_be_acquired_again() {
+    let words = |value: &'static str, facts: &Facts, on_repeat| {
+        let op = LockOp::Acquire {
+            target: Target {
+                namespace: NamespaceId(0),
+                key: Bytes::from_static(b"lock:a"),
+            },
+            value: Bytes::from_static(value.as_bytes()),
+            ttl: AskedTtl::None,
+            reply: crate::op::AcquireReply::Integer,
+        };
+        let rules = Rules {
+            on_repeat,
+            ..ENFORCE
+        };
+        let words = planned(op, Obligations::default(), facts, rules);
+        String::from_utf8(words[16].clone()).expect("letters")
+    };
+    let (nothing, known) = (Facts::default(), "8c1f0a2e9b7d4f6a");
+    assert_eq!(words(known, &nothing, OnRepeat::Refuse), "u");
+    assert_eq!(words("1", &nothing, OnRepeat::Refuse), "");
+    let shared = Facts {
+        shared_token: true,
+        ..Facts::default()
+    };
+    assert_eq!(words(known, &shared, OnRepeat::Refuse), "");
+    // Who asks here cannot be told from others.
+    assert_eq!(words(known, &nothing, OnRepeat::Grant), "u");
+}
+
+#[test]
+fn a_mark_names_the_session_and_the_grant() {
+    let words = |grant| {
+        let mut out = BytesMut::new();
+        undelivered(b"lock:a", SessionId([7; 16]), grant, b"lw:").put(&mut out, Form::Sha);
+        let mut decoder = RequestDecoder::new(RequestLimits::default());
+        decoder.decode(&out).expect("a canonical request");
+        let words: Vec<_> = decoder.request(&out).args().map(<[u8]>::to_vec).collect();
+        words[5..].to_vec()
+    };
+    assert_eq!(words(Some(Grant([9; 16]))), [[7; 16], [9; 16]]);
+    assert_eq!(words(None), [&[7; 16][..], b""]);
 }
 
 #[test]

@@ -139,6 +139,24 @@ local function rewrite(record, bits, now, asked, owner)
     .. string.format('%013.0f%013.0f', asked, asked > 0 and now + asked or 0) .. (owner or sub(record, 107))
 end
 
+-- An acquire that meets a lease (record) with its own distinctive value, granted to the same identity: its first
+-- try may have succeeded without its hearing of it. Flags:
+--   u the value is distinctive, and known of one client only   p also a lease whose grant was read is its own again
+-- Where the grant is marked as never read, the session of head has it from now on: the same lease, the same
+-- fencing token, with the TTL that it asks for. Answers that grant, or nil, and then 1 where trying once more
+-- is worthwhile: granted to another session within ten seconds, whose end may be about to be noticed.
+local function repeated(flags, lock, companion, record, owner, head, ttl, asked, bits, outlive)
+  if not has(flags, 'u') or sub(record, 107) ~= owner or sub(record, 36, 51) ~= sub(head, 33, 48) then return nil, 0 end
+  local now, set = clock(), string.byte(record, 3)
+  if bit.band(set, 1) == 0 and not (has(flags, 'p') and bit.band(set, 8) == 8) then
+    return nil, sub(record, 20, 35) ~= sub(head, 17, 32) and now - tonumber(sub(record, 68, 80)) < 10000 and 1 or 0
+  end
+  if ttl > 0 then redis.call('PEXPIRE', lock, ttl) else redis.call('PERSIST', lock) end
+  local again = rewrite(record, bits, now, asked)
+  redis.call('SET', companion, sub(again, 1, 19) .. sub(head, 17, 32) .. sub(again, 36), 'PX', lifetime(ttl, outlive))
+  return { 'G', false, '', sub(record, 52, 67), now, ttl, '', '0', bits > 0 and 1 or 0, false, sub(record, 4, 19) }
+end
+
 -- A refusal. A tokenless try (flag k) by the grant's own identity ends keep-alive: somebody who is likely
 -- the holder wanted the lock gone, so it goes by its TTL.
 local function refusal(companion, flags, record, reason, late, who, current)

@@ -124,6 +124,7 @@ fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
         adopt: Adopt::Report,
         scripts: OpaqueScripts::Wrap,
         counter_locks: false,
+        on_repeat: OnRepeat::Refuse,
     }
 }
 

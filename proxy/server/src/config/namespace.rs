@@ -65,6 +65,10 @@ pub(super) const KEYS: &[Key] = &[
         example: "true",
     },
     Key {
+        name: "on_repeat",
+        example: "\"refuse\"",
+    },
+    Key {
         name: "settings",
         example: "{ ttl-ceiling = { ceiling = \"60s\" } }",
     },
@@ -78,6 +82,7 @@ const ON_VIOLATION: [(&str, OnViolation); 2] = [
 ];
 const ON_FAULT: [(&str, OnFault); 2] = [("deny", OnFault::Deny), ("allow", OnFault::Allow)];
 const ADOPT: [(&str, Adopt); 2] = [("report", Adopt::Report), ("cap", Adopt::Cap)];
+const ON_REPEAT: [(&str, OnRepeat); 2] = [("refuse", OnRepeat::Refuse), ("grant", OnRepeat::Grant)];
 
 const OPAQUE_SCRIPTS: [(&str, OpaqueScripts); 3] = [
     ("wrap", OpaqueScripts::Wrap),
@@ -137,6 +142,16 @@ pub(crate) enum OpaqueScripts {
     Forward,
 }
 
+/// What a holder gets that acquires its lock once more, with the same distinctive value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OnRepeat {
+    /// That it is held, unless it never read that it holds it.
+    #[default]
+    Refuse,
+    /// The lock, where its identity can be told from others'.
+    Grant,
+}
+
 /// One checked `[[namespace]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamespaceConfig {
@@ -161,6 +176,8 @@ pub(crate) struct NamespaceConfig {
     pub(crate) opaque_scripts: OpaqueScripts,
     /// Whether `INCR` takes a lock. Otherwise it is a write like any other.
     pub(crate) counter_locks: bool,
+    /// What a holder gets that acquires once more.
+    pub(crate) on_repeat: OnRepeat,
     /// The line of its `[[namespace]]`; `None` for the built-in one.
     pub(crate) line: Option<usize>,
     policy_positions: HashMap<String, Position>,
@@ -181,6 +198,7 @@ impl NamespaceConfig {
             adopt: Adopt::default(),
             opaque_scripts: OpaqueScripts::default(),
             counter_locks: false,
+            on_repeat: OnRepeat::default(),
             line: None,
             policy_positions: HashMap::new(),
             setting_positions: HashMap::new(),
@@ -335,6 +353,9 @@ fn one(
         .choice(section, "opaque_scripts", &OPAQUE_SCRIPTS)
         .unwrap_or_default();
     let counter_locks = reader.boolean(section, "counter_locks");
+    let on_repeat = reader
+        .choice(section, "on_repeat", &ON_REPEAT)
+        .unwrap_or_default();
     let Settings {
         values,
         positions: setting_positions,
@@ -359,6 +380,7 @@ fn one(
         adopt,
         opaque_scripts,
         counter_locks: counter_locks.is_some_and(|found| found.value),
+        on_repeat,
         line: Some(reader.position(&section.span).line),
         policy_positions,
         setting_positions,

@@ -93,7 +93,7 @@ metrics! {
     } "Operations on locks, by what was decided about them.";
     ACQUIRES = Counter "lockwarden_lock_acquires_total" {
         "namespace": NAMESPACE,
-        "outcome": "`acquired`, `contended`, `denied`, `error`"
+        "outcome": "`acquired`, `contended`, `repeated`, `denied`, `error`"
     } "Attempts to acquire a lock, by outcome.";
     RELEASES = Counter "lockwarden_lock_releases_total" {
         "namespace": NAMESPACE,
@@ -112,6 +112,10 @@ metrics! {
         "namespace": NAMESPACE,
         "outcome": "`renewed`, `ended`, `skipped`"
     } "Renewals of TTLs that the proxy chose, while their holder lives.";
+    UNDELIVERED = Counter "lockwarden_undelivered_grants_total" {
+        "namespace": NAMESPACE,
+        "outcome": "`marked`, `over`, `failed`"
+    } "Leases whose holder did not read that it was granted them.";
     UNGOVERNED = Counter "lockwarden_ungoverned_operations_total" {
         "namespace": NAMESPACE
     } "Operations on leases without a record, answered by the backend alone.";

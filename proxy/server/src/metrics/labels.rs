@@ -137,6 +137,8 @@ label_set! {
         Acquired = "acquired",
         /// Somebody else holds it.
         Contended = "contended",
+        /// The client held it without having heard so, and asked again: it was told.
+        Repeated = "repeated",
         /// A policy refused it.
         Denied = "denied",
         /// The backend answered with an error, or not at all.
@@ -167,6 +169,18 @@ label_set! {
         Ended = "ended",
         /// Not renewed this time.
         Skipped = "skipped",
+    }
+}
+
+label_set! {
+    /// What became of a grant whose reply was not read.
+    UndeliveredOutcome {
+        /// It is marked: its client gets the lock when it asks again.
+        Marked = "marked",
+        /// The lease was over already.
+        Over = "over",
+        /// It could not be marked: the lease goes by its TTL.
+        Failed = "failed",
     }
 }
 

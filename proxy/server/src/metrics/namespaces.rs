@@ -13,7 +13,7 @@ use super::catalogue as names;
 use super::decisions::{Decisions, FOLDED};
 use super::labels::{
     AcquireOutcome, DecisionKind, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel, ReleaseOutcome,
-    UnjudgedWhy,
+    UndeliveredOutcome, UnjudgedWhy,
 };
 use super::register::{ByLabel, Registrar};
 use crate::sweep::Found;
@@ -42,6 +42,8 @@ pub(crate) struct NamespaceMetrics {
     pub(crate) ttl_clamped: IntCounter,
     /// Renewals.
     pub(crate) keep_alive: ByLabel<KeepAliveOutcome, IntCounter>,
+    /// Grants that nobody heard of.
+    pub(crate) undelivered: ByLabel<UndeliveredOutcome, IntCounter>,
     /// Operations on leases without a record.
     pub(crate) ungoverned: IntCounter,
     /// Lock commands forwarded unjudged.
@@ -79,6 +81,7 @@ impl NamespaceMetrics {
             overlaps: make.counter(&names::OVERLAPS)?,
             ttl_clamped: make.counter(&names::TTL_CLAMPED)?,
             keep_alive: make.counters(&names::KEEP_ALIVE)?,
+            undelivered: make.counters(&names::UNDELIVERED)?,
             ungoverned: make.counter(&names::UNGOVERNED)?,
             unjudged: make.counters(&names::UNJUDGED)?,
             hold_duration: make.histograms(&names::HOLD_DURATION, &HOLD_SECONDS)?,

@@ -22,6 +22,7 @@ use crate::metrics::{AcquireOutcome, DecisionKind, KeepAliveOutcome, ReleaseOutc
 use crate::random::refusal_id;
 use crate::session::now_ms;
 use crate::shared::{Active, mode_label};
+use crate::unheard::Undelivered;
 
 /// One lock of a step, with its outcome.
 struct Settled<'a> {
@@ -133,7 +134,11 @@ impl Session {
         let mut decision = DecisionKind::Allow;
         match &one.answer.outcome {
             Outcome::Granted(granted) => {
-                metrics.acquires.at(AcquireOutcome::Acquired).inc();
+                let outcome = match granted.again {
+                    Some(_) => AcquireOutcome::Repeated,
+                    None => AcquireOutcome::Acquired,
+                };
+                metrics.acquires.at(outcome).inc();
                 if let Ended::RanOut(_) = granted.ended {
                     metrics.expired_while_held.inc();
                 }
@@ -283,9 +288,17 @@ impl Session {
     }
 
     fn granted(&mut self, one: &Settled<'_>, granted: &Granted, active: &Active, now: Instant) {
-        let (Some(grant), Some(value)) = (one.grant, one.stored) else {
+        let (Some(drawn), Some(value)) = (one.grant, one.stored) else {
             return;
         };
+        let grant = granted.again.unwrap_or(drawn);
+        let lease = Undelivered {
+            namespace: one.target.namespace,
+            key: one.key.clone(),
+            session: self.state.who().session,
+            grant: Some(grant),
+        };
+        self.unheard.granted(lease, self.wires.spoken_after());
         let ttl = (granted.ttl_ms > 0).then(|| Duration::from_millis(granted.ttl_ms));
         let own = Own {
             grant,
@@ -312,6 +325,7 @@ impl Session {
             key = %String::from_utf8_lossy(&one.target.key),
             fence = granted.fence.0,
             ttl_ms = granted.ttl_ms,
+            again = granted.again.is_some(),
             client = %self.peer,
             "granted"
         );

@@ -34,13 +34,20 @@ impl Session {
                 self.answer_locally(error_frame(&text), muted);
             }
             Some(block) if !block.places.is_empty() => {
+                for (_, place) in &block.places {
+                    if let Place::Step(flight) = place {
+                        self.step_is_under_way(flight);
+                    }
+                }
                 self.wires.forward_and_look(pass, Look::Answer, Muted::Yes);
                 let answer = self.answer(inbox).await?;
                 self.unwatch();
                 let reply = self.unwrap(block, answer, inbox)?;
+                self.unheard.answered();
                 if muted == Muted::No {
                     self.wires.reply(&reply);
                 }
+                self.grants_are_told(muted);
             }
             Some(_) | None => {
                 self.unwatch();
@@ -81,7 +88,8 @@ impl Session {
                     self.apply(change, element.first() != Some(&b'-'), inbox);
                 }
                 Place::Step(flight) => {
-                    let one = match self.conclude(&flight, &element, &active)? {
+                    let answers = self.read_answers(&element)?;
+                    let one = match self.conclude(&flight, &element, &answers, &active)? {
                         Concluded::Reply(one) => one,
                         Concluded::NoRights => BytesMut::from(&element[..]),
                     };

@@ -192,7 +192,8 @@ impl Session {
                     );
                 }
             }
-            Look::Own => {}
+            // A session whose client is gone reads these itself.
+            Look::Own | Look::Marked(_) => {}
             Look::Answer => {
                 return Err(End::OutOfStep("an answer that nobody waits for".into()));
             }

@@ -68,8 +68,18 @@ fn what_the_example_comments_out_is_valid_too() {
     assert_eq!(written.policies, built_in.policies);
     assert_eq!(written.on_violation, built_in.on_violation);
     assert_eq!(
-        (written.on_fault, written.adopt, written.counter_locks),
-        (built_in.on_fault, built_in.adopt, built_in.counter_locks)
+        (
+            written.on_fault,
+            written.adopt,
+            written.counter_locks,
+            written.on_repeat
+        ),
+        (
+            built_in.on_fault,
+            built_in.adopt,
+            built_in.counter_locks,
+            built_in.on_repeat
+        )
     );
 }
 

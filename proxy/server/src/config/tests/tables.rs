@@ -72,6 +72,7 @@ on_violation = "err"
 on_fault = "ignore"
 adopt = true
 counter_locks = "yes"
+on_repeat = "granted"
 "#,
             &[
                 r#"c.toml:4:8 error: namespace "a": mode: "enforced" must be "monitor" or "enforce"; did you mean "enforce"?"#,
@@ -79,6 +80,7 @@ counter_locks = "yes"
                 r#"c.toml:6:12 error: namespace "a": on_fault: "ignore" must be "deny" or "allow""#,
                 r#"c.toml:7:9 error: namespace "a": adopt: must be a string, not a boolean; write adopt = "report""#,
                 r#"c.toml:8:17 error: namespace "a": counter_locks: must be true or false, not a string; write counter_locks = true"#,
+                r#"c.toml:9:13 error: namespace "a": on_repeat: "granted" must be "refuse" or "grant"; did you mean "grant"?"#,
             ],
         ),
         (

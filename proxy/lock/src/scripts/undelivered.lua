@@ -1,0 +1,15 @@
+-- Marks a lease as granted in a reply that was never read, so that the client may have it when it asks again
+-- (see repeated) and keep-alive lets it go. Only a lease that is current and lives; nothing is undone.
+-- KEYS  lock, companion
+-- ARGV  1 the session that was granted it: a lease that another one has taken on since is left alone
+--       2 grant ('' whichever that session was granted last)
+-- Answers 1 where the lease is marked now, 0 where that lease is over or was marked before.
+local m = redis.call('MGET', KEYS[1], KEYS[2])
+local record = m[2]
+if not governed(m[1] or share(KEYS[1], record), record) or sub(record, 20, 35) ~= ARGV[1] then return 0 end
+if ARGV[2] ~= '' and sub(record, 4, 19) ~= ARGV[2] then return 0 end
+local bits = string.byte(record, 3)
+if bit.band(bits, 1) == 1 then return 0 end
+redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[2])) -- a write that passes when out of memory
+redis.call('SETRANGE', KEYS[2], 2, string.char(bits + 1))
+return 1

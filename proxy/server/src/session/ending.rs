@@ -1,0 +1,175 @@
+//! How a session ends, as far as its leases are concerned: which of its last grants the client did
+//! not hear of, and the marking of those.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockwarden_lock::plan::Form;
+use lockwarden_resp::{Value, parse_reply};
+
+use super::{InFlight, Look, Session};
+use crate::inbox::Inbox;
+use crate::metrics::UndeliveredOutcome;
+use crate::shared::Shared;
+use crate::unheard::Undelivered;
+use crate::wires::{End, Event, Muted, Want};
+
+/// How long a session that lost its client waits for its own connection to take the marks.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Session {
+    /// A step that may grant is about to be sent: should the client go before its answer comes, it
+    /// cannot have heard of it.
+    pub(crate) fn step_is_under_way(&mut self, flight: &InFlight) {
+        let targets = flight.permitted.command().op.targets();
+        for ((target, key), grant) in targets.iter().zip(&flight.keys).zip(&flight.grants) {
+            self.unheard.sent(Undelivered {
+                namespace: target.namespace,
+                key: key.clone(),
+                session: self.state.who().session,
+                grant: Some(*grant),
+            });
+        }
+    }
+
+    /// The replies to what was granted were just handed over.
+    pub(crate) fn grants_are_told(&mut self, muted: Muted) {
+        let end = match muted {
+            Muted::No => Some(self.wires.position()),
+            Muted::Yes => None,
+        };
+        self.unheard.replied(end);
+    }
+
+    /// The client sends no more. Whether it still listens is found out while its leases can be
+    /// marked over its own connection.
+    pub(super) async fn client_done(&mut self) -> Result<(), End> {
+        let idle = self.wires.is_idle() && !self.wires.pushes.takes_no_commands();
+        if idle && self.unheard.any(self.wires.spoken_after()) {
+            if self.wires.was_turned_down().await {
+                return Err(End::Client);
+            }
+            self.unheard.heard();
+        }
+        self.wires.half_close();
+        Ok(())
+    }
+
+    /// Marks what the client did not hear of. Its connection is over.
+    pub(super) async fn mark_undelivered(&mut self, end: &End, inbox: &mut Inbox) {
+        let heard = self.wires.spoken_after();
+        let unread = match end {
+            End::Client => true,
+            End::Backend | End::Done | End::OutOfStep(_) => {
+                inbox.done && self.unheard.any(heard) && self.wires.was_turned_down().await
+            }
+        };
+        let mut lost = self.unheard.end(unread.then_some(heard));
+        if lost.is_empty() {
+            return;
+        }
+        // Nobody renews them meanwhile.
+        self.shared.kept.end_session(self.number);
+        let now = Instant::now();
+        for lease in &mut lost {
+            // Without an earlier lease of its own, whatever this session holds by now is meant.
+            if self.evidence.facts(&lease.key, now).own.is_none() {
+                lease.grant = None;
+            }
+        }
+        if matches!(end, End::Client) {
+            lost = self.mark_over_own_connection(lost, inbox).await;
+        }
+        for lease in lost {
+            if let Some(given_up) = self.shared.undelivered.add(lease) {
+                count(&self.shared, &given_up, UndeliveredOutcome::Failed);
+            }
+        }
+    }
+
+    /// Over the session's own connection a mark cannot overtake the step that it is about. Answers
+    /// what could not be marked so.
+    async fn mark_over_own_connection(
+        &mut self,
+        lost: Vec<Undelivered>,
+        inbox: &mut Inbox,
+    ) -> Vec<Undelivered> {
+        let usable = self.wires.may_still_ask()
+            && self.state.block.is_none()
+            && self.state.unsettled == 0
+            && self.state.may_judge != Some(false)
+            && !self.wires.pushes.takes_no_commands();
+        if !usable {
+            return lost;
+        }
+        self.wires.client_is_gone();
+        let prefix = self.active().companion_prefix.clone();
+        let mut waiting: Vec<Option<Undelivered>> = lost.into_iter().map(Some).collect();
+        for (at, lease) in waiting.iter().enumerate() {
+            if let Some(lease) = lease
+                && lease.key.db == self.state.selected
+            {
+                let step = lease.plan(&prefix);
+                self.wires
+                    .execute(&step, Form::Text, Look::Marked(at), Muted::Yes);
+            }
+        }
+        let protocol = self.state.protocol;
+        let (wires, shared) = (&mut self.wires, &self.shared);
+        let marking = async {
+            loop {
+                match wires.next(inbox, Want::Nothing).await {
+                    Ok(Event::Reply(Look::Marked(at), frame, _)) => {
+                        let answer = parse_reply(&frame, protocol).ok();
+                        if let Some(lease) = waiting[at].take() {
+                            waiting[at] = settle(shared, lease, answer.as_ref());
+                        }
+                    }
+                    Ok(Event::Settled) | Err(_) => break,
+                    Ok(_) => {}
+                }
+            }
+        };
+        // What is not answered in time, the proxy's own connection tries again: marking twice is
+        // marking once.
+        let _ = tokio::time::timeout(PATIENCE, marking).await;
+        waiting.into_iter().flatten().collect()
+    }
+}
+
+/// What the answer to a mark means; answers the lease where there was none.
+fn settle(shared: &Shared, lease: Undelivered, answer: Option<&Value>) -> Option<Undelivered> {
+    match answer.and_then(Value::as_integer) {
+        Some(1) => count(shared, &lease, UndeliveredOutcome::Marked),
+        Some(_) => count(shared, &lease, UndeliveredOutcome::Over),
+        None => return Some(lease),
+    }
+    None
+}
+
+/// The same for the proxy's own connection, which is the last to try.
+pub(crate) fn settle_last(shared: &Shared, lease: Undelivered, answer: &Value) {
+    if let Some(lease) = settle(shared, lease, Some(answer)) {
+        let error = answer
+            .as_error()
+            .map(Bytes::as_ref)
+            .map(String::from_utf8_lossy);
+        tracing::debug!(?error, "a grant that nobody heard of could not be marked");
+        count(shared, &lease, UndeliveredOutcome::Failed);
+    }
+}
+
+/// Counts what became of a grant that nobody heard of.
+pub(crate) fn count(shared: &Shared, lease: &Undelivered, outcome: UndeliveredOutcome) {
+    let active = shared.active.load();
+    if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
+        details.metrics.undelivered.at(outcome).inc();
+        if outcome == UndeliveredOutcome::Marked {
+            tracing::info!(
+                namespace = %details.name,
+                key = %String::from_utf8_lossy(&lease.key.key),
+                "the client did not read that it was granted this lock: its repetition will be granted"
+            );
+        }
+    }
+}

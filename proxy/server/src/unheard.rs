@@ -1,0 +1,222 @@
+//! Grants whose replies the client may not have read. A session remembers those after which the
+//! client has not spoken yet; when its connection ends in a way that says that a reply was not
+//! read, the lease is marked as undelivered, so that the client may have it when it asks again.
+//! Nothing is ever undone: the client may have read the reply all the same.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::plan::{self, Plan};
+use lockwarden_lock::token::{Grant, SessionId};
+use tokio::sync::Notify;
+
+/// Grants of one session whose replies were not followed by a word of the client; above that the
+/// oldest are taken for read.
+const MOST_UNHEARD: usize = 64;
+/// Undelivered grants that wait for the proxy's own connection; above that the oldest are given up.
+const MOST_REPORTS: usize = 4096;
+
+/// A lease whose grant may not have been heard of.
+#[derive(Clone, Debug)]
+pub(crate) struct Undelivered {
+    pub(crate) namespace: NamespaceId,
+    pub(crate) key: DbKey,
+    /// Whose lease it is: once a repetition has taken it on, it is not ours to mark.
+    pub(crate) session: SessionId,
+    /// Its name; `None` where a repetition under way may have taken on one of another name.
+    pub(crate) grant: Option<Grant>,
+}
+
+impl Undelivered {
+    /// The step that marks it, if it is still the current lease.
+    pub(crate) fn plan(&self, companion_prefix: &[u8]) -> Plan {
+        plan::undelivered(&self.key.key, self.session, self.grant, companion_prefix)
+    }
+}
+
+/// What one session has granted and may not have been heard.
+#[derive(Debug, Default)]
+pub(crate) struct Unheard {
+    /// Steps that were sent and not answered yet: what they grant is known only by its name.
+    under_way: Vec<Undelivered>,
+    /// Grants with the place in the reply stream where their reply ends; `None` until it is worded.
+    said: VecDeque<(Undelivered, Option<u64>)>,
+}
+
+impl Unheard {
+    /// A step that may grant is about to be sent.
+    pub(crate) fn sent(&mut self, lease: Undelivered) {
+        self.under_way.push(lease);
+    }
+
+    /// What was sent is answered; what came of it is told by [`Unheard::granted`].
+    pub(crate) fn answered(&mut self) {
+        self.under_way.clear();
+    }
+
+    /// A lease was granted, and the reply is about to be worded. The client has spoken since
+    /// everything before `heard` in the reply stream.
+    pub(crate) fn granted(&mut self, lease: Undelivered, heard: u64) {
+        while let Some((_, Some(end))) = self.said.front()
+            && *end <= heard
+        {
+            self.said.pop_front();
+        }
+        if self.said.len() == MOST_UNHEARD {
+            self.said.pop_front();
+        }
+        self.said.push_back((lease, None));
+    }
+
+    /// The replies to what was granted end here in the reply stream; `None`: the client wanted none.
+    pub(crate) fn replied(&mut self, end: Option<u64>) {
+        if end.is_none() {
+            self.said.retain(|(_, end)| end.is_some());
+        }
+        for (_, place) in self.said.iter_mut().rev() {
+            if place.is_some() {
+                break;
+            }
+            *place = end;
+        }
+    }
+
+    /// Whether a reply may not have been read, of a client that has read everything before `heard`.
+    pub(crate) fn any(&self, heard: u64) -> bool {
+        self.said
+            .iter()
+            .any(|(_, end)| end.is_none_or(|end| end > heard))
+    }
+
+    /// The client has read everything.
+    pub(crate) fn heard(&mut self) {
+        self.said.clear();
+    }
+
+    /// The session is over: what was under way, which nobody was told, and, unless the client has
+    /// read everything, the grants whose replies end behind `heard`.
+    pub(crate) fn end(&mut self, heard: Option<u64>) -> Vec<Undelivered> {
+        let mut lost = std::mem::take(&mut self.under_way);
+        let said = self.said.drain(..);
+        if let Some(heard) = heard {
+            let unread = said.filter(|(_, end)| end.is_none_or(|end| end > heard));
+            lost.extend(unread.map(|(lease, _)| lease));
+        }
+        lost
+    }
+}
+
+/// Undelivered grants that wait for the proxy's own connection to mark them, because the session's
+/// own is gone.
+#[derive(Default)]
+pub(crate) struct Reports {
+    waiting: Mutex<VecDeque<Undelivered>>,
+    changed: Notify,
+}
+
+impl Reports {
+    /// One more; answers the oldest where there is no room.
+    pub(crate) fn add(&self, lease: Undelivered) -> Option<Undelivered> {
+        let mut waiting = self.lock();
+        let oldest = if waiting.len() == MOST_REPORTS {
+            waiting.pop_front()
+        } else {
+            None
+        };
+        waiting.push_back(lease);
+        drop(waiting);
+        self.changed.notify_one();
+        oldest
+    }
+
+    /// Takes out at most `most`.
+    pub(crate) fn take(&self, most: usize) -> Vec<Undelivered> {
+        let mut waiting = self.lock();
+        let most = most.min(waiting.len());
+        waiting.drain(..most).collect()
+    }
+
+    /// Waits until one was added.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Undelivered>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn lease(grant: u8) -> Undelivered {
+        Undelivered {
+            namespace: NamespaceId(0),
+            key: DbKey {
+                db: 0,
+                key: Bytes::from_static(b"lock:a"),
+            },
+            session: SessionId([0; 16]),
+            grant: Some(Grant([grant; 16])),
+        }
+    }
+
+    fn names(lost: &[Undelivered]) -> Vec<u8> {
+        let name = |lease: &Undelivered| lease.grant.map_or(0, |grant| grant.0[0]);
+        lost.iter().map(name).collect()
+    }
+
+    #[test]
+    fn a_reply_that_was_followed_by_a_word_of_the_client_was_read() {
+        let mut unheard = Unheard::default();
+        unheard.granted(lease(1), 0);
+        unheard.replied(Some(4));
+        unheard.granted(lease(2), 4);
+        unheard.replied(Some(8));
+        assert!(unheard.any(4) && !unheard.any(8));
+        assert_eq!(names(&unheard.end(Some(4))), [2]);
+    }
+
+    #[test]
+    fn what_was_under_way_was_read_by_nobody() {
+        let mut unheard = Unheard::default();
+        unheard.granted(lease(1), 0);
+        unheard.replied(Some(4));
+        unheard.sent(lease(2));
+        assert_eq!(names(&unheard.end(None)), [2]);
+    }
+
+    #[test]
+    fn a_client_that_wanted_no_reply_misses_none() {
+        let mut unheard = Unheard::default();
+        unheard.sent(lease(1));
+        unheard.answered();
+        unheard.granted(lease(1), 0);
+        unheard.replied(None);
+        assert!(!unheard.any(0) && unheard.end(Some(0)).is_empty());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut unheard = Unheard::default();
+        for grant in 0..=MOST_UNHEARD {
+            unheard.granted(lease(grant as u8), 0);
+        }
+        unheard.replied(Some(4));
+        let lost = unheard.end(Some(0));
+        assert_eq!((lost.len(), names(&lost)[0]), (MOST_UNHEARD, 1));
+
+        let reports = Reports::default();
+        for _ in 0..MOST_REPORTS {
+            assert!(reports.add(lease(7)).is_none());
+        }
+        let given_up = reports.add(lease(8)).expect("the queue is full");
+        assert_eq!(names(&[given_up]), [7]);
+        assert_eq!(reports.take(usize::MAX).len(), MOST_REPORTS);
+    }
+}
