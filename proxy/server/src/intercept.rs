@@ -219,16 +219,13 @@ impl Session {
         }
         let judged = begun.elapsed();
         self.step_is_under_way(&flight);
-        let mut sent = Instant::now();
-        let mut answer = self.execute(inbox, &step).await?;
-        let mut answers = self.read_answers(&answer)?;
-        if answers.perhaps_own() {
-            // The first try has changed nothing. This client's own commands wait behind it anyway.
-            tokio::time::sleep(ONCE_MORE_AFTER).await;
-            sent = Instant::now();
-            answer = self.execute(inbox, &step).await?;
-            answers = self.read_answers(&answer)?;
-        }
+        let (answer, answers, sent) = match self.carry_out(inbox, &step).await {
+            Ok(answered) => answered,
+            Err(end) => {
+                self.orphan = Some(Box::new(flight));
+                return Err(end);
+            }
+        };
         let answered = Instant::now();
         self.unheard.answered();
         let reply = match self.conclude(&flight, &answer, &answers, active)? {
@@ -353,6 +350,26 @@ impl Session {
             chains.follow(&active.generation);
             judge(chains, command, facts, &rules, &circumstances, &describe)
         })
+    }
+
+    /// Sends a step and reads its answer, whose bytes come too; and says when it was sent.
+    async fn carry_out(
+        &mut self,
+        inbox: &mut Inbox,
+        step: &Plan,
+    ) -> Result<(Bytes, Answers, Instant), End> {
+        let sent = Instant::now();
+        let answer = self.execute(inbox, step).await?;
+        let answers = self.read_answers(&answer)?;
+        if !answers.perhaps_own() {
+            return Ok((answer, answers, sent));
+        }
+        // The first try has changed nothing. This client's own commands wait behind it anyway.
+        tokio::time::sleep(ONCE_MORE_AFTER).await;
+        let sent = Instant::now();
+        let answer = self.execute(inbox, step).await?;
+        let answers = self.read_answers(&answer)?;
+        Ok((answer, answers, sent))
     }
 
     /// Sends a step and waits for its answer. A server that does not know the script gets its text:

@@ -74,6 +74,8 @@ pub(crate) struct Session {
     pub(crate) state: State,
     pub(crate) evidence: Evidence,
     pub(crate) unheard: Unheard,
+    /// The step whose answer did not come before the session's end.
+    pub(crate) orphan: Option<Box<InFlight>>,
     pub(crate) random: Random,
     pub(crate) counters: LocalCounters,
     pub(crate) peer: SocketAddr,
@@ -115,6 +117,7 @@ impl Session {
             state: State::new(id, peer.ip()),
             evidence: Evidence::default(),
             unheard: Unheard::default(),
+            orphan: None,
             random,
             counters: LocalCounters::default(),
             peer,

@@ -102,6 +102,7 @@ fn a_client_that_did_not_hear_of_its_grant_is_not_blocked_by_itself(world: &Worl
             .gets(":1");
     }
     let (repeated, contended) = world.either((0, 4), (4, 0));
+    world.acquires("acquired", 4);
     world.acquires("repeated", repeated);
     world.acquires("contended", contended);
 }

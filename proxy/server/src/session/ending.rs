@@ -21,6 +21,9 @@ impl Session {
     /// A step that may grant is about to be sent: should the client go before its answer comes, it
     /// cannot have heard of it.
     pub(crate) fn step_is_under_way(&mut self, flight: &InFlight) {
+        if flight.grants.is_empty() {
+            return;
+        }
         let targets = flight.permitted.command().op.targets();
         for ((target, key), grant) in targets.iter().zip(&flight.keys).zip(&flight.grants) {
             self.unheard.sent(Undelivered {
@@ -68,8 +71,6 @@ impl Session {
         if lost.is_empty() {
             return;
         }
-        // Nobody renews them meanwhile.
-        self.shared.kept.end_session(self.number);
         let now = Instant::now();
         for lease in &mut lost {
             // Without an earlier lease of its own, whatever this session holds by now is meant.
@@ -103,13 +104,15 @@ impl Session {
             return lost;
         }
         self.wires.client_is_gone();
-        let prefix = self.active().companion_prefix.clone();
+        let active = self.active();
+        let prefix = &active.companion_prefix;
+        let mut orphans_answer = None;
         let mut waiting: Vec<Option<Undelivered>> = lost.into_iter().map(Some).collect();
         for (at, lease) in waiting.iter().enumerate() {
             if let Some(lease) = lease
                 && lease.key.db == self.state.selected
             {
-                let step = lease.plan(&prefix);
+                let step = lease.plan(prefix);
                 self.wires
                     .execute(&step, Form::Text, Look::Marked(at), Muted::Yes);
             }
@@ -125,6 +128,7 @@ impl Session {
                             waiting[at] = settle(shared, lease, answer.as_ref());
                         }
                     }
+                    Ok(Event::Reply(Look::Answer, frame, _)) => orphans_answer = Some(frame),
                     Ok(Event::Settled) | Err(_) => break,
                     Ok(_) => {}
                 }
@@ -133,6 +137,12 @@ impl Session {
         // What is not answered in time, the proxy's own connection tries again: marking twice is
         // marking once.
         let _ = tokio::time::timeout(PATIENCE, marking).await;
+        if let (Some(flight), Some(answer)) = (self.orphan.take(), orphans_answer)
+            && !answer.starts_with(b"-NOSCRIPT")
+            && let Ok(answers) = self.read_answers(&answer)
+        {
+            self.account(&flight, &answers, &active);
+        }
         waiting.into_iter().flatten().collect()
     }
 }
