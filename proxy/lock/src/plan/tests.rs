@@ -306,6 +306,8 @@ fn a_comparison_proves_only_where_it_names_the_value() {
                     done: Reply::CommandResult,
                     different: Reply::Integer(0),
                     absent: Reply::Integer(0),
+                    no_ttl: None,
+                    other_type: None,
                 },
                 then: smallvec![Bytes::from_static(b"DEL"), Bytes::from_static(b"lock:a")],
             }),

@@ -84,6 +84,8 @@ fn compared(claim: &str, test: Test) -> LockOp {
                 done: Reply::CommandResult,
                 different: Reply::Nil,
                 absent: Reply::Nil,
+                no_ttl: None,
+                other_type: None,
             },
             then: smallvec![Bytes::from_static(b"SET")],
         });
