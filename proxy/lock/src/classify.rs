@@ -12,6 +12,7 @@ use bytes::Bytes;
 use lockwarden_resp::Request;
 use smallvec::SmallVec;
 
+use crate::administration::AdminCommand;
 use crate::companion::names_companion;
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, LockCommand, LockOp, OpaqueKind, Target};
@@ -70,6 +71,10 @@ pub enum Class<'a> {
     Read(PassThrough<'a>, SmallVec<[Target; 1]>),
     /// A change of connection state.
     Session(SessionVerb, PassThrough<'a>),
+    /// About the server as a whole, or a lock key taken as a whole.
+    Admin(AdminCommand),
+    /// `FCALL` with a lock key, of a function that the operator answers for.
+    Trusted(PassThrough<'a>, Target),
     /// `SCRIPT LOAD`: the text is worth remembering.
     ScriptLoad(PassThrough<'a>),
     /// `SCRIPT EXISTS`: what it answers has to be true of this proxy too.
@@ -99,6 +104,8 @@ pub struct Classifier<'a> {
     pub namespaces: &'a Namespaces,
     /// The beginning of the proxy's own keys.
     pub companion_prefix: &'a [u8],
+    /// The functions that may name lock keys.
+    pub trusted_function: &'a dyn Fn(&[u8]) -> bool,
     /// The server's own `COMMAND`, once it is known.
     pub foreign: Option<&'a ForeignTable>,
     /// Whether `INCR` takes a lock of this namespace.
@@ -124,13 +131,17 @@ impl Classifier<'_> {
         match spec.effect {
             Effect::Neutral => Class::PassThrough(pass),
             Effect::Session(verb) => Class::Session(verb, pass),
-            Effect::Read | Effect::Write | Effect::Admin => {
-                match self.first_written_lock(spec, &request) {
-                    Ok(None) => Class::PassThrough(pass),
-                    Ok(Some((target, kind))) => self.opaque(spec.name, request, target, kind),
-                    Err(error) => Class::Error(error),
-                }
-            }
+            Effect::Read | Effect::Write => match self.first_written_lock(spec, &request) {
+                Ok(None) => Class::PassThrough(pass),
+                Ok(Some((target, kind))) => match self.opaque(spec.name, request, target, kind) {
+                    Class::Judge(command) if is_restore(&command) => {
+                        Class::Admin(AdminCommand::on_lock(Box::new(command), false))
+                    }
+                    other => other,
+                },
+                Err(error) => Class::Error(error),
+            },
+            Effect::Admin => self.admin(spec, request),
             Effect::Verb(verb) => self.verb(verb, spec, request, pass),
             Effect::Script(verb) => self.script_command(verb, spec, request, pass),
         }
@@ -232,6 +243,10 @@ impl Classifier<'_> {
             Ok(Some(found)) => found,
             Err(error) => return Class::Error(error),
         };
+        let trusted = verb == ScriptVerb::Fcall && (self.trusted_function)(request.arg(1));
+        if kind == OpaqueKind::Command && trusted {
+            return Class::Trusted(pass, target);
+        }
         if kind == OpaqueKind::Companion || verb == ScriptVerb::Fcall {
             let kind = if kind == OpaqueKind::Companion {
                 kind
@@ -337,6 +352,27 @@ impl Classifier<'_> {
             script: facts,
             keys,
         })
+    }
+
+    fn admin<'r>(
+        &self,
+        spec: &'static crate::table::CommandSpec,
+        request: Request<'r>,
+    ) -> Class<'r> {
+        match self.first_written_lock(spec, &request) {
+            Ok(None) => Class::Admin(AdminCommand::new(
+                spec.name,
+                arguments(&request),
+                Bytes::copy_from_slice(request.frame()),
+            )),
+            Ok(Some((target, kind))) => match self.opaque(spec.name, request, target, kind) {
+                Class::Judge(command) if kind == OpaqueKind::Command => {
+                    Class::Admin(AdminCommand::on_lock(Box::new(command), true))
+                }
+                other => other,
+            },
+            Err(error) => Class::Error(error),
+        }
     }
 
     /// A command that the table does not have: its keys are where the server says.
@@ -453,6 +489,14 @@ fn carries_too_long_a_value(op: &LockOp) -> bool {
     };
     let compared = op.comparison().map_or(0, |with| with.claim.expose().len());
     stored.max(compared) > LONGEST_VALUE
+}
+
+/// Whether it remakes a lock key as a whole, which an administrator may.
+fn is_restore(command: &LockCommand) -> bool {
+    let LockOp::Opaque { kind, .. } = &command.op else {
+        return false;
+    };
+    *kind == OpaqueKind::Command && matches!(command.name, "restore" | "restore-asking")
 }
 
 /// The request's arguments as slices of one copy.

@@ -77,6 +77,17 @@ impl Glob {
         }
     }
 
+    /// A letter for the shape, and the text that goes with it, as `flush.lua` takes them: `x` the
+    /// text is the key, `p` the key begins with it, `a` any key matches, `g` it is a pattern.
+    pub(crate) fn for_script(&self) -> (u8, &[u8]) {
+        match self.shape {
+            Shape::Exact => (b'x', &self.prefix),
+            Shape::StartsWith => (b'p', &self.prefix),
+            Shape::Everything => (b'a', &self.pattern),
+            Shape::General => (b'g', &self.pattern),
+        }
+    }
+
     /// The pattern as it was written.
     pub fn as_bytes(&self) -> &[u8] {
         &self.pattern

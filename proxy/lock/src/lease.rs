@@ -225,6 +225,22 @@ impl LeaseTable {
         ended
     }
 
+    /// Forgets the leases of a database, or of all, that began before: they were erased with it.
+    pub fn forget(&mut self, db: Option<u32>, before: Instant) {
+        let erased =
+            |key: &DbKey, lease: &Lease| db.is_none_or(|db| db == key.db) && lease.since < before;
+        let keys: Vec<DbKey> = self
+            .leases
+            .iter()
+            .filter(|(key, lease)| erased(key, lease))
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in keys {
+            self.remove(&key, End::Released, before);
+        }
+        debug_assert_eq!(self.check_invariants(), Ok(()));
+    }
+
     /// What each of `namespaces` holds at `now`.
     pub fn held(&self, namespaces: usize, now: Instant) -> Vec<Held> {
         let mut held = vec![Held::default(); namespaces];

@@ -4,8 +4,9 @@
 //!
 //! In reading order: the words ([`reason`], [`token`], [`decision`]), which keys are locks
 //! ([`glob`], [`namespace`], [`companion`]), which commands there are ([`table`], [`recipe`]), what
-//! one means ([`classify`], [`op`]), what it may do ([`evidence`], [`settle`]), how it is done
-//! ([`scripts`], [`plan`]), what came of it ([`outcome`]) and the view of it all ([`lease`]).
+//! one means ([`classify`], [`op`]), what it may do ([`evidence`], [`settle`],
+//! [`administration`]), how it is done ([`scripts`], [`plan`]), what came of it ([`outcome`]) and
+//! the view of it all ([`lease`]).
 
 pub mod reason;
 pub mod token;
@@ -27,6 +28,8 @@ pub mod classify;
 pub mod evidence;
 
 pub mod settle;
+
+pub mod administration;
 
 pub mod scripts;
 

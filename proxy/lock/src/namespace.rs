@@ -40,6 +40,11 @@ impl Namespaces {
         Namespaces { globs, first_bytes }
     }
 
+    /// Every glob with its namespace, in the order in which they are tried.
+    pub fn globs(&self) -> impl ExactSizeIterator<Item = (NamespaceId, &Glob)> {
+        self.globs.iter().map(|(id, glob)| (*id, glob))
+    }
+
     /// The first namespace with a glob that matches the key; `None` if the key is no lock.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<NamespaceId> {

@@ -2,10 +2,14 @@
 //! command always had. It never invents: an answer that is not one of the script's own is an error
 //! that says so, and an error of Redis goes to the client as Redis worded it.
 
+mod flush;
 mod refusal;
 mod reply;
 
-pub use refusal::{RefusalLine, limit_line, refusal_line};
+pub use flush::{FlushAnswer, Found, LiveLeases, Looked, read_flush};
+pub use refusal::{
+    BulkRefusal, RefusalLine, bulk_line, limit_line, not_permitted_line, refusal_line,
+};
 pub use reply::{Answered, answer, native_nothing, plain};
 
 use bytes::Bytes;

@@ -71,6 +71,8 @@ scripts! {
     WRAP = "wrap";
     /// A grant whose reply was never read.
     UNDELIVERED = "undelivered";
+    /// FLUSHDB, FLUSHALL.
+    FLUSH = "flush";
 }
 
 const PRELUDE: &str = include_str!("scripts/prelude.lua");

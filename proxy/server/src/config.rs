@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+mod administration;
 mod backend;
 mod document;
 mod draft;
@@ -27,6 +28,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use administration::ServerCommands;
 pub(crate) use backend::{Backend, BackendUrl};
 pub(crate) use finding::{Finding, Report, Severity};
 pub(crate) use namespace::{
@@ -72,6 +74,12 @@ pub(crate) struct Config {
     /// In the order of the file; the first that matches a key wins. Empty only where the file says
     /// so (with a warning).
     pub(crate) namespaces: Vec<NamespaceConfig>,
+    /// Who may administer the server.
+    pub(crate) server_commands: ServerCommands,
+    /// Client names and ACL users that may, and may erase locks.
+    pub(crate) admin_identities: Vec<String>,
+    /// Functions that may name lock keys.
+    pub(crate) trusted_functions: Vec<String>,
     /// Policies that do not ship with the proxy.
     pub(crate) policies: Vec<PolicyModule>,
     /// The file that was read, as the caller named it.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
+use lockwarden_lock::administration::ServerCommands;
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
@@ -17,7 +19,7 @@ use crate::config::{self, Config, NamespaceConfig, Overrides, Report};
 use crate::facts::Standing;
 use crate::metrics::{Metrics, ModeLabel, PolicyInfo, PolicyMode};
 use crate::policies;
-use crate::shared::{Active, NamespaceDetails, Shared, mode_label};
+use crate::shared::{Active, Administration, NamespaceDetails, Shared, mode_label};
 
 /// What a reload needs beside the file.
 pub(crate) struct Source {
@@ -146,6 +148,7 @@ impl Control for Controller {
             details,
             generation: before.generation.clone(),
             companion_prefix: before.companion_prefix.clone(),
+            administration: before.administration.clone(),
         };
         self.shared.active.store(Arc::new(active));
         tell_metrics(
@@ -231,7 +234,23 @@ pub(crate) fn activate(
         details,
         generation,
         companion_prefix: config.companion_prefix.clone(),
+        administration: Arc::new(administration(config)),
     })
+}
+
+fn administration(config: &Config) -> Administration {
+    let names = config.admin_identities.iter();
+    let functions = config.trusted_functions.iter();
+    Administration {
+        server_commands: match config.server_commands {
+            config::ServerCommands::Forward => ServerCommands::Forward,
+            config::ServerCommands::Refuse => ServerCommands::Refuse,
+        },
+        identities: names.map(|name| Bytes::from(name.clone())).collect(),
+        trusted_functions: functions
+            .map(|name| name.to_ascii_lowercase().into_bytes())
+            .collect(),
+    }
 }
 
 /// What a namespace's policies say to an acquire that names no TTL.

@@ -52,6 +52,7 @@ impl Session {
             let classifier = Classifier {
                 namespaces: &active.namespaces,
                 companion_prefix: &active.companion_prefix,
+                trusted_function: &|name| active.administration.trusts(name),
                 foreign: foreign.as_deref(),
                 counts: &|namespace| active.rules(namespace).counter_locks,
                 script: &|sha| self.shared.texts.get(sha),
@@ -76,6 +77,15 @@ impl Session {
             }
             Class::Read(pass, targets) => {
                 self.read(request.name(), pass, targets, &active, muted);
+                Ok(())
+            }
+            Class::Admin(command) => self.administer(inbox, command, &active, muted).await,
+            Class::Trusted(pass, target) => {
+                let metrics = &active.namespace(target.namespace).metrics;
+                metrics.unjudged.at(UnjudgedWhy::TrustedFunction).inc();
+                self.count(CommandClass::Policy, CommandResult::Ok);
+                self.wires.forward(pass, muted);
+                self.queued();
                 Ok(())
             }
             Class::ScriptLoad(pass) => {
@@ -109,7 +119,7 @@ impl Session {
     }
 
     /// Judges a lock command and does what was decided.
-    async fn govern(
+    pub(crate) async fn govern(
         &mut self,
         inbox: &mut Inbox,
         mut command: LockCommand,
@@ -319,7 +329,10 @@ impl Session {
 
     /// Before a login Redis takes no request as long as a step: it is asked with a short one, and
     /// what it answers to a stranger is the answer.
-    async fn not_logged_in(&mut self, inbox: &mut Inbox) -> Result<Option<BytesMut>, End> {
+    pub(crate) async fn not_logged_in(
+        &mut self,
+        inbox: &mut Inbox,
+    ) -> Result<Option<BytesMut>, End> {
         if self.state.logged_in
             || self.state.block.is_some()
             || !self.shared.server.wants_password()
@@ -374,7 +387,7 @@ impl Session {
 
     /// Sends a step and waits for its answer. A server that does not know the script gets its text:
     /// it has not run anything then, so this is no repetition.
-    async fn execute(&mut self, inbox: &mut Inbox, step: &Plan) -> Result<Bytes, End> {
+    pub(crate) async fn execute(&mut self, inbox: &mut Inbox, step: &Plan) -> Result<Bytes, End> {
         self.wires
             .execute(step, Form::Sha, Look::Answer, Muted::Yes);
         let answer = self.answer(inbox).await?;

@@ -44,6 +44,13 @@ impl Mirror {
             .collect()
     }
 
+    /// Forgets what a FLUSH of a database, or of all, has erased.
+    pub(crate) fn forget(&self, db: Option<u32>, before: Instant) {
+        for shard in &self.shards {
+            lock(shard).forget(db, before);
+        }
+    }
+
     /// What each namespace holds, for the metrics page.
     pub(crate) fn held(&self, namespaces: usize) -> Vec<NamespaceMirror> {
         let now = Instant::now();

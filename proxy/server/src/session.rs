@@ -1,8 +1,10 @@
 //! One client: its connection, its state, what it has proven so far, and the loop that serves it.
 //! The way of a command is in `intercept`; what changes the connection's own state in `verbs`, what
-//! a transaction does in `transaction`, what an outcome means for memory and counters in `account`.
+//! a transaction does in `transaction`, who may administer in `administration`, what an outcome
+//! means for memory and counters in `account`.
 
 mod account;
+mod administration;
 pub(crate) mod ending;
 mod reads;
 mod refusals;

@@ -2,11 +2,13 @@
 //! server, and the registers that outlive one command. Sessions read it; only `control` changes
 //! what is in force.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use lockwarden_lock::administration::ServerCommands;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::settle::{Mode, Rules};
 use lockwarden_policy::Generation;
@@ -28,6 +30,26 @@ pub(crate) struct Active {
     pub(crate) details: Vec<NamespaceDetails>,
     pub(crate) generation: Arc<Generation>,
     pub(crate) companion_prefix: Bytes,
+    pub(crate) administration: Arc<Administration>,
+}
+
+/// Who may administer the server, and which functions are trusted with locks.
+pub(crate) struct Administration {
+    pub(crate) server_commands: ServerCommands,
+    /// Client names and ACL users.
+    pub(crate) identities: HashSet<Bytes>,
+    /// In lower case: to Redis the case of a function's name does not matter.
+    pub(crate) trusted_functions: HashSet<Vec<u8>>,
+}
+
+impl Administration {
+    /// Whether the operator answers for this function.
+    pub(crate) fn trusts(&self, function: &[u8]) -> bool {
+        !self.trusted_functions.is_empty()
+            && self
+                .trusted_functions
+                .contains(&function.to_ascii_lowercase())
+    }
 }
 
 /// One namespace in force.

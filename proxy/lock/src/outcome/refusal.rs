@@ -70,6 +70,65 @@ pub fn refusal_line(line: &RefusalLine<'_>) -> String {
     text
 }
 
+/// Why a command about many keys at once is refused.
+#[derive(Clone, Copy, Debug)]
+pub enum BulkRefusal<'a> {
+    /// Live leases would be erased.
+    Held {
+        /// How many, at least.
+        locks: u64,
+        /// One of the locks.
+        key: &'a [u8],
+        /// Its database, where that is not the selected one.
+        db: Option<u32>,
+    },
+    /// There are too many keys to look for leases among them.
+    Unseen {
+        /// How many.
+        keys: u64,
+    },
+    /// `SWAPDB`.
+    Swap,
+}
+
+/// The line for a command about many keys at once, which names no lock itself.
+pub fn bulk_line(why: &BulkRefusal<'_>, command: &str, id: &str) -> String {
+    let mut text = format!("LOCKDENIED {}", Reason::BulkDelete);
+    if let BulkRefusal::Held { key, .. } = why {
+        let _ = write!(text, " key={}", shown(key));
+    }
+    let command = command.to_ascii_uppercase();
+    let _ = write!(text, " cmd={command} policy=lockwarden id={id}");
+    let hint = match why {
+        BulkRefusal::Held { locks, db, .. } => {
+            if let Some(db) = db {
+                let _ = write!(text, " db={db}");
+            }
+            let _ = write!(text, " locks={locks}");
+            hint(Reason::BulkDelete)
+        }
+        BulkRefusal::Unseen { keys } => {
+            let _ = write!(text, " keys={keys}");
+            "too many keys to look for held locks among them; delete by name, or be one of \
+             admin_identities"
+        }
+        BulkRefusal::Swap => {
+            "this would take locks away from their holders; only one of admin_identities may"
+        }
+    };
+    let _ = write!(text, " hint=\"{hint}\"");
+    text.truncate(LONGEST_LINE);
+    text
+}
+
+/// The line for a command that only administrators may send: Redis's own words, and whose they are.
+pub fn not_permitted_line(command: &str) -> String {
+    format!(
+        "NOPERM this user has no permissions to run the '{command}' command through lockwarden \
+         (server_commands = \"refuse\")"
+    )
+}
+
 /// The line for a limit of the proxy itself.
 pub fn limit_line(what: &str, key: &[u8], command: &str, id: &str) -> String {
     let command = command.replace('|', "-").to_ascii_uppercase();
@@ -134,7 +193,9 @@ fn hint(reason: Reason) -> &'static str {
         Reason::UnsafeScript => {
             "this script is not known to be safe on a lock; use a plain compare-and-delete"
         }
-        Reason::BulkDelete => "locks are held; break them one by one",
+        Reason::BulkDelete => {
+            "locks are held that this would erase; have them released, or be one of admin_identities"
+        }
         Reason::Limited => "the lock has been held too long; release it and acquire again",
         Reason::Other => "refused by a policy",
     }
@@ -167,6 +228,26 @@ mod tests {
             "LOCKDENIED not-owner key=lock:order:42 cmd=DEL policy=owner-token id=7F3K2A \
              held_ms=812 hint=\"this connection did not acquire the lock that is held now; release \
              with compare-and-delete\""
+        );
+    }
+
+    #[test]
+    fn a_refused_flush_names_a_lock_and_a_refused_swap_cannot() {
+        let held = BulkRefusal::Held {
+            locks: 2,
+            key: b"lock:a b",
+            db: Some(3),
+        };
+        assert_eq!(
+            bulk_line(&held, "flushall", "7F3K2A"),
+            "LOCKDENIED bulk-delete key=lock:a\\x20b cmd=FLUSHALL policy=lockwarden id=7F3K2A db=3 \
+             locks=2 hint=\"locks are held that this would erase; have them released, or be one of \
+             admin_identities\""
+        );
+        assert!(
+            bulk_line(&BulkRefusal::Swap, "swapdb", "7F3K2A").starts_with(
+                "LOCKDENIED bulk-delete cmd=SWAPDB policy=lockwarden id=7F3K2A hint=\""
+            )
         );
     }
 

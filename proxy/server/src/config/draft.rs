@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::administration::ServerCommands;
 use super::backend::{Backend, BackendUrl};
 use super::finding::{Findings, Place};
 use super::namespace::NamespaceConfig;
@@ -52,6 +53,9 @@ pub(super) struct Draft {
     /// Whether every namespace's name is known, so that another name is certainly wrong.
     pub(super) all_named: bool,
     pub(super) policies: Vec<PolicyModule>,
+    pub(super) server_commands: ServerCommands,
+    pub(super) admin_identities: Vec<String>,
+    pub(super) trusted_functions: Vec<String>,
 }
 
 impl Draft {
@@ -80,6 +84,9 @@ impl Draft {
             namespaces: vec![NamespaceConfig::built_in()],
             all_named: true,
             policies: Vec::new(),
+            server_commands: ServerCommands::default(),
+            admin_identities: Vec::new(),
+            trusted_functions: Vec::new(),
         }
     }
 
@@ -101,6 +108,9 @@ impl Draft {
             drain: self.drain,
             sweep: self.sweep,
             namespaces: self.namespaces,
+            server_commands: self.server_commands,
+            admin_identities: self.admin_identities,
+            trusted_functions: self.trusted_functions,
             policies: self.policies,
             source: source.map(Path::to_owned),
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
+use super::administration;
 use super::backend;
 use super::document::{self, Document};
 use super::draft::{Draft, Layered};
@@ -80,6 +81,18 @@ const KEYS: &[Key] = &[
     Key {
         name: "sweep",
         example: "\"1m\"",
+    },
+    Key {
+        name: "server_commands",
+        example: "\"forward\"",
+    },
+    Key {
+        name: "admin_identities",
+        example: "[\"operator\"]",
+    },
+    Key {
+        name: "trusted_functions",
+        example: "[\"my_lock\"]",
     },
     Key {
         name: "namespace",
@@ -163,6 +176,8 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     if let Some(sweep) = sweep {
         draft.sweep = sweep.value;
     }
+
+    administration::read(reader, &top, draft);
 
     let (modules, module_names) = policy::read(reader, &top);
     draft.all_named = true;

@@ -32,13 +32,15 @@ const REFUSALS: [(OperationLabel, Reason, &str); 18] = [
     (OperationLabel::Acquire, Reason::SharedToken, OWNER_TOKEN),
     (OperationLabel::Write, Reason::Overwrite, OWNER_TOKEN),
     (OperationLabel::Write, Reason::OpaqueWrite, OWNER_TOKEN),
-    (OperationLabel::Write, Reason::BulkDelete, OWNER_TOKEN),
+    (OperationLabel::Write, Reason::BulkDelete, LOCKWARDEN),
     (OperationLabel::Write, Reason::UnsafeScript, "scripts"),
     (OperationLabel::Write, Reason::StaleFence, FENCING),
     (OperationLabel::Other, Reason::TakeOver, OWNER_TOKEN),
 ];
 const OWNER_TOKEN: &str = "owner-token";
 const FENCING: &str = "fencing";
+/// Whatever the chain of a namespace is: a FLUSH is about all of them.
+const LOCKWARDEN: &str = "lockwarden";
 const TTL_CEILING: &str = "ttl-ceiling";
 
 /// What stands for a policy or a reason that has no series of its own.

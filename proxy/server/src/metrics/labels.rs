@@ -185,7 +185,7 @@ label_set! {
 }
 
 label_set! {
-    /// Why a lock command in monitor mode was not judged.
+    /// Why a lock command was forwarded unjudged; but for the last only in monitor mode.
     UnjudgedWhy {
         /// The client's ACL user may not run the judging script.
         NoRights = "no-rights",
@@ -199,6 +199,8 @@ label_set! {
         TooLong = "too-long",
         /// A condition on a value's digest that no one step can judge.
         Digest = "digest",
+        /// A function that the operator answers for; in enforce mode too.
+        TrustedFunction = "trusted-function",
     }
 }
 

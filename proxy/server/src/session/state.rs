@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use bytes::Bytes;
+use lockwarden_lock::administration::Flush;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::plan::Who;
 use lockwarden_lock::token::{Grant, Identity, SessionId};
@@ -55,6 +56,8 @@ pub(crate) enum ReplyMode {
 pub(crate) enum Place {
     /// A lock command, replaced by its script.
     Step(Box<InFlight>),
+    /// A FLUSH, replaced by its script.
+    Flush(Box<Flush>),
     /// A change of the connection's state.
     Change(StateChange),
 }

@@ -2,6 +2,8 @@
 //! script; here the block's reply gets back its shape, element by element and otherwise byte for
 //! byte, and what happened is remembered only if the block was executed.
 
+use std::time::Instant;
+
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_resp::{ReplyLimits, ReplyScanner, Scan};
@@ -86,6 +88,12 @@ impl Session {
             match place {
                 Place::Change(change) => {
                     self.apply(change, element.first() != Some(&b'-'), inbox);
+                }
+                Place::Flush(flush) => {
+                    let one = self.conclude_flush(&flush, &element, Instant::now(), &active)?;
+                    reply.extend_from_slice(&answer[copied..start]);
+                    reply.extend_from_slice(&one);
+                    copied = end;
                 }
                 Place::Step(flight) => {
                     let answers = self.read_answers(&element)?;

@@ -108,7 +108,11 @@ impl Session {
             SessionVerb::Unsubscribe(kind) => {
                 self.channels(Channels::new(kind, false, words.len()), pass, muted)
             }
-            SessionVerb::Monitor => self.change_state(StateChange::Monitor, pass, muted),
+            SessionVerb::Monitor => {
+                if self.may_administer(inbox, "monitor", muted).await? {
+                    self.change_state(StateChange::Monitor, pass, muted);
+                }
+            }
             SessionVerb::Replication => {
                 self.count(CommandClass::Admin, CommandResult::Error);
                 self.error(

@@ -1,0 +1,258 @@
+//! Commands that concern the server as a whole: who may send them, and what is done about those
+//! that could erase locks. Owns that ruling and the leave to forward that follows from it. A FLUSH
+//! is not ruled on from here: whether a lock lives is known to Redis alone, so it becomes a step
+//! that looks and empties at once (`flush.lua`).
+
+use bytes::Bytes;
+
+use crate::classify::PassThrough;
+use crate::namespace::{NamespaceId, Namespaces};
+use crate::op::{Arguments, LockCommand};
+use crate::settle::Mode;
+
+/// Most keys among which a FLUSH looks for live leases; above that it is refused unseen. Looking at
+/// so many takes Redis 70 ms where few are leases, and some 250 ms where half of them are.
+pub const MOST_KEYS: u64 = 200_000;
+/// Most leases that a FLUSH counts once more of them could change nothing.
+pub const MOST_COUNTED: u64 = 10_000;
+
+/// What `CONFIG GET` may be asked by everybody: client libraries do at connect.
+const HARMLESS_PARAMETERS: [&[u8]; 5] = [
+    b"appendonly",
+    b"databases",
+    b"maxmemory",
+    b"notify-keyspace-events",
+    b"save",
+];
+
+/// Who may administer the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ServerCommands {
+    /// Whoever Redis lets.
+    #[default]
+    Forward,
+    /// Only those on the list.
+    Refuse,
+}
+
+/// A command about the server.
+#[derive(Clone, Debug)]
+pub struct AdminCommand {
+    name: &'static str,
+    kind: Kind,
+    argv: Arguments,
+    frame: Bytes,
+}
+
+#[derive(Clone, Debug)]
+enum Kind {
+    /// No lock is erased by it at once.
+    Server,
+    /// The same, and everybody may ask.
+    Harmless,
+    /// `FLUSHDB`, or `FLUSHALL`.
+    Flush { all: bool },
+    /// `SWAPDB`.
+    Swap,
+    /// Moves or remakes a lock key as a whole: `MIGRATE`, or `RESTORE`, which is not for
+    /// administrators alone.
+    Lock {
+        command: Box<LockCommand>,
+        server: bool,
+    },
+}
+
+impl AdminCommand {
+    pub(crate) fn new(name: &'static str, argv: Arguments, frame: Bytes) -> AdminCommand {
+        let kind = match name {
+            "flushdb" => Kind::Flush { all: false },
+            "flushall" => Kind::Flush { all: true },
+            "swapdb" => Kind::Swap,
+            "config|get" if is_harmless(&argv) => Kind::Harmless,
+            _ => Kind::Server,
+        };
+        AdminCommand {
+            name,
+            kind,
+            argv,
+            frame,
+        }
+    }
+
+    /// One that would change a lock key; whoever is not on the list is judged like anybody.
+    pub(crate) fn on_lock(command: Box<LockCommand>, server: bool) -> AdminCommand {
+        AdminCommand {
+            name: command.name,
+            argv: command.argv.clone(),
+            frame: command.frame.clone(),
+            kind: Kind::Lock { command, server },
+        }
+    }
+
+    /// The command's name as the table has it.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Whether the ruling depends on who asks or on what is enforced: what is not ruled on may go
+    /// at once.
+    pub fn is_ruled_on(&self, server_commands: ServerCommands) -> bool {
+        match self.kind {
+            Kind::Harmless => false,
+            Kind::Server => server_commands == ServerCommands::Refuse,
+            Kind::Flush { .. } | Kind::Swap | Kind::Lock { .. } => true,
+        }
+    }
+
+    /// Whether it could erase locks, so that what becomes of it is worth a line in the log.
+    pub fn may_erase_locks(&self) -> bool {
+        match self.kind {
+            Kind::Server | Kind::Harmless => false,
+            Kind::Flush { .. } | Kind::Swap | Kind::Lock { .. } => true,
+        }
+    }
+}
+
+fn is_harmless(argv: &Arguments) -> bool {
+    argv.iter().skip(2).all(|parameter| {
+        HARMLESS_PARAMETERS
+            .iter()
+            .any(|harmless| harmless.eq_ignore_ascii_case(parameter))
+    })
+}
+
+/// What a ruling depends on.
+pub struct Setting<'a> {
+    /// Who may administer.
+    pub server_commands: ServerCommands,
+    /// Whether the client is on the list of those who may do so in spite of leases.
+    pub listed: bool,
+    /// Which keys are locks.
+    pub namespaces: &'a Namespaces,
+    /// What holds for them.
+    pub mode: &'a dyn Fn(NamespaceId) -> Mode,
+}
+
+impl Setting<'_> {
+    fn has_locks(&self) -> bool {
+        self.namespaces.globs().len() > 0
+    }
+
+    fn enforces(&self) -> bool {
+        self.namespaces
+            .globs()
+            .any(|(namespace, _)| (self.mode)(namespace) == Mode::Enforce)
+    }
+}
+
+/// What is to be done with an administration command.
+#[derive(Debug)]
+pub enum Ruling {
+    /// It goes as it came.
+    Forward(Forward),
+    /// A step looks for live leases first.
+    Flush(Box<Flush>),
+    /// Only those on the list may.
+    NotPermitted,
+    /// `SWAPDB` while anything is enforced.
+    SwapRefused,
+    /// It is an operation on a lock like any other.
+    Judge(Box<LockCommand>),
+}
+
+/// Leave to forward an administration command.
+#[derive(Clone, Debug)]
+pub struct Forward {
+    /// Why it may go.
+    pub why: ForwardWhy,
+    frame: Bytes,
+}
+
+/// Why an administration command may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForwardWhy {
+    /// It erases no lock, or there are none.
+    Harmless,
+    /// The client is on the list.
+    Listed,
+    /// Nothing is enforced; enforced, it would be refused.
+    Watched,
+}
+
+impl Forward {
+    /// The client's own bytes.
+    pub fn pass(&self) -> PassThrough<'_> {
+        PassThrough::of(&self.frame, false)
+    }
+}
+
+/// A FLUSH that looks for live leases first.
+#[derive(Clone, Debug)]
+pub struct Flush {
+    /// The command's name as the table has it.
+    pub name: &'static str,
+    /// All databases, or the selected one.
+    pub all: bool,
+    /// Whether the client is on the list.
+    pub listed: bool,
+    /// Whether it goes on whatever is found: the client is on the list, or nothing is enforced.
+    pub lenient: bool,
+    argv: Arguments,
+    frame: Bytes,
+}
+
+impl Flush {
+    /// The client's own words.
+    pub(crate) fn argv(&self) -> &Arguments {
+        &self.argv
+    }
+
+    /// Leave to forward it where Redis does not let the client look; `None` where what would be
+    /// found decides.
+    pub fn unseen(&self) -> Option<PassThrough<'_>> {
+        self.lenient.then(|| PassThrough::of(&self.frame, false))
+    }
+}
+
+/// Rules on an administration command.
+pub fn rule(command: AdminCommand, setting: &Setting<'_>) -> Ruling {
+    let AdminCommand {
+        name,
+        kind,
+        argv,
+        frame,
+    } = command;
+    let forward = |why| {
+        let frame = frame.clone();
+        Ruling::Forward(Forward { why, frame })
+    };
+    let refuses = setting.server_commands == ServerCommands::Refuse && !setting.listed;
+    match kind {
+        Kind::Harmless => forward(ForwardWhy::Harmless),
+        Kind::Lock {
+            command,
+            server: false,
+        } if !setting.listed => Ruling::Judge(command),
+        Kind::Server | Kind::Flush { .. } | Kind::Swap | Kind::Lock { .. } if refuses => {
+            Ruling::NotPermitted
+        }
+        Kind::Server => forward(ForwardWhy::Harmless),
+        Kind::Lock { .. } if setting.listed => forward(ForwardWhy::Listed),
+        Kind::Lock { command, .. } => Ruling::Judge(command),
+        Kind::Flush { .. } | Kind::Swap if !setting.has_locks() => forward(ForwardWhy::Harmless),
+        Kind::Swap if setting.listed => forward(ForwardWhy::Listed),
+        Kind::Swap if setting.enforces() => Ruling::SwapRefused,
+        Kind::Swap => forward(ForwardWhy::Watched),
+        Kind::Flush { all } => Ruling::Flush(Box::new(Flush {
+            name,
+            all,
+            listed: setting.listed,
+            lenient: setting.listed || !setting.enforces(),
+            argv,
+            frame,
+        })),
+    }
+}
+
+#[cfg(test)]
+mod tests;

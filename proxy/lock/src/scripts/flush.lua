@@ -1,0 +1,160 @@
+-- Empties a database, or all of them, unless live leases of enforcing namespaces would go with it: FLUSHDB, FLUSHALL.
+-- KEYS  none: it is about every key there is
+-- ARGV  1 flags (a all databases, m nothing stops it)  2 what companions begin with  3 the glob that finds them
+--       4 most keys that are looked at  5 most leases that are counted, where counting decides nothing any more
+--       6 number of globs
+--       7… three a glob, the first that matches wins: number of its namespace; e if that enforces and one of
+--       x the text is the key, p the key begins with the text, a any key, g anything else; the text
+--       then the application's own command
+-- Reads only, up to the application's own command. Answers
+--   { 'F' run or 'N' refused, what Redis answered, reason, how many keys there were, whether they were looked at (1 all
+--     of them, 2 up to the most leases, 0 none), then four a namespace with live leases: its number, how many, one of
+--     their keys, its database (-1: the selected one) }
+--   Where they cannot be looked at, flag m lets the command run all the same, and the reason is Redis's error.
+local flags, prefix, globs = ARGV[1], ARGV[2], tonumber(ARGV[6])
+local most, lenient, own = tonumber(ARGV[5]), has(flags, 'm'), 7 + globs * 3
+local byte, find = string.byte, string.find
+
+-- The globs of Redis, as glob.rs reads them: by bytes, signed where a class compares them.
+local function signed(b) if b > 127 then return b - 256 end return b end
+
+local function class(pattern, at, it)
+  local negated, matched = byte(pattern, at) == 94, false
+  if negated then at = at + 1 end
+  while true do
+    local first, second, third = byte(pattern, at, at + 2)
+    if not first then break end
+    if first == 92 and second then
+      matched = matched or second == it
+      at = at + 2
+    elseif first == 93 then
+      at = at + 1
+      break
+    elseif second == 45 and third then
+      local low, high, b = signed(first), signed(third), signed(it)
+      matched = matched or (b >= math.min(low, high) and b <= math.max(low, high))
+      at = at + 3
+    else
+      matched = matched or first == it
+      at = at + 1
+    end
+  end
+  return matched ~= negated and at or nil
+end
+
+-- Where the pattern goes on behind its element at `at`, which is no star; nil if the byte does not match.
+local function element(pattern, at, it)
+  local first, second = byte(pattern, at, at + 1)
+  if not first then return nil end
+  if first == 63 then return at + 1 end
+  if first == 91 then return class(pattern, at + 1, it) end
+  if first == 92 and second then return second == it and at + 2 or nil end
+  return first == it and at + 1 or nil
+end
+
+local function general(pattern, key)
+  if key == '' then return pattern == '' end
+  local at, taken, star, start = 1, 1, nil, nil
+  while true do
+    if taken > #key then return not find(pattern, '[^*]', at) end
+    if byte(pattern, at) == 42 then
+      at = find(pattern, '[^*]', at)
+      if not at then return true end
+      star, start = at, taken
+    else
+      local on = element(pattern, at, byte(key, taken))
+      if on then at, taken = on, taken + 1
+      elseif star then
+        start = start + 1
+        at, taken = star, start
+      else return false end
+    end
+  end
+end
+
+local function matches(shape, text, key)
+  if has(shape, 'p') then return sub(key, 1, #text) == text end
+  if has(shape, 'x') then return key == text end
+  if has(shape, 'a') then return true end
+  return general(text, key)
+end
+
+local stops, counted, found, places = false, 0, {}, {}
+
+-- A live lease: counted for the first namespace that claims its key.
+local function note(key, db)
+  for at = 7, own - 1, 3 do
+    if matches(ARGV[at + 1], ARGV[at + 2], key) then
+      local entry = places[ARGV[at]]
+      if not entry then
+        entry = { tonumber(ARGV[at]), 0, key, db }
+        places[ARGV[at]], found[#found + 1] = entry, entry
+        stops = stops or has(ARGV[at + 1], 'e')
+      end
+      entry[2], counted = entry[2] + 1, counted + 1
+      return
+    end
+  end
+end
+
+local function enough() return counted >= most and (lenient or stops) end
+
+-- Looks through the selected database; answers an error of Redis, if any.
+local function look(db)
+  local cursor = '0'
+  repeat
+    local page = redis.pcall('SCAN', cursor, 'MATCH', ARGV[3], 'COUNT', 1000)
+    if page.err then return page end
+    cursor = page[1]
+    for _, companion in ipairs(page[2]) do
+      local brace = find(companion, '}', #prefix + 2, true)
+      if brace and byte(companion, brace + 1) == 58 then
+        local key = sub(companion, brace + 2)
+        local m = redis.pcall('MGET', key, companion)
+        if m.err then return m end
+        if governed(m[1], m[2]) then note(key, db) end
+      end
+    end
+  until cursor == '0' or enough()
+end
+
+-- How many keys each database has: pairs of number and size, and their sum.
+local function sizes()
+  if not has(flags, 'a') then
+    local size = redis.pcall('DBSIZE')
+    if type(size) == 'table' then return nil, 0, size end
+    return { { -1, size } }, size
+  end
+  local info = redis.pcall('INFO', 'keyspace')
+  if type(info) == 'table' and info.err then return nil, 0, info end
+  local list, sum = {}, 0
+  for db, size in string.gmatch(info, 'db(%d+):keys=(%d+)') do
+    list[#list + 1] = { tonumber(db), tonumber(size) }
+    sum = sum + tonumber(size)
+  end
+  return list, sum
+end
+
+local list, keys, trouble = sizes()
+local seen = not trouble and keys <= tonumber(ARGV[4])
+if seen then
+  for _, entry in ipairs(list) do
+    if entry[1] >= 0 then
+      local chosen = redis.pcall('SELECT', entry[1])
+      if chosen.err then trouble = chosen end
+    end
+    trouble = trouble or look(entry[1])
+    if trouble or enough() then break end
+  end
+end
+if trouble and not lenient then return { '?', trouble, '' } end
+local looked = 1
+if trouble or not seen then looked = 0 elseif enough() then looked = 2 end
+local answer = { 'N', false, 'bulk-delete', keys, looked }
+if lenient or (seen and not stops) then
+  answer[1], answer[2], answer[3] = 'F', redis.pcall(unpack(ARGV, own)), trouble and trouble.err or ''
+end
+for _, entry in ipairs(found) do
+  for i = 1, 4 do answer[#answer + 1] = entry[i] end
+end
+return answer

@@ -1,0 +1,64 @@
+//! Who may administer the server behind the proxy, and which functions are trusted with locks. Reads
+//! and checks those keys on top of the file; what they mean to a command is the domain's business.
+
+use super::draft::Draft;
+use super::reader::{Found, Reader, Section};
+use super::suggest::quoted;
+
+/// Client names and ACL users, or functions, in one list.
+const MOST_NAMES: usize = 1000;
+
+/// Longest client name, ACL user or function name, in bytes.
+const LONGEST_NAME: usize = 256;
+
+const SERVER_COMMANDS: [(&str, ServerCommands); 2] = [
+    ("forward", ServerCommands::Forward),
+    ("refuse", ServerCommands::Refuse),
+];
+
+/// Who may administer the server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ServerCommands {
+    /// Whoever Redis lets.
+    #[default]
+    Forward,
+    /// Only `admin_identities`.
+    Refuse,
+}
+
+/// Reads the keys into the draft.
+pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
+    if let Some(choice) = reader.choice(top, "server_commands", &SERVER_COMMANDS) {
+        draft.server_commands = choice;
+    }
+    if let Some(identities) = reader.strings(top, "admin_identities", MOST_NAMES, name) {
+        for identity in &identities.value {
+            if identity.value == "default" {
+                let message = "admin_identities: whoever does not log in is the user \"default\", so \
+                               this lists everybody where Redis has no other users";
+                reader.warning(identity.span.clone(), message.to_owned());
+            }
+        }
+        draft.admin_identities = values(identities);
+    }
+    if let Some(functions) = reader.strings(top, "trusted_functions", MOST_NAMES, name) {
+        draft.trusted_functions = values(functions);
+    }
+}
+
+fn values(found: Found<Vec<Found<String>>>) -> Vec<String> {
+    found.value.into_iter().map(|entry| entry.value).collect()
+}
+
+/// A name as Redis takes it: neither a client nor a function can have an empty one.
+fn name(text: &str) -> Result<String, String> {
+    let plain = |byte: u8| (b'!'..=b'~').contains(&byte);
+    if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(plain) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!(
+            "{} cannot be a name; use 1 to {LONGEST_NAME} printable ASCII characters without spaces",
+            quoted(text)
+        ))
+    }
+}

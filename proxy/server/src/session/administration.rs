@@ -1,0 +1,388 @@
+//! Commands about the server as a whole: who may send them, and a FLUSH that looks for live leases
+//! before it erases them. The ruling is the lock crate's; here it is carried out, counted, and told
+//! in the log wherever locks could have been erased.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::administration::{
+    AdminCommand, Flush, ForwardWhy, Ruling, ServerCommands, Setting, rule,
+};
+use lockwarden_lock::decision::Operation;
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::outcome::{
+    BulkRefusal, FlushAnswer, Found, Looked, bulk_line, not_permitted_line, read_flush,
+};
+use lockwarden_lock::plan;
+use lockwarden_lock::reason::Reason;
+use lockwarden_lock::settle::Mode;
+use lockwarden_resp::{Value, parse_reply, put_value};
+
+use super::state::Place;
+use super::{Session, error_frame};
+use crate::inbox::Inbox;
+use crate::metrics::{CommandClass, CommandResult, DecisionKind, UnjudgedWhy};
+use crate::random::refusal_id;
+use crate::shared::{Active, mode_label};
+use crate::wires::{End, Muted};
+
+/// The policy that decisions about many keys at once are counted for: they follow from no chain.
+const POLICY: &str = "lockwarden";
+
+/// What became of a command that can erase locks, for the log.
+#[derive(Clone, Copy)]
+enum Told {
+    Refused,
+    WouldRefuse,
+    Listed,
+}
+
+impl Session {
+    /// Takes an administration command its way.
+    pub(crate) async fn administer(
+        &mut self,
+        inbox: &mut Inbox,
+        command: AdminCommand,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if command.is_ruled_on(active.administration.server_commands) {
+            self.settled(inbox).await?;
+            if self.wires.pushes.is_monitoring() {
+                self.error("ERR Replica can't interact with the keyspace", muted);
+                return Ok(());
+            }
+            if let Some(error) = self.not_logged_in(inbox).await? {
+                self.reply(&error, muted);
+                return Ok(());
+            }
+        }
+        let (name, erases) = (command.name(), command.may_erase_locks());
+        match self.rule(command, active) {
+            Ruling::Forward(forward) => {
+                match forward.why {
+                    ForwardWhy::Harmless => {}
+                    ForwardWhy::Listed => self.tell(Told::Listed, name, &refusal_id(), None),
+                    ForwardWhy::Watched => {
+                        self.tell(Told::WouldRefuse, name, &refusal_id(), None);
+                        decided_everywhere(DecisionKind::WouldDeny, Mode::Monitor, active);
+                    }
+                }
+                self.count(CommandClass::PassThrough, CommandResult::Ok);
+                self.wires.forward(forward.pass(), muted);
+                self.queued();
+            }
+            Ruling::Flush(flush) => return self.flush(inbox, flush, active, muted).await,
+            Ruling::NotPermitted => {
+                if erases {
+                    self.tell(Told::Refused, name, &refusal_id(), None);
+                }
+                self.not_permitted(name, muted);
+            }
+            Ruling::SwapRefused => {
+                let id = refusal_id();
+                self.tell(Told::Refused, name, &id, None);
+                decided_everywhere(DecisionKind::Deny, Mode::Enforce, active);
+                self.count(CommandClass::Policy, CommandResult::Denied);
+                self.error(&bulk_line(&BulkRefusal::Swap, name, &id), muted);
+            }
+            Ruling::Judge(command) => return self.govern(inbox, *command, active, muted).await,
+        }
+        Ok(())
+    }
+
+    /// Whether this client may administer the server by a command that changes its connection. If
+    /// not, it has been told so.
+    pub(crate) async fn may_administer(
+        &mut self,
+        inbox: &mut Inbox,
+        command: &str,
+        muted: Muted,
+    ) -> Result<bool, End> {
+        let active = self.active();
+        match active.administration.server_commands {
+            ServerCommands::Forward => return Ok(true),
+            ServerCommands::Refuse => {}
+        }
+        self.settled(inbox).await?;
+        if let Some(error) = self.not_logged_in(inbox).await? {
+            self.reply(&error, muted);
+            return Ok(false);
+        }
+        if self.is_listed(&active) {
+            return Ok(true);
+        }
+        self.not_permitted(command, muted);
+        Ok(false)
+    }
+
+    fn rule(&self, command: AdminCommand, active: &Active) -> Ruling {
+        let setting = Setting {
+            server_commands: active.administration.server_commands,
+            listed: self.is_listed(active),
+            namespaces: &active.namespaces,
+            mode: &|namespace| active.rules(namespace).mode,
+        };
+        rule(command, &setting)
+    }
+
+    fn is_listed(&self, active: &Active) -> bool {
+        let identities = &active.administration.identities;
+        identities.contains(&self.state.user) || identities.contains(&self.state.name)
+    }
+
+    fn not_permitted(&mut self, command: &str, muted: Muted) {
+        self.count(CommandClass::Admin, CommandResult::Denied);
+        self.error(&not_permitted_line(command), muted);
+    }
+
+    /// Looks for live leases and empties the database, or all of them, in one step.
+    async fn flush(
+        &mut self,
+        inbox: &mut Inbox,
+        flush: Box<Flush>,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if self.state.may_judge == Some(false) && flush.unseen().is_some() {
+            self.forward_unseen(&flush, active, muted);
+            return Ok(());
+        }
+        let mode = |namespace: NamespaceId| active.rules(namespace).mode;
+        let prefix = &active.companion_prefix;
+        let step = plan::flush(&flush, &active.namespaces, &mode, prefix);
+        if let Some(block) = &mut self.state.block {
+            let place = Place::Flush(flush);
+            block.places.push((block.queued, place));
+            block.queued += 1;
+            self.wires.execute_queued(&step, muted);
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let answer = self.execute(inbox, &step).await?;
+        match self.read_flush(&answer)? {
+            FlushAnswer::Error(error) | FlushAnswer::Run(Value::Error(error), _)
+                if flush.unseen().is_some() && lacks_rights(&error) =>
+            {
+                self.forward_unseen(&flush, active, muted);
+            }
+            answer @ (FlushAnswer::Error(_) | FlushAnswer::Run(..) | FlushAnswer::Refused(_)) => {
+                let reply = self.word_flush(&flush, answer, begun, active);
+                self.reply(&reply, muted);
+            }
+        }
+        Ok(())
+    }
+
+    /// The reply to a FLUSH, and all that follows from it.
+    pub(super) fn conclude_flush(
+        &mut self,
+        flush: &Flush,
+        answer: &Bytes,
+        begun: Instant,
+        active: &Active,
+    ) -> Result<BytesMut, End> {
+        let answer = self.read_flush(answer)?;
+        Ok(self.word_flush(flush, answer, begun, active))
+    }
+
+    fn read_flush(&self, answer: &Bytes) -> Result<FlushAnswer, End> {
+        let value = parse_reply(answer, self.state.protocol)
+            .map_err(|_| End::OutOfStep("a script's answer is no reply".to_owned()))?;
+        read_flush(&value)
+            .map_err(|_| End::OutOfStep("a script's answer is not its own".to_owned()))
+    }
+
+    fn word_flush(
+        &mut self,
+        flush: &Flush,
+        answer: FlushAnswer,
+        begun: Instant,
+        active: &Active,
+    ) -> BytesMut {
+        match answer {
+            FlushAnswer::Error(error) => {
+                self.count(CommandClass::Policy, CommandResult::Error);
+                if lacks_rights(&error) {
+                    return error_frame(&rights_line(&error, flush.name));
+                }
+                self.encoded(&Value::Error(error))
+            }
+            FlushAnswer::Run(Value::Error(error), _) => {
+                self.count(CommandClass::Policy, CommandResult::Error);
+                if lacks_rights(&error) {
+                    // The words for a script would puzzle; what Redis would not run is the FLUSH.
+                    let name = flush.name;
+                    return error_frame(&format!(
+                        "NOPERM this user has no permissions to run the '{name}' command"
+                    ));
+                }
+                self.encoded(&Value::Error(error))
+            }
+            FlushAnswer::Run(native, found) => {
+                let db = (!flush.all).then(|| self.state.db());
+                self.shared.mirror.forget(db, begun);
+                self.flushed(flush, &found, active);
+                self.count(CommandClass::Policy, CommandResult::Ok);
+                self.encoded(&native)
+            }
+            FlushAnswer::Refused(found) => {
+                let id = refusal_id();
+                self.tell(Told::Refused, flush.name, &id, Some(&found));
+                decided_where_found(DecisionKind::Deny, Mode::Enforce, &found, active);
+                self.count(CommandClass::Policy, CommandResult::Denied);
+                error_frame(&bulk_line(&refusal(&found, active), flush.name, &id))
+            }
+        }
+    }
+
+    /// A FLUSH was done; what there was to refuse about it.
+    fn flushed(&mut self, flush: &Flush, found: &Found, active: &Active) {
+        if found.trouble.is_some() {
+            unjudged(active);
+        }
+        if flush.listed {
+            self.tell(Told::Listed, flush.name, &refusal_id(), Some(found));
+            return;
+        }
+        if found.trouble.is_some() {
+            return;
+        }
+        if found.looked == Looked::Not || !found.leases.is_empty() {
+            self.tell(Told::WouldRefuse, flush.name, &refusal_id(), Some(found));
+            decided_where_found(DecisionKind::WouldDeny, Mode::Monitor, found, active);
+        }
+    }
+
+    /// Redis does not let this client look, and what would be found decides nothing.
+    fn forward_unseen(&mut self, flush: &Flush, active: &Active, muted: Muted) {
+        let Some(pass) = flush.unseen() else { return };
+        unjudged(active);
+        if flush.listed {
+            self.tell(Told::Listed, flush.name, &refusal_id(), None);
+        }
+        self.count(CommandClass::Policy, CommandResult::Ok);
+        self.wires.forward(pass, muted);
+        self.queued();
+    }
+
+    /// One line about a command that can erase locks. Where nobody counted on Redis, how many this
+    /// proxy knows of.
+    fn tell(&self, told: Told, command: &str, id: &str, found: Option<&Found>) {
+        let client = self.peer.to_string();
+        let repeated = match told {
+            // Each of these may have erased locks.
+            Told::Listed => 0,
+            Told::Refused | Told::WouldRefuse => {
+                let reason = Reason::BulkDelete;
+                let now = Instant::now();
+                let refusals = &self.shared.refusals;
+                match refusals.admit(&client, command.as_bytes(), reason, now) {
+                    Some(repeated) => repeated,
+                    None => return,
+                }
+            }
+        };
+        let counted = found.and_then(Found::locks);
+        let namespaces = self.shared.active.load().details.len();
+        let locks = counted.unwrap_or_else(|| {
+            let held = self.shared.mirror.held(namespaces);
+            held.iter().map(|one| one.held_finite + one.held_none).sum()
+        });
+        let first = found.and_then(|found| found.leases.first());
+        tracing::info!(
+            id,
+            cmd = %command.replace('|', " ").to_ascii_uppercase(),
+            db = self.state.db(),
+            reason = Reason::BulkDelete.word(),
+            locks,
+            counted_by = if counted.is_some() { "redis" } else { "proxy" },
+            key = %first.map_or_else(Default::default, |first| String::from_utf8_lossy(&first.key)),
+            client,
+            user = %String::from_utf8_lossy(&self.state.user),
+            name = %String::from_utf8_lossy(&self.state.name),
+            repeated,
+            "{}",
+            match told {
+                Told::Refused => "refused",
+                Told::WouldRefuse => "would have been refused",
+                Told::Listed => "let through for one of admin_identities",
+            }
+        );
+    }
+
+    fn encoded(&self, value: &Value) -> BytesMut {
+        let mut reply = BytesMut::new();
+        put_value(&mut reply, value, self.state.protocol);
+        reply
+    }
+}
+
+/// Counts a decision in each namespace of this mode whose leases it was about; where nobody could
+/// look, in all of them.
+fn decided_where_found(kind: DecisionKind, mode: Mode, found: &Found, active: &Active) {
+    if found.looked == Looked::Not {
+        decided_everywhere(kind, mode, active);
+        return;
+    }
+    for leases in &found.leases {
+        decided_for(kind, mode, usize::from(leases.namespace.0), active);
+    }
+}
+
+fn decided_everywhere(kind: DecisionKind, mode: Mode, active: &Active) {
+    for namespace in 0..active.details.len() {
+        decided_for(kind, mode, namespace, active);
+    }
+}
+
+fn decided_for(kind: DecisionKind, mode: Mode, namespace: usize, active: &Active) {
+    let Some(details) = active.details.get(namespace) else {
+        return;
+    };
+    if details.rules.mode == mode {
+        let reason = Some(Reason::BulkDelete);
+        let label = mode_label(mode);
+        details
+            .metrics
+            .decision(Operation::Write, kind, reason, POLICY, label);
+    }
+}
+
+fn unjudged(active: &Active) {
+    for details in &active.details {
+        details.metrics.unjudged.at(UnjudgedWhy::NoRights).inc();
+    }
+}
+
+/// What stood in the way: a lease of an enforcing namespace, or the number of keys.
+fn refusal<'a>(found: &'a Found, active: &Active) -> BulkRefusal<'a> {
+    let enforces = |namespace: NamespaceId| {
+        let details = active.details.get(usize::from(namespace.0));
+        details.is_some_and(|details| details.rules.mode == Mode::Enforce)
+    };
+    let held = || found.leases.iter().filter(|one| enforces(one.namespace));
+    match held().next().or(found.leases.first()) {
+        Some(first) => BulkRefusal::Held {
+            locks: held().map(|leases| leases.count).sum::<u64>().max(1),
+            key: &first.key,
+            db: first.db,
+        },
+        None => BulkRefusal::Unseen { keys: found.keys },
+    }
+}
+
+fn lacks_rights(error: &Bytes) -> bool {
+    let text = String::from_utf8_lossy(error);
+    text.starts_with("NOPERM") || text.contains("The user executing the script")
+}
+
+fn rights_line(error: &Bytes, command: &str) -> String {
+    format!(
+        "NOPERM lockwarden runs {} as a script that looks for held locks first: this user needs \
+         +{command} +eval +evalsha +info +select +dbsize +scan +mget on all keys ({})",
+        command.to_ascii_uppercase(),
+        String::from_utf8_lossy(error),
+    )
+}
