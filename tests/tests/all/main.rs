@@ -40,8 +40,11 @@ mod recipes;
 mod taking;
 mod undelivered;
 
+mod administration;
 mod blocks;
 mod fencing;
+mod flushing;
+mod flushing_globs;
 mod keep_alive;
 mod memory;
 mod opaque;
