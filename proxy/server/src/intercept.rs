@@ -779,8 +779,14 @@ fn lacking_rights(answers: &Answers) -> Option<String> {
         Answers::One(_) | Answers::Many(..) | Answers::Script(..) => None,
     }?;
     let text = String::from_utf8_lossy(&error).into_owned();
-    let rights = text.starts_with("NOPERM") || text.contains("The user executing the script");
-    rights.then_some(text)
+    lacks_rights(&text).then_some(text)
+}
+
+/// Whether Redis's ACLs stopped a command: alone, or in a script, which 7.2 began to word anew.
+pub(crate) fn lacks_rights(error: &str) -> bool {
+    error.starts_with("NOPERM")
+        || error.contains("The user executing the script")
+        || error.contains("ACL failure in script")
 }
 
 fn rights_line(text: &str, command: &LockCommand, prefix: &[u8]) -> String {

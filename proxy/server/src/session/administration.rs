@@ -22,6 +22,7 @@ use lockwarden_resp::{Value, parse_reply, put_value};
 use super::state::Place;
 use super::{Session, error_frame};
 use crate::inbox::Inbox;
+use crate::intercept::lacks_rights;
 use crate::metrics::{CommandClass, CommandResult, DecisionKind, UnjudgedWhy};
 use crate::random::refusal_id;
 use crate::shared::{Active, mode_label};
@@ -163,7 +164,7 @@ impl Session {
         let answer = self.execute(inbox, &step).await?;
         match self.read_flush(&answer)? {
             FlushAnswer::Error(error) | FlushAnswer::Run(Value::Error(error), _)
-                if flush.unseen().is_some() && lacks_rights(&error) =>
+                if flush.unseen().is_some() && lacks_rights(&String::from_utf8_lossy(&error)) =>
             {
                 self.forward_unseen(&flush, active, muted);
             }
@@ -204,14 +205,14 @@ impl Session {
         match answer {
             FlushAnswer::Error(error) => {
                 self.count(CommandClass::Policy, CommandResult::Error);
-                if lacks_rights(&error) {
+                if lacks_rights(&String::from_utf8_lossy(&error)) {
                     return error_frame(&rights_line(&error, flush.name));
                 }
                 self.encoded(&Value::Error(error))
             }
             FlushAnswer::Run(Value::Error(error), _) => {
                 self.count(CommandClass::Policy, CommandResult::Error);
-                if lacks_rights(&error) {
+                if lacks_rights(&String::from_utf8_lossy(&error)) {
                     // The words for a script would puzzle; what Redis would not run is the FLUSH.
                     let name = flush.name;
                     return error_frame(&format!(
@@ -371,11 +372,6 @@ fn refusal<'a>(found: &'a Found, active: &Active) -> BulkRefusal<'a> {
         },
         None => BulkRefusal::Unseen { keys: found.keys },
     }
-}
-
-fn lacks_rights(error: &Bytes) -> bool {
-    let text = String::from_utf8_lossy(error);
-    text.starts_with("NOPERM") || text.contains("The user executing the script")
 }
 
 fn rights_line(error: &Bytes, command: &str) -> String {

@@ -55,13 +55,19 @@ fn what_the_example_comments_out_is_valid_too() {
             config.drain,
             config.companion_prefix,
             config.allow_open,
-            config.metrics_max_namespaces
+            config.metrics_max_namespaces,
+            config.server_commands,
+            config.admin_identities,
+            config.trusted_functions
         ),
         (
             bare.drain,
             bare.companion_prefix,
             bare.allow_open,
-            bare.metrics_max_namespaces
+            bare.metrics_max_namespaces,
+            bare.server_commands,
+            bare.admin_identities,
+            bare.trusted_functions
         )
     );
     let (written, built_in) = (&config.namespaces[0], &bare.namespaces[0]);

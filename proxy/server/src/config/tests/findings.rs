@@ -66,6 +66,29 @@ fn one_value_that_cannot_be_used_is_explained_with_one_that_can() {
             ],
         ),
         (
+            r#"server_commands = "deny""#,
+            &[r#"c.toml:1:19 error: server_commands: "deny" must be "forward" or "refuse""#],
+        ),
+        (
+            r#"admin_identities = "operator""#,
+            &[
+                r#"c.toml:1:20 error: admin_identities: must be a list of strings, not a string; write admin_identities = ["operator"]"#,
+            ],
+        ),
+        (
+            r#"admin_identities = ["", "ops", "default"]"#,
+            &[
+                r#"c.toml:1:21 error: admin_identities: "" cannot be a name; use 1 to 256 printable ASCII characters without spaces"#,
+                r#"c.toml:1:32 warning: admin_identities: whoever does not log in is the user "default", so this lists everybody where Redis has no other users"#,
+            ],
+        ),
+        (
+            r#"trusted_functions = ["my lock"]"#,
+            &[
+                r#"c.toml:1:22 error: trusted_functions: "my lock" cannot be a name; use 1 to 256 printable ASCII characters without spaces"#,
+            ],
+        ),
+        (
             r#"companion_prefix = "{lw}:""#,
             &[
                 r#"c.toml:1:20 error: companion_prefix: "{lw}:" cannot be a prefix; use 1 to 32 printable ASCII characters without spaces and braces, as in "lw:""#,
@@ -233,7 +256,7 @@ fn an_unknown_key_is_answered_with_the_one_that_was_meant() {
         (
             r#"colour = "red""#,
             &[
-                r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "companion_prefix", "drain", "sweep", "namespace" and "policy""#,
+                r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "companion_prefix", "drain", "sweep", "server_commands", "admin_identities", "trusted_functions", "namespace" and "policy""#,
             ],
         ),
         (
