@@ -397,6 +397,24 @@ mod tests {
         );
     }
 
+    #[test]
+    fn a_flush_takes_what_was_there_before_it_in_its_database() {
+        let (mut table, start) = (LeaseTable::default(), Instant::now());
+        let flushed = start + Duration::from_millis(10);
+        let elsewhere = DbKey { db: 1, ..key(2) };
+        table.apply(key(1), granted(Some(100)), start);
+        table.apply(elsewhere.clone(), granted(None), start);
+        table.apply(key(3), granted(None), flushed);
+        table.forget(Some(0), flushed);
+        let left: Vec<bool> = [key(1), elsewhere, key(3)]
+            .iter()
+            .map(|key| table.leases.contains_key(key))
+            .collect();
+        assert_eq!(left, [false, true, true]);
+        table.forget(None, flushed + Duration::from_millis(1));
+        assert!(table.leases.is_empty() && table.ends.is_empty());
+    }
+
     proptest! {
         #[test]
         fn the_table_keeps_its_rules(steps in prop::collection::vec((0_u8..6, 0_u8..6, 1_u64..300), 1..300)) {

@@ -301,8 +301,6 @@ fn a_database_with_too_many_keys_is_refused_unseen() {
     let proxy = Proxy::enforcing(&redis);
     let (bob, direct) = (proxy.client(), redis.client());
     direct.sends("DEBUG POPULATE 200000").gets("+OK");
-    bob.sends("FLUSHDB").gets("+OK");
-    direct.sends("DEBUG POPULATE 200000").gets("+OK");
     bob.sends("SELECT 1").gets("+OK");
     bob.sends("SET one more").gets("+OK");
     let text = bob
@@ -321,6 +319,34 @@ fn a_database_with_too_many_keys_is_refused_unseen() {
         "lockwarden_decisions_total{namespace=\"locks\",reason=\"bulk-delete\",decision=\"would-deny\"}",
         1.0,
     );
+}
+
+#[test]
+fn counting_ends_where_more_leases_would_change_nothing() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let (alice, bob) = (proxy.client(), proxy.client());
+    alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
+    let copies = "local record = redis.call('GET', redis.call('KEYS', 'lw:*')[1]) \
+                  for i = 1, 20000 do redis.call('SET', 'lock:' .. i, 'a1') \
+                  redis.call('SET', 'lw:{x}:lock:' .. i, record) end";
+    redis
+        .client()
+        .sends_arguments(&["EVAL", copies, "0"])
+        .gets("nil");
+    let text = bob
+        .sends("FLUSHALL")
+        .gets_error("LOCKDENIED bulk-delete key=lock:");
+    let locks = text
+        .split_once(" locks=")
+        .and_then(|(_, rest)| rest.split(' ').next()?.parse::<u32>().ok());
+    assert!(
+        locks.is_some_and(|locks| (10_000..20_000).contains(&locks)),
+        "{text}"
+    );
+    assert_eq!(proxy.switch("locks", Mode::Monitor), 200);
+    bob.sends("FLUSHALL").gets("+OK");
+    redis.client().sends("DBSIZE").gets(":0");
 }
 
 #[test]

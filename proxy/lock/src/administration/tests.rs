@@ -1,9 +1,12 @@
-use lockwarden_resp::OwnedRequest;
 use std::sync::Arc;
+
+use bytes::BytesMut;
+use lockwarden_resp::{OwnedRequest, RequestDecoder, RequestLimits};
 
 use super::*;
 use crate::classify::{Class, Classifier};
 use crate::glob::Glob;
+use crate::plan::{self, Form};
 use crate::recipe::ScriptFacts;
 
 fn namespaces(globs: &[&'static str]) -> Namespaces {
@@ -200,4 +203,57 @@ fn a_companion_is_for_no_administrator_either() {
     ] {
         assert!(admin(line, &namespaces).is_none(), "{line}");
     }
+}
+
+#[test]
+fn a_flush_carries_the_globs_in_their_order_and_the_clients_own_words() {
+    let namespaces = namespaces(&["lock:*", "*", "a[bc]", "a\\*"]);
+    let mode = |namespace: NamespaceId| match namespace.0 {
+        0 => Mode::Monitor,
+        _ => Mode::Enforce,
+    };
+    let setting = Setting {
+        server_commands: ServerCommands::Forward,
+        listed: false,
+        namespaces: &namespaces,
+        mode: &mode,
+    };
+    let command = admin("FlushAll ASYNC", &namespaces).expect("an administration command");
+    let Ruling::Flush(flush) = rule(command, &setting) else {
+        panic!("it is looked at");
+    };
+    let mut out = BytesMut::new();
+    plan::flush(&flush, &namespaces, &mode, b"l[w:").put(&mut out, Form::Sha);
+    let mut decoder = RequestDecoder::new(RequestLimits::default());
+    decoder.decode(&out).expect("a canonical request");
+    let words: Vec<String> = decoder
+        .request(&out)
+        .args()
+        .skip(2)
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    let expected = [
+        "0",
+        "a",
+        "l[w:",
+        "l\\[w:{*}:*",
+        "200000",
+        "10000",
+        "4",
+        "0",
+        "p",
+        "lock:",
+        "1",
+        "ea",
+        "*",
+        "2",
+        "eg",
+        "a[bc]",
+        "3",
+        "ex",
+        "a*",
+        "FlushAll",
+        "ASYNC",
+    ];
+    assert_eq!(words, expected);
 }
