@@ -196,6 +196,28 @@ fn a_flush_under_resp3(world: &World) {
 }
 in_every_world!(a_flush_under_resp3);
 
+/// Locks that scripts keep in hashes and sorted sets are locks like any other.
+fn a_lock_that_is_no_string(world: &World) {
+    let (alice, bob) = (world.client(), world.client());
+    for take in [
+        "redis.call('hset', KEYS[1], ARGV[1], 1) return redis.call('pexpire', KEYS[1], 8000)",
+        "redis.call('zadd', KEYS[1], 1, ARGV[1]) return redis.call('pexpire', KEYS[1], 8000)",
+    ] {
+        alice
+            .sends_arguments(&["EVAL", take, "1", "lock:job", "holder-7c1f0a2e9b7d4f6a"])
+            .gets(":1");
+        let flushed = bob.sends("FLUSHALL").reply().to_string();
+        assert_eq!(
+            flushed.starts_with("-LOCKDENIED bulk-delete"),
+            !world.is_harmed()
+        );
+        assert_eq!(world.redis().is_free("lock:job"), world.is_harmed());
+        world.redis().client().sends("FLUSHALL").gets("+OK");
+    }
+    world.counted("write", "bulk-delete", 2);
+}
+in_every_world!(a_lock_that_is_no_string);
+
 /// Leases that came to be around the proxy have no record: Redis's own affair.
 fn a_lock_that_is_not_governed(world: &World) {
     let bob = world.client();

@@ -377,7 +377,7 @@ fn refusal<'a>(found: &'a Found, active: &Active) -> BulkRefusal<'a> {
 fn rights_line(error: &Bytes, command: &str) -> String {
     format!(
         "NOPERM lockwarden runs {} as a script that looks for held locks first: this user needs \
-         +{command} +eval +evalsha +info +select +dbsize +scan +mget on all keys ({})",
+         +{command} +eval +evalsha +info +select +dbsize +scan +mget +type +hexists +zscore on all keys ({})",
         command.to_ascii_uppercase(),
         String::from_utf8_lossy(error),
     )
