@@ -121,8 +121,8 @@ metrics! {
     } "Operations on leases without a record, answered by the backend alone.";
     UNJUDGED = Counter "lockwarden_unjudged_commands_total" {
         "namespace": NAMESPACE,
-        "why": "`no-rights`, `tracking`, `unknown-script`, `too-long`, `digest`, `trusted-function`"
-    } "Commands on locks that were forwarded unjudged: trusted functions in any mode, the others in monitor mode.";
+        "why": "`no-rights`, `tracking`, `unknown-script`, `forwarded-script`, `too-long`, `digest`, `trusted-function`"
+    } "Commands on locks that were forwarded unjudged: scripts and functions that the configuration lets run in any mode, the others in monitor mode.";
 
     LOCKS_HELD = Gauge "lockwarden_locks_held" {
         "namespace": NAMESPACE,

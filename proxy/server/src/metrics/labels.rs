@@ -185,7 +185,7 @@ label_set! {
 }
 
 label_set! {
-    /// Why a lock command was forwarded unjudged; but for the last only in monitor mode.
+    /// Why a lock command was forwarded unjudged: in monitor mode, but for what the operator answers for.
     UnjudgedWhy {
         /// The client's ACL user may not run the judging script.
         NoRights = "no-rights",
