@@ -18,7 +18,7 @@ use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, LockCommand, LockOp, OpaqueKind, Target};
 use crate::recipe::{ScriptFacts, ScriptSha};
 use crate::table::{
-    Access, Effect, ForeignTable, Lookup, ScriptVerb, SessionVerb, Verb, arity_ok,
+    Access, Effect, ForeignTable, Listing, Lookup, ScriptVerb, SessionVerb, Verb, arity_ok,
     for_each_foreign_key, for_each_key, lookup,
 };
 
@@ -46,9 +46,10 @@ impl<'a> PassThrough<'a> {
         PassThrough { frame, blocking }
     }
 
-    /// For a request that was classified as a change of connection state and copied meanwhile.
-    pub fn unchanged(session_verb: &'a [u8]) -> PassThrough<'a> {
-        PassThrough::of(session_verb, false)
+    /// For a request that was classified as a change of connection state, or as a listing, and
+    /// copied meanwhile.
+    pub fn unchanged(frame: &'a [u8]) -> PassThrough<'a> {
+        PassThrough::of(frame, false)
     }
 
     /// The client's bytes.
@@ -79,6 +80,8 @@ pub enum Class<'a> {
     ScriptLoad(PassThrough<'a>),
     /// `SCRIPT EXISTS`: what it answers has to be true of this proxy too.
     ScriptExists(PassThrough<'a>),
+    /// Its answer names keys, of which the proxy's own are left out.
+    Listing(Listing, PassThrough<'a>),
     /// An operation on locks.
     Judge(LockCommand),
     /// `EVALSHA` of a text that this proxy has not seen, on a lock key.
@@ -131,6 +134,7 @@ impl Classifier<'_> {
         match spec.effect {
             Effect::Neutral => Class::PassThrough(pass),
             Effect::Session(verb) => Class::Session(verb, pass),
+            Effect::Listing(listing) => Class::Listing(listing, pass),
             Effect::Read | Effect::Write => match self.first_written_lock(spec, &request) {
                 Ok(None) => Class::PassThrough(pass),
                 Ok(Some((target, kind))) => match self.opaque(spec.name, request, target, kind) {

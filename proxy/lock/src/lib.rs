@@ -3,8 +3,8 @@
 //! time and random bytes come in as arguments.
 //!
 //! In reading order: the words ([`reason`], [`token`], [`decision`]), which keys are locks
-//! ([`glob`], [`namespace`], [`companion`]), which commands there are ([`table`], [`recipe`]), what
-//! one means ([`classify`], [`op`]), what it may do ([`evidence`], [`settle`],
+//! ([`glob`], [`namespace`], [`companion`], [`hidden`]), which commands there are ([`table`],
+//! [`recipe`]), what one means ([`classify`], [`op`]), what it may do ([`evidence`], [`settle`],
 //! [`administration`]), how it is done ([`scripts`], [`plan`]), what came of it ([`outcome`]) and
 //! the view of it all ([`lease`]).
 
@@ -17,6 +17,7 @@ pub mod glob;
 pub mod namespace;
 
 pub mod companion;
+pub mod hidden;
 
 pub mod recipe;
 pub mod table;

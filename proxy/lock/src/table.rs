@@ -79,6 +79,8 @@ pub enum Effect {
     Session(SessionVerb),
     /// Runs, loads or asks for scripts.
     Script(ScriptVerb),
+    /// Names keys that nobody asked for by name.
+    Listing(Listing),
     /// Concerns the whole server.
     Admin,
 }
@@ -88,7 +90,9 @@ impl Effect {
     /// What is neither a read nor known to be harmless counts as a write.
     pub const fn access(self) -> Access {
         match self {
-            Effect::Neutral | Effect::Read | Effect::Session(_) => Access::Read,
+            Effect::Neutral | Effect::Read | Effect::Session(_) | Effect::Listing(_) => {
+                Access::Read
+            }
             Effect::Verb(Verb::Get | Verb::MGet) => Access::Read,
             Effect::Script(ScriptVerb::EvalRo | ScriptVerb::EvalShaRo | ScriptVerb::FcallRo) => {
                 Access::Read
@@ -174,6 +178,17 @@ pub enum Channel {
     Pattern,
     /// A shard channel by its name.
     Shard,
+}
+
+/// The commands that answer names of keys: the proxy's own are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// `KEYS`: an array of names.
+    Keys,
+    /// `SCAN`: a cursor and an array of names.
+    Scan,
+    /// `RANDOMKEY`: one name.
+    RandomKey,
 }
 
 /// The commands about scripts and functions.

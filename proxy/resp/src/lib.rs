@@ -1,13 +1,15 @@
 //! Bytes to Redis frames and back. This crate finds where a frame ends, refuses what is not
 //! exactly a frame, and writes frames; it does no I/O, knows no lock, and keeps the types of
 //! `redis-protocol` to itself. Read [`request`] for what clients send, then [`reply`] and
-//! [`value`] for what the backend answers, then [`encode`] for what the proxy writes itself.
+//! [`value`] for what the backend answers, [`elements`] for a look at a part of it, then [`encode`] for what the proxy writes itself.
 
 pub mod request;
 
 pub mod reply;
 
 pub mod value;
+
+pub mod elements;
 
 pub mod encode;
 
@@ -16,6 +18,7 @@ mod length;
 #[cfg(any(test, feature = "properties"))]
 pub mod properties;
 
+pub use elements::{Elements, bulk_text};
 pub use encode::{
     RequestWriter, put_array_header, put_bulk, put_error, put_integer, put_null, put_null_array,
     put_request, put_simple, put_value,

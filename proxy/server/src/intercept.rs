@@ -98,6 +98,10 @@ impl Session {
                 self.script_exists(names, pass, muted);
                 Ok(())
             }
+            Class::Listing(kind, pass) => {
+                let frame = Bytes::copy_from_slice(pass.frame());
+                self.listing(inbox, kind, &frame, muted).await
+            }
             Class::Session(verb, pass) => {
                 let words = request.args().skip(1).map(Bytes::copy_from_slice).collect();
                 let frame = Bytes::copy_from_slice(pass.frame());

@@ -6,6 +6,7 @@
 mod account;
 mod administration;
 pub(crate) mod ending;
+mod listings;
 mod reads;
 mod refusals;
 pub(crate) mod state;
@@ -113,9 +114,15 @@ impl Session {
             nudge: Arc::default(),
         };
         Session {
+            wires: Wires::new(
+                client,
+                backend,
+                shared.active.clone(),
+                drain,
+                holder.nudge.clone(),
+            ),
             active: Cache::new(shared.active.clone()),
             shared,
-            wires: Wires::new(client, backend, drain, holder.nudge.clone()),
             state: State::new(id, peer.ip()),
             evidence: Evidence::default(),
             unheard: Unheard::default(),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use lockwarden_lock::administration::ServerCommands;
+use lockwarden_lock::hidden::OwnKeys;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::settle::{Mode, Rules};
 use lockwarden_policy::Generation;
@@ -70,6 +71,14 @@ impl Active {
 
     pub(crate) fn rules(&self, id: NamespaceId) -> Rules {
         self.namespace(id).rules
+    }
+
+    /// Which keys are the proxy's own.
+    pub(crate) fn own_keys(&self) -> OwnKeys<'_> {
+        OwnKeys {
+            prefix: &self.companion_prefix,
+            namespaces: &self.namespaces,
+        }
     }
 
     /// Whether any namespace is only watched.

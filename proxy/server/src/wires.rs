@@ -1,9 +1,11 @@
 //! The two sockets of one client: bytes in, bytes out, and which reply belongs to which request.
-//! It pairs replies with requests in order and hands over those that somebody wants to look at; it
-//! does not know what a lock is. The session reads `next`, the spine writes with `forward` and
-//! `execute`.
+//! It pairs replies with requests in order, hands over those that somebody wants to look at, and
+//! leaves the proxy's own keys out of what names keys; it does not know what a lock is. The session
+//! reads `next`, the spine writes with `forward` and `execute`.
 
 mod events;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use events::{End, Event, Muted, Want};
 
@@ -12,16 +14,20 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::{ArcSwap, Cache};
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
+use lockwarden_lock::hidden::{self, Shown};
 use lockwarden_lock::plan::{Form, Plan};
-use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner, Scan};
+use lockwarden_lock::table::Listing;
+use lockwarden_resp::{Protocol, ReplyError, ReplyLimits, ReplyScanner, Scan};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
 use crate::inbox::Inbox;
 use crate::pushes::{Channels, Confirmation, Pushes};
+use crate::shared::Active;
 
 /// Bytes asked of a socket at once.
 pub(crate) const READ_CHUNK: usize = 64 * 1024;
@@ -31,7 +37,8 @@ const READ_AHEAD: usize = 64 * 1024;
 const MOST_UNSENT: usize = 1024 * 1024;
 /// Replies that wait for the client to take them, in bytes; above that the backend waits.
 const MOST_UNREAD: usize = 64 * 1024 * 1024;
-/// A reply that has to be looked at may be as long as this.
+/// A reply that has to be looked at may be as long as this. A listing above it is relayed as it
+/// comes, the proxy's own keys in it: that harms nobody, and a closed connection would.
 const LONGEST_COLLECTED: usize = 512 * 1024 * 1024 + 1024;
 /// After its client has hung up, a session waits so long for word that a reply was turned down. The
 /// word takes one round trip; the client hears at once that no more comes.
@@ -48,6 +55,8 @@ enum Expect<L> {
     Late(Muted),
     Local(Bytes),
     Look(L, Muted),
+    /// Names of keys.
+    Listing(Listing, Muted),
     Confirm(Channels),
 }
 
@@ -65,6 +74,9 @@ pub(crate) struct Wires<L> {
     blocking: u64,
     /// Frames that no request asked for.
     pub(crate) pushes: Pushes,
+    /// Says which keys are the proxy's own.
+    active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
+    longest_collected: usize,
     drain: watch::Receiver<bool>,
     nudge: Arc<Notify>,
     nudged: bool,
@@ -85,6 +97,7 @@ impl<L> Wires<L> {
     pub(crate) fn new(
         client: TcpStream,
         backend: TcpStream,
+        active: Arc<ArcSwap<Active>>,
         drain: watch::Receiver<bool>,
         nudge: Arc<Notify>,
     ) -> Self {
@@ -101,6 +114,8 @@ impl<L> Wires<L> {
             expected: VecDeque::new(),
             blocking: 0,
             pushes: Pushes::default(),
+            active: Cache::new(active),
+            longest_collected: LONGEST_COLLECTED,
             drain,
             nudge,
             nudged: false,
@@ -147,6 +162,12 @@ impl<L> Wires<L> {
     pub(crate) fn forward_and_look(&mut self, pass: PassThrough<'_>, look: L, muted: Muted) {
         self.to_backend.extend_from_slice(pass.frame());
         self.expected.push_back(Expect::Look(look, muted));
+    }
+
+    /// Sends the client's own bytes; their reply is relayed without the proxy's own keys.
+    pub(crate) fn forward_listing(&mut self, pass: PassThrough<'_>, kind: Listing, muted: Muted) {
+        self.to_backend.extend_from_slice(pass.frame());
+        self.expected.push_back(Expect::Listing(kind, muted));
     }
 
     /// Sends a subscription; its confirmations are relayed as they come.
@@ -327,8 +348,8 @@ impl<L> Wires<L> {
             let frame = match scan.map_err(out_of_step)? {
                 Scan::Partial => {
                     self.scanned = self.from_backend.len();
-                    if self.scanned > LONGEST_COLLECTED {
-                        return Err(End::OutOfStep("a reply is too long to look at".into()));
+                    if self.scanned > self.longest_collected {
+                        self.stop_collecting()?;
                     }
                     return Ok(None);
                 }
@@ -388,7 +409,13 @@ impl<L> Wires<L> {
                 self.blocking -= 1;
                 self.expected.pop_front();
             }
-            Some(Expect::Late(_) | Expect::Local(_) | Expect::Look(..) | Expect::Confirm(_))
+            Some(
+                Expect::Late(_)
+                | Expect::Local(_)
+                | Expect::Look(..)
+                | Expect::Listing(..)
+                | Expect::Confirm(_),
+            )
             | None => {}
         }
     }
@@ -409,7 +436,8 @@ impl<L> Wires<L> {
             }
         }
         if self.pushes.is_push(&frame) {
-            self.to_client.extend_from_slice(&frame);
+            let shown = hidden::push(&frame, self.active.load().own_keys());
+            self.show(&frame, shown);
             return Ok(None);
         }
         match self.expected.pop_front() {
@@ -433,6 +461,15 @@ impl<L> Wires<L> {
                 }
                 Ok(None)
             }
+            Some(Expect::Listing(kind, muted)) => {
+                if muted == Muted::No {
+                    let own = self.active.load().own_keys();
+                    // No single name comes this way, so no null is written.
+                    let shown = hidden::listing(kind, &frame, own, Protocol::Resp2);
+                    self.show(&frame, shown);
+                }
+                Ok(None)
+            }
             // Redis says an error of its own accord when it is about to hang up.
             None if frame.first() == Some(&b'-') => {
                 self.to_client.extend_from_slice(&frame);
@@ -441,6 +478,33 @@ impl<L> Wires<L> {
             Some(Expect::Confirm(_) | Expect::Local(_)) | None => {
                 Err(End::OutOfStep("a reply that nobody asked for".into()))
             }
+        }
+    }
+
+    fn show(&mut self, frame: &[u8], shown: Shown) {
+        match shown {
+            Shown::Whole => self.to_client.extend_from_slice(frame),
+            Shown::Instead(other) => self.to_client.extend_from_slice(&other),
+            Shown::Nothing => {}
+        }
+    }
+
+    /// The frame at hand is longer than anything that is looked at: a listing goes on as it comes.
+    fn stop_collecting(&mut self) -> Result<(), End> {
+        let is_push = self.pushes.may_be_push(self.from_backend[0]);
+        match self.expected.front() {
+            Some(&Expect::Listing(_, muted)) if !is_push => {
+                tracing::info!("a list of keys is too long to look through: relayed as it is");
+                if muted == Muted::No {
+                    self.to_client.extend_from_slice(&self.from_backend);
+                }
+                self.from_backend = BytesMut::new();
+                self.scanned = 0;
+                self.expected.pop_front();
+                self.expected.push_front(Expect::Relay { frames: 1, muted });
+                Ok(())
+            }
+            _ => Err(End::OutOfStep("a reply is too long to look at".into())),
         }
     }
 

@@ -8,7 +8,7 @@ mod scripts;
 mod server;
 mod strings;
 
-use super::{CommandSpec, CountRule, Effect, KeySpec, ScriptVerb, SessionVerb, Verb};
+use super::{CommandSpec, CountRule, Effect, KeySpec, Listing, ScriptVerb, SessionVerb, Verb};
 
 pub(super) const FAMILIES: [&[CommandSpec]; 6] = [
     strings::ROWS,
@@ -78,6 +78,10 @@ const fn session(verb: SessionVerb) -> Effect {
 
 const fn script(verb: ScriptVerb) -> Effect {
     Effect::Script(verb)
+}
+
+const fn listing(listing: Listing) -> Effect {
+    Effect::Listing(listing)
 }
 
 const NONE: KeySpec = KeySpec::None;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use lockwarden_lock::administration::Flush;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::plan::Who;
+use lockwarden_lock::table::Listing;
 use lockwarden_lock::token::{Grant, Identity, SessionId};
 use lockwarden_resp::Protocol;
 
@@ -60,6 +61,8 @@ pub(crate) enum Place {
     Flush(Box<Flush>),
     /// A change of the connection's state.
     Change(StateChange),
+    /// Names of keys.
+    Listing(Listing),
 }
 
 /// A MULTI block that is being queued.

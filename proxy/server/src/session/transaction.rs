@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
+use lockwarden_lock::hidden::{self, Shown};
 use lockwarden_resp::{ReplyLimits, ReplyScanner, Scan};
 
 use super::state::{Block, Place};
@@ -94,6 +95,15 @@ impl Session {
                     reply.extend_from_slice(&answer[copied..start]);
                     reply.extend_from_slice(&one);
                     copied = end;
+                }
+                Place::Listing(kind) => {
+                    let own = active.own_keys();
+                    let shown = hidden::listing(kind, &element, own, self.state.protocol);
+                    if let Shown::Instead(other) = shown {
+                        reply.extend_from_slice(&answer[copied..start]);
+                        reply.extend_from_slice(&other);
+                        copied = end;
+                    }
                 }
                 Place::Step(flight) => {
                     let answers = self.read_answers(&element)?;

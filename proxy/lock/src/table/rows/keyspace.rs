@@ -1,8 +1,9 @@
 //! Keys whatever their type: removal, expiry, renaming, copies, and looking around.
 
-use super::{ALL, FAMILY, MIGRATE, NONE, ONE, SECOND, SORT, SOURCE_DEST, TWO, row, verb};
+use super::{ALL, FAMILY, MIGRATE, NONE, ONE, SECOND, SORT, SOURCE_DEST, TWO, listing, row, verb};
 use crate::table::CommandSpec;
 use crate::table::Effect::{Admin, Neutral, Read, Write};
+use crate::table::Listing::{Keys, RandomKey, Scan};
 use crate::table::Verb::{Del, Expire, ExpireAt, PExpire, PExpireAt, Persist, Unlink};
 
 pub(super) const ROWS: &[CommandSpec] = &[
@@ -16,7 +17,7 @@ pub(super) const ROWS: &[CommandSpec] = &[
     row("expiretime", 2, ONE, Read),
     row("flushall", -1, NONE, Admin),
     row("flushdb", -1, NONE, Admin),
-    row("keys", 2, NONE, Neutral),
+    row("keys", 2, NONE, listing(Keys)),
     row("lolwut", -1, NONE, Neutral),
     row("memory|usage", -3, SECOND, Read),
     row("migrate", -6, MIGRATE, Admin),
@@ -32,12 +33,12 @@ pub(super) const ROWS: &[CommandSpec] = &[
     row("pexpireat", -3, ONE, verb(PExpireAt)),
     row("pexpiretime", 2, ONE, Read),
     row("pttl", 2, ONE, Read),
-    row("randomkey", 1, NONE, Neutral),
+    row("randomkey", 1, NONE, listing(RandomKey)),
     row("rename", 3, TWO, Write),
     row("renamenx", 3, TWO, Write),
     row("restore", -4, ONE, Write),
     row("restore-asking", -4, ONE, Write),
-    row("scan", -2, NONE, Neutral),
+    row("scan", -2, NONE, listing(Scan)),
     row("sort", -2, SORT, Write),
     row("sort_ro", -2, ONE, Read),
     row("swapdb", 3, NONE, Admin),

@@ -76,7 +76,7 @@ fn what_a_server_calls_a_write_is_never_a_read_here() {
         let may_write = match effect {
             Effect::Write | Effect::Admin | Effect::Script(_) => true,
             Effect::Verb(verb) => !matches!(verb, Verb::Get | Verb::MGet),
-            Effect::Neutral | Effect::Read | Effect::Session(_) => false,
+            Effect::Neutral | Effect::Read | Effect::Session(_) | Effect::Listing(_) => false,
         };
         if row.has("write") {
             assert!(may_write, "{} is {effect:?}", row.name);

@@ -2,7 +2,9 @@
 
 use super::ROWS;
 use crate::table::rows::FAMILIES;
-use crate::table::{Access, Channel, CommandSpec, Effect, KeySpec, ScriptVerb, SessionVerb, Verb};
+use crate::table::{
+    Access, Channel, CommandSpec, Effect, KeySpec, Listing, ScriptVerb, SessionVerb, Verb,
+};
 
 const HEAD: &str = "\
 <!-- Made from proxy/lock/src/table. Change it there, then
@@ -76,6 +78,12 @@ fn verdict(spec: &CommandSpec) -> &'static str {
         Effect::Read => "reads",
         Effect::Write => of_write(spec),
         Effect::Neutral => "passes",
+        Effect::Listing(Listing::RandomKey) => {
+            "passes; asked again while it names a key of the proxy's own"
+        }
+        Effect::Listing(Listing::Keys | Listing::Scan) => {
+            "passes; the proxy's own keys are left out of the answer"
+        }
         Effect::Admin if spec.keys == KeySpec::None => "passes: it concerns the whole server",
         Effect::Admin => "refused",
     }
