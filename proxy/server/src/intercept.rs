@@ -116,7 +116,11 @@ impl Session {
             }
             Class::Error(text) => {
                 self.count(CommandClass::Admin, CommandResult::Error);
-                self.error(&text, muted);
+                let name = request.name().to_owned();
+                match self.barred(inbox, &name).await? {
+                    Some(error) => self.reply(&error, muted),
+                    None => self.redis_error(text, muted),
+                }
                 Ok(())
             }
         }
@@ -130,12 +134,7 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        self.settled(inbox).await?;
-        if self.wires.pushes.is_monitoring() {
-            self.error("ERR Replica can't interact with the keyspace", muted);
-            return Ok(());
-        }
-        if let Some(error) = self.not_logged_in(inbox).await? {
+        if let Some(error) = self.barred(inbox, command.name.as_bytes()).await? {
             self.reply(&error, muted);
             return Ok(());
         }
@@ -331,22 +330,32 @@ impl Session {
         Ok(())
     }
 
-    /// Before a login Redis takes no request as long as a step: it is asked with a short one, and
-    /// what it answers to a stranger is the answer.
-    pub(crate) async fn not_logged_in(
+    /// Where Redis takes hardly any command: before a login, while subscribed under RESP2, while
+    /// monitoring. There it is asked with a short command that is allowed nowhere of these, and what
+    /// it says to that is the answer; so nothing is judged that Redis would not look at.
+    pub(crate) async fn barred(
         &mut self,
         inbox: &mut Inbox,
+        name: &[u8],
     ) -> Result<Option<BytesMut>, End> {
-        if self.state.logged_in
-            || self.state.block.is_some()
-            || !self.shared.server.wants_password()
-        {
+        self.settled(inbox).await?;
+        let stranger = !self.state.logged_in && self.shared.server.wants_password();
+        if self.state.block.is_some() || !(stranger || self.wires.pushes.takes_no_commands()) {
             return Ok(None);
         }
-        self.wires.inquire(&[b"PING"], Look::Answer);
+        if self.wires.pushes.is_monitoring() {
+            let text = "ERR Replica can't interact with the keyspace";
+            return Ok(Some(error_frame(text)));
+        }
+        self.wires.inquire(&[b"ECHO", b""], Look::Answer);
         let answer = self.answer(inbox).await?;
-        if answer.starts_with(b"-") {
+        if answer.starts_with(b"-NOAUTH") {
             return Ok(Some(BytesMut::from(&answer[..])));
+        }
+        if let Some(rest) = answer.strip_prefix(b"-ERR Can't execute 'echo'") {
+            let name = name.to_ascii_lowercase();
+            let text = [b"-ERR Can't execute '", &name[..], b"'", rest].concat();
+            return Ok(Some(BytesMut::from(&text[..])));
         }
         self.state.logged_in = true;
         Ok(None)
@@ -574,7 +583,10 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        self.settled(inbox).await?;
+        if let Some(error) = self.barred(inbox, command.name.as_bytes()).await? {
+            self.reply(&error, muted);
+            return Ok(());
+        }
         if is_only_watched(&command, active) {
             return self.forward_unjudged(command, UnjudgedWhy::UnknownScript, active, muted);
         }
@@ -594,7 +606,10 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        self.settled(inbox).await?;
+        if let Some(error) = self.barred(inbox, command.name.as_bytes()).await? {
+            self.reply(&error, muted);
+            return Ok(());
+        }
         if is_only_watched(&command, active) {
             return self.forward_unjudged(command, UnjudgedWhy::TooLong, active, muted);
         }

@@ -53,7 +53,8 @@ pub(crate) enum Confirmation {
 pub(crate) struct Pushes {
     resp3: bool,
     monitoring: bool,
-    confirming: bool,
+    /// Subscriptions whose confirmations are due.
+    confirming: u64,
     channels: u64,
     patterns: u64,
     shards: u64,
@@ -76,7 +77,7 @@ impl Pushes {
 
     /// Whether the server takes hardly any command on this connection.
     pub(crate) fn takes_no_commands(&self) -> bool {
-        self.monitoring || (!self.resp3 && (self.confirming || self.is_subscribed()))
+        self.monitoring || (!self.resp3 && (self.confirming > 0 || self.is_subscribed()))
     }
 
     /// A transaction may subscribe the connection to anything.
@@ -90,12 +91,12 @@ impl Pushes {
     }
 
     pub(crate) fn expect_confirmation(&mut self) {
-        self.confirming = true;
+        self.confirming += 1;
     }
 
     /// Whether such frames may come at all.
     pub(crate) fn are_possible(&self) -> bool {
-        self.resp3 || self.confirming || self.is_subscribed()
+        self.resp3 || self.confirming > 0 || self.is_subscribed()
     }
 
     /// Whether a frame that begins with this byte may be one.
@@ -112,10 +113,15 @@ impl Pushes {
     pub(crate) fn is_push(&self, frame: &Bytes) -> bool {
         match frame.first() {
             Some(b'>') => true,
-            Some(b'*') if !self.resp3 && self.is_subscribed() => matches!(
-                first_word(frame),
-                Some(b"message" | b"pmessage" | b"smessage" | b"sunsubscribe")
-            ),
+            Some(b'*') if !self.resp3 && self.is_subscribed() => match first_word(frame) {
+                Some(b"message" | b"pmessage" | b"smessage" | b"sunsubscribe") => true,
+                // A subscription inside a transaction has one place there, however many
+                // confirmations: the rest comes behind it.
+                Some(
+                    b"subscribe" | b"psubscribe" | b"ssubscribe" | b"unsubscribe" | b"punsubscribe",
+                ) => self.unknown,
+                _ => false,
+            },
             // The feed's lines begin with a time; replies to the few commands that may be sent
             // meanwhile do not.
             Some(b'+') if self.monitoring => frame.get(1).is_some_and(u8::is_ascii_digit),
@@ -126,6 +132,7 @@ impl Pushes {
     /// Takes a frame for the request that waits for confirmations.
     pub(crate) fn confirm(&mut self, waiting: &mut Channels, frame: &Bytes) -> Confirmation {
         if frame.first() == Some(&b'-') {
+            self.confirming = self.confirming.saturating_sub(1);
             return Confirmation::Last;
         }
         if !matches!(frame.first(), Some(b'>' | b'*')) || first_word(frame) != Some(waiting.word())
@@ -149,6 +156,7 @@ impl Pushes {
         };
         if *left == 0 {
             self.settle_counts(waiting.kind, frame);
+            self.confirming = self.confirming.saturating_sub(1);
             return Confirmation::Last;
         }
         Confirmation::More
@@ -225,7 +233,7 @@ mod tests {
             pushes.confirm(&mut waiting, &last),
             Confirmation::Last
         ));
-        assert!(!pushes.are_possible() || pushes.confirming);
+        assert!(!pushes.are_possible());
         let array = frame("*3\r\n$7\r\nmessage\r\n$1\r\na\r\n$1\r\nx\r\n");
         assert!(
             !pushes.is_push(&array),

@@ -37,7 +37,7 @@ use crate::random::Random;
 use crate::shared::{Active, Shared};
 use crate::unheard::Unheard;
 use crate::wires::{End, Event, Muted, Want, Wires};
-use state::{State, StateChange};
+use state::{Place, State, StateChange};
 
 /// What a reply is looked at for.
 #[derive(Debug)]
@@ -272,6 +272,18 @@ impl Session {
         self.answer_locally(error_frame(text), muted);
     }
 
+    /// An error that Redis would give. Inside a block it comes when the block is executed, at its
+    /// place, and the rest is done.
+    pub(crate) fn redis_error(&mut self, text: String, muted: Muted) {
+        let Some(block) = &mut self.state.block else {
+            self.answer_locally(error_frame(&text), muted);
+            return;
+        };
+        block.places.push((block.queued, Place::Error(text)));
+        block.queued += 1;
+        self.wires.hold_place(muted);
+    }
+
     async fn malformed(&mut self, error: RequestError, inbox: &mut Inbox) -> End {
         let kind = if error.kind().contains("limit") || error.kind().contains("too") {
             ProtocolErrorKind::Limit
@@ -289,6 +301,11 @@ impl Session {
             return End::Done;
         };
         self.wires.answer(error_frame(&line).freeze());
+        self.last_replies(inbox).await
+    }
+
+    /// Hands over what is still due; nothing more is read.
+    pub(crate) async fn last_replies(&mut self, inbox: &mut Inbox) -> End {
         loop {
             match self.wires.next(inbox, Want::Nothing).await {
                 Ok(Event::Reply(look, frame, muted)) => {

@@ -148,6 +148,13 @@ impl<L> Wires<L> {
         self.expect_relay(muted);
     }
 
+    /// Takes a place in a MULTI block for a command that would only fail there: `HELLO` changes
+    /// nothing and is allowed to every user.
+    pub(crate) fn hold_place(&mut self, muted: Muted) {
+        lockwarden_resp::put_request(&mut self.to_backend, &[b"HELLO"]);
+        self.expect_relay(muted);
+    }
+
     fn expect_relay(&mut self, muted: Muted) {
         match self.expected.back_mut() {
             Some(Expect::Relay {
@@ -156,6 +163,11 @@ impl<L> Wires<L> {
             }) if *before == muted => *frames += 1,
             _ => self.expected.push_back(Expect::Relay { frames: 1, muted }),
         }
+    }
+
+    /// Sends the client's own bytes, to which Redis says nothing.
+    pub(crate) fn forward_unanswered(&mut self, pass: PassThrough<'_>) {
+        self.to_backend.extend_from_slice(pass.frame());
     }
 
     /// Sends the client's own bytes; their reply is handed over.
@@ -508,12 +520,6 @@ impl<L> Wires<L> {
         }
     }
 
-    /// Gives up on replies that will not come, because the connection's mode swallowed them.
-    pub(crate) fn forget_expected(&mut self) {
-        self.expected.clear();
-        self.blocking = 0;
-    }
-
     fn flush(&mut self) -> Result<(), End> {
         if self.client_gone {
             self.to_client.clear();
@@ -550,8 +556,8 @@ impl<L> Wires<L> {
         let read_client = !inbox.done
             && match want {
                 Want::Request => self.to_backend.len() < MOST_UNSENT,
-                Want::Reply => inbox.waiting() < READ_AHEAD,
-                Want::Nothing => false,
+                // Also where nothing is wanted: a client that hangs up is noticed.
+                Want::Reply | Want::Nothing => inbox.waiting() < READ_AHEAD,
             };
         let read_backend = self.to_client.len() <= MOST_UNREAD;
         if read_client {

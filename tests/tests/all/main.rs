@@ -54,6 +54,7 @@ mod several;
 mod sweeping;
 
 mod configuration;
+mod connections;
 mod hidden;
 mod operating;
 mod transparency;

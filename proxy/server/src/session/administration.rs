@@ -48,16 +48,11 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        if command.is_ruled_on(active.administration.server_commands) {
-            self.settled(inbox).await?;
-            if self.wires.pushes.is_monitoring() {
-                self.error("ERR Replica can't interact with the keyspace", muted);
-                return Ok(());
-            }
-            if let Some(error) = self.not_logged_in(inbox).await? {
-                self.reply(&error, muted);
-                return Ok(());
-            }
+        if command.is_ruled_on(active.administration.server_commands)
+            && let Some(error) = self.barred(inbox, command.name().as_bytes()).await?
+        {
+            self.reply(&error, muted);
+            return Ok(());
         }
         let (name, erases) = (command.name(), command.may_erase_locks());
         match self.rule(command, active) {
@@ -106,8 +101,7 @@ impl Session {
             ServerCommands::Forward => return Ok(true),
             ServerCommands::Refuse => {}
         }
-        self.settled(inbox).await?;
-        if let Some(error) = self.not_logged_in(inbox).await? {
+        if let Some(error) = self.barred(inbox, command.as_bytes()).await? {
             self.reply(&error, muted);
             return Ok(false);
         }

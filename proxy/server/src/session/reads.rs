@@ -69,24 +69,26 @@ impl Session {
     }
 
     /// Remembers what was read.
-    pub(super) fn observe(&mut self, keys: &[(DbKey, usize)], frame: &Bytes) {
+    pub(super) fn observe(&mut self, keys: SmallVec<[(DbKey, usize); 1]>, frame: &Bytes) {
         let from = self.state.read_grants.len().saturating_sub(keys.len());
         let grants: SmallVec<[Option<Grant>; 1]> = self.state.read_grants.drain(from..).collect();
         let Ok(value) = parse_reply(frame, self.state.protocol) else {
             return;
         };
         let now = Instant::now();
-        for ((key, place), grant) in keys.iter().zip(grants) {
+        for ((mut key, place), grant) in keys.into_iter().zip(grants) {
+            // A SELECT before it may still have been on its way when this was sent.
+            key.db = self.state.selected;
             let read = match &value {
-                Value::Array(items) => items.get(*place),
+                Value::Array(items) => items.get(place),
                 single => Some(single),
             };
             let Some(read) = read.filter(|read| !read.is_error()) else {
                 continue;
             };
-            let watched = self.state.watched.contains(key);
+            let watched = self.state.watched.contains(&key);
             self.evidence
-                .observed(key.clone(), grant, read.as_bytes(), watched, now);
+                .observed(key, grant, read.as_bytes(), watched, now);
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) enum StateChange {
     },
     /// `CLIENT SETNAME`.
     Name(Bytes),
-    /// `CLIENT TRACKING`.
+    /// `CLIENT TRACKING`: whether every read is noted.
     Tracking(bool),
     /// `MULTI`; an error means that there is no block after all.
     Multi,
@@ -63,6 +63,8 @@ pub(crate) enum Place {
     Change(StateChange),
     /// Names of keys.
     Listing(Listing),
+    /// An error that Redis would give, in place of a command that is not sent.
+    Error(String),
 }
 
 /// A MULTI block that is being queued.
@@ -107,6 +109,10 @@ pub(crate) struct State {
     pub(crate) logged_in: bool,
     /// Whether this user may run the proxy's scripts, once that is known.
     pub(crate) may_judge: Option<bool>,
+    /// Whether Redis is known to let this user send `CLIENT REPLY`, which the proxy carries out.
+    pub(crate) may_silence: bool,
+    /// Whether Redis has taken a `MULTI` of this user before.
+    pub(crate) may_begin_block: bool,
     session: SessionId,
     address: IpAddr,
     who: Who,
@@ -129,6 +135,8 @@ impl State {
             read_grants: Vec::new(),
             logged_in: false,
             may_judge: None,
+            may_silence: false,
+            may_begin_block: false,
             session,
             address,
             who: Who {
@@ -159,6 +167,8 @@ impl State {
         self.user = user;
         self.logged_in = true;
         self.may_judge = None;
+        self.may_silence = false;
+        self.may_begin_block = false;
         self.identify();
     }
 

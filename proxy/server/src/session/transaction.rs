@@ -105,6 +105,11 @@ impl Session {
                         copied = end;
                     }
                 }
+                Place::Error(text) => {
+                    reply.extend_from_slice(&answer[copied..start]);
+                    reply.extend_from_slice(&error_frame(&text));
+                    copied = end;
+                }
                 Place::Step(flight) => {
                     let answers = self.read_answers(&element)?;
                     let one = match self.conclude(&flight, &element, &answers, &active)? {

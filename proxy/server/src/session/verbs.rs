@@ -1,6 +1,6 @@
 //! Commands that change the connection itself: forwarded and tracked, so that judging and pairing
 //! go on from what Redis has accepted. `CLIENT REPLY` is the exception: the proxy does it, and the
-//! backend always answers.
+//! backend always answers. Those on which the reading of what follows depends are order barriers.
 
 use std::time::Instant;
 
@@ -55,7 +55,7 @@ impl Session {
             SessionVerb::Multi => return self.multi(inbox, pass, muted).await,
             SessionVerb::Exec => return self.exec(inbox, pass, muted).await,
             SessionVerb::Discard => self.discard(pass, muted),
-            SessionVerb::Watch => self.watch(&words, pass, muted),
+            SessionVerb::Watch => return self.watch(inbox, &words, pass, muted).await,
             SessionVerb::Unwatch => {
                 if self.state.block.is_none() {
                     self.unwatch();
@@ -64,17 +64,21 @@ impl Session {
                 self.queued();
             }
             SessionVerb::Reset => {
-                if self.wires.pushes.is_monitoring() {
-                    self.wires.forget_expected();
-                    self.state.unsettled = 0;
-                }
                 self.state.block = None;
                 self.unwatch();
-                self.change_state(StateChange::Reset, pass, Muted::No);
+                // It ends OFF before it is answered, a SKIP just before it after that.
+                let heard = match self.state.reply_mode {
+                    ReplyMode::Off => Muted::No,
+                    ReplyMode::On | ReplyMode::Skip => muted,
+                };
+                self.change_state(StateChange::Reset, pass, heard);
+                return self.settled(inbox).await;
             }
+            // Redis hangs up and reads no further.
             SessionVerb::Quit => {
                 self.state.block = None;
                 self.wires.forward(pass, muted);
+                return Err(self.last_replies(inbox).await);
             }
             SessionVerb::Auth => {
                 let user = match words.len() {
@@ -82,8 +86,12 @@ impl Session {
                     _ => Bytes::from_static(b"default"),
                 };
                 self.change_state(StateChange::Auth(user), pass, muted);
+                return self.login_settled(inbox).await;
             }
-            SessionVerb::Hello => self.change_state(hello(&words), pass, muted),
+            SessionVerb::Hello => {
+                self.change_state(hello(&words), pass, muted);
+                return self.login_settled(inbox).await;
+            }
             SessionVerb::Select => match words.first().and_then(|word| database(word)) {
                 Some(db) => self.change_state(StateChange::Select(db), pass, muted),
                 None => {
@@ -96,12 +104,18 @@ impl Session {
                 self.change_state(StateChange::Name(name), pass, muted);
             }
             SessionVerb::ClientTracking => {
-                let on = words
-                    .get(1)
-                    .is_some_and(|word| word.eq_ignore_ascii_case(b"ON"));
+                let says = |what: &[u8]| words.iter().any(|word| word.eq_ignore_ascii_case(what));
+                // With BCAST Redis does not note what is read.
+                let on = says(b"ON") && !says(b"BCAST");
                 self.change_state(StateChange::Tracking(on), pass, muted);
+                // Nothing may be read between this command and the next.
+                if self.state.block.is_none() {
+                    return self.settled(inbox).await;
+                }
             }
-            SessionVerb::ClientReply => self.client_reply(&words, pass, muted),
+            SessionVerb::ClientReply => {
+                return self.client_reply(inbox, &words, pass, muted).await;
+            }
             SessionVerb::Subscribe(kind) => {
                 self.channels(Channels::new(kind, true, words.len()), pass, muted)
             }
@@ -110,7 +124,7 @@ impl Session {
             }
             SessionVerb::Monitor => {
                 if self.may_administer(inbox, "monitor", muted).await? {
-                    self.change_state(StateChange::Monitor, pass, muted);
+                    return self.monitor(inbox, pass, muted).await;
                 }
             }
             SessionVerb::Replication => {
@@ -177,7 +191,7 @@ impl Session {
                 if muted == Muted::No {
                     self.wires.reply(&frame);
                 }
-                self.observe(&keys, &frame);
+                self.observe(keys, &frame);
             }
             Look::Scripts(names) => {
                 if muted == Muted::No {
@@ -237,6 +251,9 @@ impl Session {
             (StateChange::Reset, true) => {
                 self.state.reset();
                 self.wires.pushes.reset();
+                if self.shared.server.wants_password() {
+                    inbox.set_limits(RequestLimits::before_auth());
+                }
             }
             (StateChange::Monitor, true) => self.wires.pushes.set_monitoring(),
             (StateChange::Loaded(text), true) => {
@@ -280,6 +297,33 @@ impl Session {
         inbox.set_limits(RequestLimits::default());
     }
 
+    async fn monitor(
+        &mut self,
+        inbox: &mut Inbox,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if self.state.block.is_none() {
+            self.settled(inbox).await?;
+            // Redis says nothing to a second one.
+            if self.wires.pushes.is_monitoring() {
+                self.wires.forward_unanswered(pass);
+                return Ok(());
+            }
+        }
+        self.change_state(StateChange::Monitor, pass, muted);
+        Ok(())
+    }
+
+    /// Before a login requests are short; what may be longer behind it is read after it.
+    async fn login_settled(&mut self, inbox: &mut Inbox) -> Result<(), End> {
+        let in_block = self.state.block.is_some();
+        if in_block || self.state.logged_in || !self.shared.server.wants_password() {
+            return Ok(());
+        }
+        self.settled(inbox).await
+    }
+
     async fn multi(
         &mut self,
         inbox: &mut Inbox,
@@ -291,8 +335,16 @@ impl Session {
             return Ok(());
         }
         self.find_out_rights(inbox).await?;
+        let certain = self.state.may_begin_block
+            && self.state.unsettled == 0
+            && !self.wires.pushes.takes_no_commands();
         self.change_state(StateChange::Multi, pass, muted);
         self.state.block = Some(Block::default());
+        // Where Redis might refuse it, what follows could not be told from what is queued.
+        if !certain {
+            self.settled(inbox).await?;
+            self.state.may_begin_block = self.state.block.is_some();
+        }
         Ok(())
     }
 
@@ -310,23 +362,30 @@ impl Session {
             Look::Answer,
         );
         let answer = self.answer(inbox).await?;
-        // Before a login nothing is known yet, and nothing can be queued either.
+        // Before a login, while subscribed, or while the server is loading nothing is known yet, and
+        // nothing can be queued either.
         self.state.may_judge = match answer.first() {
-            Some(b'-') if answer.starts_with(b"-NOAUTH") => None,
-            Some(b'-') => Some(false),
+            Some(b'-') if answer.starts_with(b"-NOPERM") => Some(false),
+            Some(b'-') if answer.starts_with(b"-ERR unknown command") => Some(false),
+            Some(b'-') => None,
             _ => Some(true),
         };
         Ok(())
     }
 
-    fn watch(&mut self, words: &Arguments, pass: PassThrough<'_>, muted: Muted) {
+    async fn watch(
+        &mut self,
+        inbox: &mut Inbox,
+        words: &Arguments,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
         let active = self.active();
-        if self.state.block.is_none() {
+        let is_lock = |word: &Bytes| active.namespaces.find(word).is_some();
+        if self.state.block.is_none() && words.iter().any(is_lock) {
+            self.settled(inbox).await?;
             let db = self.state.db();
-            for word in words
-                .iter()
-                .filter(|word| active.namespaces.find(word).is_some())
-            {
+            for word in words.iter().filter(|word| is_lock(word)) {
                 let key = DbKey {
                     db,
                     key: word.clone(),
@@ -338,6 +397,7 @@ impl Session {
             }
         }
         self.wires.forward(pass, muted);
+        Ok(())
     }
 
     /// Every WATCH of this connection is over.
@@ -348,27 +408,53 @@ impl Session {
         self.evidence.unwatched();
     }
 
-    fn client_reply(&mut self, words: &Arguments, pass: PassThrough<'_>, muted: Muted) {
+    /// Redis is asked only whether this user may, in words that change nothing there.
+    async fn client_reply(
+        &mut self,
+        inbox: &mut Inbox,
+        words: &Arguments,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        let word = words.get(1).map(|word| word.to_ascii_uppercase());
+        let mode = match word.as_deref() {
+            Some(b"ON") => ReplyMode::On,
+            Some(b"OFF") => ReplyMode::Off,
+            Some(b"SKIP") => ReplyMode::Skip,
+            _ => {
+                self.wires.forward(pass, muted);
+                self.queued();
+                return Ok(());
+            }
+        };
         if self.state.block.is_some() {
+            // From Redis the array of EXEC would never come whole.
             self.error(
                 "ERR CLIENT REPLY is not possible inside a transaction through lockwarden",
                 muted,
             );
-            return;
+            return Ok(());
         }
-        let word = words.get(1).map(|word| word.to_ascii_uppercase());
-        match word.as_deref() {
-            Some(b"ON") => {
-                self.state.reply_mode = ReplyMode::On;
-                self.wires.answer(Bytes::from_static(b"+OK\r\n"));
+        self.settled(inbox).await?;
+        if !self.state.may_silence || self.wires.pushes.takes_no_commands() {
+            self.wires
+                .inquire(&[b"CLIENT", b"REPLY", b"ON"], Look::Answer);
+            let answer = self.answer(inbox).await?;
+            if answer.starts_with(b"-") {
+                self.reply(&BytesMut::from(&answer[..]), muted);
+                return Ok(());
             }
-            Some(b"OFF") => self.state.reply_mode = ReplyMode::Off,
-            Some(b"SKIP") if self.state.reply_mode == ReplyMode::On && muted == Muted::No => {
-                self.state.reply_mode = ReplyMode::Skip;
-            }
-            Some(b"SKIP") => {}
-            _ => self.wires.forward(pass, muted),
+            self.state.may_silence = true;
         }
+        match (mode, self.state.reply_mode) {
+            (ReplyMode::Skip, ReplyMode::Off) => {}
+            (mode, _) => self.state.reply_mode = mode,
+        }
+        if mode == ReplyMode::On {
+            // Whatever the mode was, Redis answers this.
+            self.wires.answer(Bytes::from_static(b"+OK\r\n"));
+        }
+        Ok(())
     }
 
     fn channels(&mut self, channels: Channels, pass: PassThrough<'_>, muted: Muted) {
