@@ -343,16 +343,12 @@ impl Session {
         if self.state.block.is_some() || !(stranger || self.wires.pushes.takes_no_commands()) {
             return Ok(None);
         }
-        if self.wires.pushes.is_monitoring() {
-            let text = "ERR Replica can't interact with the keyspace";
-            return Ok(Some(error_frame(text)));
-        }
-        self.wires.inquire(&[b"ECHO", b""], Look::Answer);
+        self.wires.inquire(&[b"EXISTS", b""], Look::Answer);
         let answer = self.answer(inbox).await?;
-        if answer.starts_with(b"-NOAUTH") {
+        if answer.starts_with(b"-NOAUTH") || answer.starts_with(b"-ERR Replica can't") {
             return Ok(Some(BytesMut::from(&answer[..])));
         }
-        if let Some(rest) = answer.strip_prefix(b"-ERR Can't execute 'echo'") {
+        if let Some(rest) = answer.strip_prefix(b"-ERR Can't execute 'exists'") {
             let name = name.to_ascii_lowercase();
             let text = [b"-ERR Can't execute '", &name[..], b"'", rest].concat();
             return Ok(Some(BytesMut::from(&text[..])));

@@ -206,6 +206,21 @@ impl Session {
         Ok(())
     }
 
+    /// Waits until everything that was sent has been answered.
+    pub(crate) async fn all_answered(&mut self, inbox: &mut Inbox) -> Result<(), End> {
+        loop {
+            match self.wires.next(inbox, Want::Nothing).await? {
+                Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
+                Event::Settled => return Ok(()),
+                Event::Drain
+                | Event::Request
+                | Event::Malformed(_)
+                | Event::ClientDone
+                | Event::Nudge => {}
+            }
+        }
+    }
+
     /// Renews this session's leases over its own connection, where the proxy's own may not. What is
     /// in a transaction, or listens, waits for the next nudge.
     fn renew_own(&mut self) {
@@ -306,17 +321,9 @@ impl Session {
 
     /// Hands over what is still due; nothing more is read.
     pub(crate) async fn last_replies(&mut self, inbox: &mut Inbox) -> End {
-        loop {
-            match self.wires.next(inbox, Want::Nothing).await {
-                Ok(Event::Reply(look, frame, muted)) => {
-                    if let Err(end) = self.learn(look, frame, muted, inbox) {
-                        return end;
-                    }
-                }
-                Ok(Event::Settled) => return End::Done,
-                Ok(_) => {}
-                Err(end) => return end,
-            }
+        match self.all_answered(inbox).await {
+            Ok(()) => End::Done,
+            Err(end) => end,
         }
     }
 

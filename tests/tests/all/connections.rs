@@ -112,7 +112,6 @@ fn hello_changes_the_protocol_between_lock_commands() {
          GET lock:b",
         "HELLO x
          HELLO 3 SETNAME
-         HELLO 3 AUTH nobody pw
          GET lock:b",
         "MULTI
          HELLO 3
@@ -143,7 +142,6 @@ fn hello_changes_the_protocol_between_lock_commands() {
          DEL lock:a",
         "MULTI
          AUTH default anything
-         AUTH nobody pw
          SETNX lock:a a1
          EXEC
          GET lock:a",
@@ -585,7 +583,6 @@ fn before_a_login_everything_is_answered_as_redis_answers_strangers() {
          HELLO 9
          CLIENT TRACKING on
          PING
-         AUTH wrong
          AUTH secret
          SETNX lock:a a1
          DEL lock:a",
@@ -593,7 +590,6 @@ fn before_a_login_everything_is_answered_as_redis_answers_strangers() {
          SETNX lock:a a1
          RESET
          DEL lock:a
-         HELLO 3 AUTH default wrong
          HELLO 3 AUTH default secret
          DEL lock:a
          GET lock:a",
@@ -613,6 +609,33 @@ fn before_a_login_everything_is_answered_as_redis_answers_strangers() {
          DEL lock:a",
     ] {
         pair.plays(transcript);
+    }
+}
+
+/// Redis itself says nothing to some of these, in versions from 7.2 on.
+#[test]
+fn a_login_that_fails_in_a_pipeline_is_answered() {
+    let pair = Pair::with_password();
+    let wrong = "-WRONGPASS invalid username-password pair or user is disabled.";
+    for proxy in [&pair.proxy, &pair.monitoring] {
+        let client = proxy.client();
+        client.pipelines(
+            &[
+                "AUTH secret",
+                "PING",
+                "AUTH nobody pw",
+                "GET lock:a",
+                "HELLO 3 AUTH default wrong",
+                "AUTH default wrong",
+                "SET lock:a a1 NX PX 9000",
+                "AUTH wrong",
+                "DEL lock:a",
+                "ECHO end",
+            ],
+            &[
+                "+OK", "+PONG", wrong, "nil", wrong, wrong, "+OK", wrong, ":1", "$3 end",
+            ],
+        );
     }
 }
 
@@ -684,9 +707,7 @@ fn a_user_may_what_its_rights_say_and_what_it_was_is_forgotten() {
     alice.sends("GET lock:a").gets("$2 a1");
     alice.sends("AUTH reader pw").gets("+OK");
     alice.sends("DEL lock:a").gets_error("NOPERM");
-    alice
-        .sends("CLIENT REPLY OFF")
-        .gets_error("NOPERM this user has no permissions to run the 'client|reply' command");
+    alice.sends("CLIENT REPLY OFF").gets_error("NOPERM");
     alice.sends("GET lock:a").gets("$2 a1");
     alice.sends("AUTH nobody pw").gets_error("WRONGPASS");
     alice.sends("ACL WHOAMI").gets("$6 reader");
@@ -734,7 +755,7 @@ fn the_feed_of_monitor_goes_on_beside_replies() {
         // Like a replica it may not touch keys.
         for line in ["SETNX lock:a a1", "DEL lock:a", "GET lock:a", "SET plain 2"] {
             client.write(&encode(&line.split(' ').collect::<Vec<_>>()));
-            feedless(&client, "-ERR Replica can't interact with the keyspace");
+            feedless(&client, "-ERR Replica can't");
         }
         // To a second one Redis says nothing.
         client.pipelines(&["MONITOR", "PING", "MONITOR", "PING"], &[]);
@@ -756,7 +777,7 @@ fn feedless(client: &Client, expected: &str) {
     loop {
         let reply = client.then().reply().to_string();
         if !reply.starts_with("+1") {
-            assert_eq!(reply, expected);
+            assert!(reply.starts_with(expected), "{reply}");
             return;
         }
     }
@@ -765,13 +786,13 @@ fn feedless(client: &Client, expected: &str) {
 #[test]
 fn a_client_that_hangs_up_takes_its_blocked_connection_with_it() {
     let pair = Pair::start();
-    let before = pair.redis.connections();
     for (request, pipelined) in [
         (["BLPOP", "queue", "0"], ""),
         (["BRPOP", "queue", "0"], "SETNX lock:a a1"),
         (["BZPOPMIN", "queue", "0"], "QUIT"),
     ] {
         let client = pair.proxy.client();
+        client.sends("CLIENT SETNAME leaver").gets("+OK");
         client.write(&encode(&request));
         if !pipelined.is_empty() {
             client.write(&encode(&pipelined.split(' ').collect::<Vec<_>>()));
@@ -779,13 +800,19 @@ fn a_client_that_hangs_up_takes_its_blocked_connection_with_it() {
         wait_for("the client to be blocked", || blocked(&pair.redis) == 1);
         drop(client);
         wait_for("its backend connection to go", || {
-            pair.redis.connections() == before
+            !is_connected(&pair.redis, "leaver")
         });
         assert!(pair.redis.is_free("lock:a"), "as on Redis: never reached");
     }
     let direct = pair.redis.client();
     direct.sends("RPUSH queue work").gets(":1");
     direct.sends("LLEN queue").gets(":1");
+}
+
+/// Whether a connection of this name is there.
+fn is_connected(redis: &Redis, name: &str) -> bool {
+    let list = redis.client().sends("CLIENT LIST").text();
+    list.contains(&format!(" name={name} "))
 }
 
 fn blocked(redis: &Redis) -> usize {
@@ -800,7 +827,6 @@ fn blocked(redis: &Redis) -> usize {
 #[test]
 fn a_client_that_closes_in_the_middle_of_a_pipeline_leaves_nothing_behind() {
     let pair = Pair::start();
-    let before = pair.redis.connections();
     let whole = [
         encode(&["SET", "plain", "1"]),
         encode(&["SET", "lock:a", "job-8c1f0a2e9b7d4f6a", "NX", "PX", "9000"]),
@@ -816,6 +842,7 @@ fn a_client_that_closes_in_the_middle_of_a_pipeline_leaves_nothing_behind() {
     ] {
         pair.empty();
         let client = pair.proxy.client();
+        client.sends("CLIENT SETNAME leaver").gets("+OK");
         client.write(&[&whole, cut].concat());
         client.half_closes();
         let told = client.reads_to_end();
@@ -826,7 +853,7 @@ fn a_client_that_closes_in_the_middle_of_a_pipeline_leaves_nothing_behind() {
         );
         drop(client);
         wait_for("its backend connection to go", || {
-            pair.redis.connections() == before
+            !is_connected(&pair.redis, "leaver")
         });
         assert_eq!(pair.redis.value("plain"), "$1 2");
         assert_eq!(pair.redis.value("lock:a"), "$20 job-8c1f0a2e9b7d4f6a");
@@ -842,8 +869,8 @@ fn a_client_that_closes_in_the_middle_of_a_pipeline_leaves_nothing_behind() {
 #[test]
 fn wait_covers_the_script_of_the_lock_command_before_it() {
     let pair = Pair::start();
-    let (host, port) = (pair.redis.address().ip(), pair.redis.address().port());
-    let replica = Redis::with_arguments(&["--replicaof", &format!("{host} {port}")]);
+    let port = pair.redis.address().port().to_string();
+    let replica = Redis::with_arguments(&["--replicaof", "127.0.0.1", &port]);
     let client = pair.proxy.client();
     wait_for("the replica to follow", || {
         client.sends("SETNX lock:warm w1").reply();
@@ -912,7 +939,7 @@ fn tracked_reads_of_locks_are_not_disturbed() {
 }
 
 /// What may stand anywhere in a random transcript; replies depend on nothing but what was sent.
-const ANYTHING: [&str; 37] = [
+const ANYTHING: [&str; 36] = [
     "PING",
     "ECHO x",
     "NOSUCH",
@@ -940,7 +967,6 @@ const ANYTHING: [&str; 37] = [
     "SELECT 0",
     "SELECT 1",
     "AUTH default x",
-    "AUTH nobody x",
     "CLIENT SETNAME app",
     "CLIENT GETNAME",
     "WATCH lock:a",

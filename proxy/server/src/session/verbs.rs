@@ -85,12 +85,16 @@ impl Session {
                     2 => words[0].clone(),
                     _ => Bytes::from_static(b"default"),
                 };
-                self.change_state(StateChange::Auth(user), pass, muted);
-                return self.login_settled(inbox).await;
+                return self
+                    .log_in(inbox, StateChange::Auth(user), pass, muted)
+                    .await;
             }
             SessionVerb::Hello => {
-                self.change_state(hello(&words), pass, muted);
-                return self.login_settled(inbox).await;
+                let change = hello(&words);
+                if matches!(change, StateChange::Hello { user: Some(_), .. }) {
+                    return self.log_in(inbox, change, pass, muted).await;
+                }
+                self.change_state(change, pass, muted);
             }
             SessionVerb::Select => match words.first().and_then(|word| database(word)) {
                 Some(db) => self.change_state(StateChange::Select(db), pass, muted),
@@ -315,12 +319,22 @@ impl Session {
         Ok(())
     }
 
-    /// Before a login requests are short; what may be longer behind it is read after it.
-    async fn login_settled(&mut self, inbox: &mut Inbox) -> Result<(), End> {
-        let in_block = self.state.block.is_some();
-        if in_block || self.state.logged_in || !self.shared.server.wants_password() {
+    /// Redis from 7.2 on leaves a login that fails without an answer while earlier answers are still
+    /// in its hands, and nobody could tell whose the next one is. So they are waited for; and the
+    /// login too, since requests are short before it and may be longer behind it.
+    async fn log_in(
+        &mut self,
+        inbox: &mut Inbox,
+        change: StateChange,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if self.state.block.is_some() {
+            self.change_state(change, pass, muted);
             return Ok(());
         }
+        self.all_answered(inbox).await?;
+        self.change_state(change, pass, muted);
         self.settled(inbox).await
     }
 
