@@ -36,6 +36,8 @@ pub struct Record {
 
 /// Width of everything before the owner value.
 const HEAD: usize = 106;
+/// Where the holder's process stands.
+const PROCESS: std::ops::Range<usize> = 43..51;
 
 impl Record {
     /// Whether its holder is known not to have read that it was granted the lock.
@@ -60,6 +62,18 @@ impl Record {
             }
             several => panic!("{key} has {} records", several.len()),
         }
+    }
+
+    /// The record as if nobody had looked up the holder's process.
+    #[must_use]
+    pub fn without_process(mut self) -> Record {
+        self.bytes[PROCESS].fill(0);
+        self
+    }
+
+    /// Whether the holder's process was looked up, if there was one to be found.
+    pub fn is_identified(&self) -> bool {
+        self.bytes[PROCESS] != [0xff; 8]
     }
 
     #[track_caller]

@@ -154,7 +154,8 @@ impl Redis {
         });
     }
 
-    /// What nobody but the holder may change: value, end and record of a lock.
+    /// What nobody but the holder may change: value, end and record of a lock. The holder's process is
+    /// left out, because the proxy adds it when it has looked it up.
     #[track_caller]
     pub fn lease(&self, key: &str) -> (String, i64, Option<Record>) {
         let client = self.client();
@@ -164,7 +165,8 @@ impl Redis {
             Reply::Error(_) => client.sends(format!("PTTL {key}")).integer().signum(),
             end => end.integer(),
         };
-        (value, end, Record::of(&client, key))
+        let record = Record::of(&client, key).map(Record::without_process);
+        (value, end, record)
     }
 
     /// How many connections the server has, without the asking one.

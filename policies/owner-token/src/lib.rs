@@ -41,13 +41,16 @@ impl Policy for OwnerToken {
         }
         // The default must fit a shorter list of proofs, so it is cut to what counts at all.
         let void_after_refusal = void.unwrap_or(Proofs::IDENTITY & proofs);
-        // Read for its check only: it decides what the proxy takes for a distinctive identity, and
-        // the proxy reads it from the same settings.
+        // Read for their check only: they decide what the proxy takes for a distinctive identity and
+        // how long one owes a release, and the proxy reads them from the same settings.
         settings.choice(
             "trust_address",
             &[("auto", ()), ("process", ()), ("no", ())],
             (),
         );
+        if settings.optional_duration_ms("debt_max_age") == Some(0) {
+            settings.problem("debt_max_age is zero; to have no debts leave identity out of proofs");
+        }
         let take_over = settings.choice(
             "take_over",
             &[

@@ -172,12 +172,18 @@ fn settings_are_checked() {
             &[("trust_address", "maybe")],
             "must be one of \"auto\", \"process\", \"no\"",
         ),
+        (&[("debt_max_age", "0s")], "debt_max_age is zero"),
+        (
+            &[("debt_max_age", "soon")],
+            "write a whole number and a unit",
+        ),
         (&[("take_over", "always")], "must be one of"),
         (&[("take-over", "never")], "did you mean take_over?"),
     ] {
         let error = configure::<OwnerToken>(settings).unwrap_err();
         assert!(error.contains(problem), "{settings:?}: {error}");
     }
+    assert_eq!(policy(&[("debt_max_age", "10m")]), policy(&[]));
     for trust in ["auto", "process", "no"] {
         assert_eq!(policy(&[("trust_address", trust)]), policy(&[]));
     }

@@ -432,7 +432,9 @@ impl Classifier<'_> {
         {
             return None;
         }
-        let at = key.windows(2).position(|pair| pair == b"}:")?;
+        let at = key
+            .windows(2)
+            .position(|pair| matches!(pair, b"}:" | b"}#"))?;
         let namespace = self.namespaces.find(&key[at + 2..])?;
         Some(Target {
             namespace,

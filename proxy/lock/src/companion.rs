@@ -35,8 +35,8 @@ pub fn companion_key(prefix: &[u8], key: &[u8]) -> Vec<u8> {
     [prefix, b"{", tag(slot(key)).as_bytes(), b"}:", key].concat()
 }
 
-/// Whether the name is that of a companion of some lock: `prefix{…}:key` with the key in a
-/// namespace. The tag is not compared, so that a wrong one cannot hide a companion-like key.
+/// Whether the name is that of a companion of some lock, `prefix{…}:key` with the key in a
+/// namespace, or that of its release debts, `prefix{…}#key`. The tag is not compared, so that a wrong one cannot hide a companion-like key.
 pub fn names_companion(prefix: &[u8], candidate: &[u8], namespaces: &Namespaces) -> bool {
     let Some([b'{', tagged @ ..]) = candidate.strip_prefix(prefix) else {
         return false;
@@ -46,7 +46,7 @@ pub fn names_companion(prefix: &[u8], candidate: &[u8], namespaces: &Namespaces)
         return false;
     };
     match &tagged[end + 1..] {
-        [b':', key @ ..] => namespaces.find(key).is_some(),
+        [b':' | b'#', key @ ..] => namespaces.find(key).is_some(),
         _ => false,
     }
 }

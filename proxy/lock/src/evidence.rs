@@ -86,6 +86,9 @@ pub struct Facts {
     pub seen: Option<Seen>,
     /// Its last acquire of this lock was refused.
     pub refused_since: bool,
+    /// The current lease was granted to a client of the same distinctive identity, as far as this
+    /// proxy has seen.
+    pub same_identity: bool,
     /// Acquires in the last ten seconds.
     pub attempts: u32,
     /// Another client was granted a lock with the value that the command carries.
@@ -119,6 +122,7 @@ impl Evidence {
             queued: Vec::new(),
             seen: memory.seen.clone(),
             refused_since: memory.refused,
+            same_identity: false,
             attempts: memory.attempts,
             shared_token: false,
         }
@@ -168,6 +172,14 @@ impl Evidence {
             memory.refused = false;
             self.drop_if_empty(key);
         }
+    }
+
+    /// The leases that this connection has, as far as it knows.
+    pub fn held(&self) -> impl Iterator<Item = (&DbKey, &Own)> {
+        self.memory.iter().filter_map(|(key, memory)| {
+            let own = memory.own.as_ref().filter(|own| own.lapsed.is_none())?;
+            Some((key, own))
+        })
     }
 
     /// A script found that this connection's lease is over.

@@ -204,6 +204,11 @@ impl LeaseTable {
         ended
     }
 
+    /// The lease of a lock, as far as this view knows.
+    pub fn get(&self, key: &DbKey) -> Option<&Lease> {
+        self.leases.get(key)
+    }
+
     /// Removes the leases that ran out by `now`, as far as this view knows.
     pub fn expire(&mut self, now: Instant) -> Vec<Lapse> {
         let mut ended = Vec::new();

@@ -17,7 +17,7 @@ use lockwarden_resp::Value;
 
 use crate::decision::Operation;
 use crate::reason::Reason;
-use crate::token::{FencingToken, Grant};
+use crate::token::{FencingToken, Grant, SessionId};
 
 /// What a step did to one lock.
 #[derive(Clone, Debug, PartialEq)]
@@ -135,6 +135,8 @@ pub struct Refused {
     pub late: bool,
     /// The lease is no longer kept alive.
     pub keep_alive_ended: bool,
+    /// It paid a debt: the release of an earlier lease of this identity that had ended unreleased.
+    pub paid_debt: bool,
     /// The current value, where showing it tells the loser of a race that it lost.
     pub current: Option<Bytes>,
 }
@@ -212,6 +214,31 @@ impl Answers {
             Answers::Many(..) | Answers::Script(..) | Answers::Error(_) => false,
         }
     }
+}
+
+/// A step that did nothing because it must know a process first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskedBack {
+    /// Who was granted the lease.
+    pub holder: SessionId,
+    /// The lease.
+    pub grant: Grant,
+    /// Its place among the locks of the command.
+    pub at: usize,
+}
+
+/// Whether a script asked back, instead of answering.
+pub fn asked_back(value: &Value) -> Option<AskedBack> {
+    let items = value.as_items()?;
+    if code(items) != Ok(b'I') {
+        return None;
+    }
+    let fields = Fields(items);
+    Some(AskedBack {
+        holder: SessionId::from_slice(&fields.bytes(1)?)?,
+        grant: Grant::from_slice(&fields.bytes(2)?)?,
+        at: usize::try_from(fields.number(3).ok()?).ok()?,
+    })
 }
 
 /// The script's answer has a shape that our scripts do not give.
@@ -336,6 +363,7 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
                 late: fields.number(6)? == 1,
                 keep_alive_ended: fields.number(7)? == 1,
                 current: fields.bytes(8),
+                paid_debt: fields.number(9).is_ok_and(|paid| paid == 1),
             })
         }
         b'U' => Outcome::Ungoverned,

@@ -22,8 +22,8 @@ use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{AcquireReply, AskedTtl, LockOp, ReleaseSpelling};
 use crate::recipe::{Owner, Reply, ScriptFacts, TtlUnit, Wrapped};
 use crate::scripts::{self, Script};
-use crate::settle::{Adopt, Allowed, Mode, OnRepeat, OnViolation, Permitted};
-use crate::token::{Grant, Identity, OwnerToken, SessionId};
+use crate::settle::{Adopt, Allowed, Mode, OnRepeat, OnViolation, Permitted, TrustAddress};
+use crate::token::{Grant, Identity, OwnerToken, Process, SessionId};
 
 use proofs::{Claim, ProofArguments};
 use step::Step;
@@ -34,17 +34,55 @@ const OUTLIVE_AT_LEAST_MS: u64 = 600_000;
 /// A sequential counter has no clock to fall back on, so its companion lives a day longer.
 const OUTLIVE_SEQUENTIAL_MS: u64 = 86_400_000;
 
+/// Identities that owe a release of one lock, above which the oldest is forgotten. The scripts know
+/// it, too.
+pub const MOST_DEBTS: usize = 16;
+
 /// Who asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Who {
     /// The connection.
     pub session: SessionId,
-    /// The client.
-    pub identity: Identity,
-    /// Whether the identity can be told from other clients'.
-    pub distinctive: bool,
+    /// The client, without its process.
+    pub client: Identity,
+    /// Which process it is.
+    pub process: Process,
+    /// It has a name or an ACL user of its own.
+    pub named: bool,
+    /// It comes from a loopback address.
+    pub local: bool,
     /// The logical database.
     pub db: u32,
+    /// Whether a step may ask back for a process that was not looked up yet.
+    pub may_ask_back: bool,
+}
+
+impl Who {
+    /// The identity, where addresses are trusted so.
+    pub fn identity(&self, trust: TrustAddress) -> Identity {
+        match (trust, self.local) {
+            // The address is the process.
+            (TrustAddress::Process, _) | (_, false) => self.client,
+            (TrustAddress::Auto | TrustAddress::No, true) => self.client.with_process(self.process),
+        }
+    }
+
+    /// Whether the connection alone tells the client from others, whatever its process.
+    pub fn is_distinctive(&self, trust: TrustAddress) -> bool {
+        self.named
+            || match trust {
+                TrustAddress::Auto => !self.local,
+                TrustAddress::Process => true,
+                TrustAddress::No => false,
+            }
+    }
+
+    /// Whether its identity can be told from others', or may turn out to be.
+    fn may_be_distinctive(&self, trust: TrustAddress) -> bool {
+        let pending = Process::Pending;
+        self.is_distinctive(trust)
+            || self.identity(trust) != self.client && (self.process != pending || self.may_ask_back)
+    }
 }
 
 /// How a script is named on the wire.
@@ -194,15 +232,34 @@ fn companion_glob(prefix: &[u8]) -> Vec<u8> {
     glob
 }
 
-/// How much longer than its lease a companion lives, ms.
-pub fn outlive_ms(obligations: &Obligations) -> u64 {
+/// The step that adds the process to the identity of whoever was granted this lease.
+pub fn identify(lock: &[u8], grant: Grant, process: Process, companion_prefix: &[u8]) -> Plan {
+    let mut step = Step::new(&[lock], companion_prefix, &[]);
+    step.bytes(&grant.0);
+    step.bytes(&process.bytes());
+    step.done(&scripts::IDENTIFY, SmallVec::new())
+}
+
+/// How long an identity owes a release of a lease that ended unreleased, ms.
+fn debt_ms(allowed: &Allowed) -> u64 {
+    let ten_ceilings = ten_ceilings_ms(&allowed.obligations).max(1);
+    allowed.rules.debt_max_age_ms.unwrap_or(ten_ceilings)
+}
+
+fn ten_ceilings_ms(obligations: &Obligations) -> u64 {
     let ceiling = obligations
         .ttl_cap_ms
         .or(obligations.ttl_default_ms)
-        .unwrap_or(0);
-    let outlive = ceiling
-        .saturating_mul(OUTLIVE_CEILINGS)
-        .max(OUTLIVE_AT_LEAST_MS);
+        .unwrap_or(OUTLIVE_AT_LEAST_MS / OUTLIVE_CEILINGS);
+    ceiling.saturating_mul(OUTLIVE_CEILINGS)
+}
+
+/// How much longer than its lease a companion lives, ms: at least as long as anybody owes a release.
+pub fn outlive_ms(allowed: &Allowed) -> u64 {
+    let obligations = &allowed.obligations;
+    let outlive = ten_ceilings_ms(obligations)
+        .max(OUTLIVE_AT_LEAST_MS)
+        .max(allowed.rules.debt_max_age_ms.unwrap_or(0));
     match obligations.fence {
         Fence::Sequential => outlive.max(OUTLIVE_SEQUENTIAL_MS),
         Fence::None | Fence::Hybrid => outlive,
@@ -233,7 +290,8 @@ pub fn plan(
             let counter = *reply == AcquireReply::Counter;
             let wants_old = counter || *reply == AcquireReply::OldValue;
             let own = OwnerToken::new(value.clone()).is_distinctive() && !known.shared_token;
-            let again = own && who.distinctive && allowed.rules.on_repeat == OnRepeat::Grant;
+            let again = own && allowed.rules.on_repeat == OnRepeat::Grant;
+            let distinctive = who.is_distinctive(allowed.rules.trust_address);
             let (words, shown, reads_value) = match reply {
                 AcquireReply::Scripted(script) => (
                     &script.then,
@@ -250,6 +308,7 @@ pub fn plan(
                 (wants_old, b'g'),
                 (own, b'u'),
                 (again, b'p'),
+                (again && distinctive, b'D'),
                 (counter, b'i'),
                 (shown.is_some(), shown.unwrap_or_default()),
                 (reads_value, b'W'),
@@ -281,7 +340,7 @@ pub fn plan(
             step.bytes(&proofs.own);
             step.bytes(&proofs.seen_grant);
             step.bytes(&proofs.seen);
-            step.who(who);
+            step.who(who, allowed);
             step.number(allowed.obligations.max_hold_ms.unwrap_or(0));
             match begins_like {
                 Some(bytes) => step.number(bytes as u64),
@@ -337,7 +396,7 @@ pub fn plan(
             // A value read before counts here even where it proves nothing: see the loser's row of
             // the take-over table.
             step.bytes(known.seen.as_ref().map_or(&[][..], |seen| &seen.stored));
-            step.who(who);
+            step.who(who, allowed);
             step.number(allowed.obligations.max_hold_ms.unwrap_or(0));
             step.words(comparison.as_ref().map_or(&command.argv, |c| &c.then));
             step.done(&scripts::STORE, SmallVec::from_slice(&[grant]))
@@ -367,7 +426,7 @@ pub fn plan(
                     (shown.is_some(), shown.unwrap_or_default()),
                 ],
             );
-            step.proofs(&proofs, who);
+            step.proofs(&proofs, who, allowed);
             match ttl {
                 AskedTtl::None | AskedTtl::Keep => step.bytes(b""),
                 AskedTtl::For(ms) => step.signed(b"", *ms),
@@ -376,7 +435,7 @@ pub fn plan(
             }
             step.number(allowed.obligations.ttl_cap_ms.unwrap_or(0));
             step.letters(&[(true, if keeps_alive(allowed) { b'1' } else { b'0' })]);
-            step.number(outlive_ms(&allowed.obligations));
+            step.number(outlive_ms(allowed));
             step.bytes(condition.word().as_bytes());
             step.number(allowed.obligations.max_hold_ms.unwrap_or(0));
             step.words(comparison.as_ref().map_or(&command.argv, |c| &c.then));
@@ -402,7 +461,7 @@ pub fn plan(
                     (shown.is_some(), shown.unwrap_or_default()),
                 ],
             );
-            step.proofs(&proofs, who);
+            step.proofs(&proofs, who, allowed);
             step.words(comparison.as_ref().map_or(&command.argv, |c| &c.then));
             step.done(&scripts::RELEASE, SmallVec::new())
         }
@@ -411,15 +470,20 @@ pub fn plan(
             let mut step = Step::new(&locks, companion_prefix, &others);
             step.bytes(if *unlink { b"UNLINK" } else { b"DEL" });
             step.number(locks.len() as u64);
-            step.who(who);
+            step.who(who, allowed);
             let strict = permitted
                 .allowed()
                 .iter()
                 .any(|allowed| allowed.rules.on_violation == OnViolation::Error);
             step.letters(&[(strict, b'1')]);
+            let trust = allowed.rules.trust_address;
             for (allowed, known) in permitted.allowed().iter().zip(facts) {
                 let monitor = allowed.rules.mode == Mode::Monitor;
-                let proofs = ProofArguments::of(allowed, known, who, &Claim::None, monitor);
+                let mut proofs = ProofArguments::of(allowed, known, who, &Claim::None, monitor);
+                // The step is told one identity, that of the first lock's namespace.
+                if allowed.rules.trust_address != trust {
+                    proofs.flags.retain(|letter| *letter != b'i');
+                }
                 step.flags(&proofs.flags, &[]);
                 step.bytes(&proofs.own);
                 step.bytes(&proofs.seen_grant);
@@ -439,7 +503,7 @@ pub fn plan(
             step.words(&argv[3 + keys..]);
             let ours = step.count();
             step.letters(&[(monitor, b'm'), (speaks_of_resp(&script.text), b'x')]);
-            step.who(who);
+            step.who(who, &permitted.allowed()[0]);
             step.number(u64::from(who.db));
             step.number(locks.len() as u64);
             let mut grants = SmallVec::with_capacity(locks.len());

@@ -73,6 +73,8 @@ scripts! {
     UNDELIVERED = "undelivered";
     /// FLUSHDB, FLUSHALL.
     FLUSH = "flush";
+    /// The process of a lease's holder.
+    IDENTIFY = "identify";
 }
 
 const PRELUDE: &str = include_str!("scripts/prelude.lua");

@@ -88,6 +88,19 @@ pub enum OnRepeat {
     Grant,
 }
 
+/// Whether a client's bare address tells it from others. A name, an ACL user of its own or a known
+/// process do so in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrustAddress {
+    /// Unless it is a loopback address, which all clients of a machine share.
+    #[default]
+    Auto,
+    /// Yes, and all its connections belong to one process, which lives while one of them does.
+    Process,
+    /// Never: many applications come from one address.
+    No,
+}
+
 /// What an operator chose for a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -105,6 +118,10 @@ pub struct Rules {
     pub counter_locks: bool,
     /// Whether a holder that acquires once more gets its lock.
     pub on_repeat: OnRepeat,
+    /// Whether a bare address tells a client from others.
+    pub trust_address: TrustAddress,
+    /// How long an identity owes a release, ms; `None` for ten ceilings.
+    pub debt_max_age_ms: Option<u64>,
 }
 
 /// The circumstances of a command that are the same for all its keys.
@@ -389,7 +406,8 @@ fn question<'a>(
                 own.is_some_and(|own| token.is_some_and(|t| *t == own.stored)),
                 Proofs::TOKEN,
             )
-            .with_if(facts.seen.is_some(), Proofs::OBSERVED),
+            .with_if(facts.seen.is_some(), Proofs::OBSERVED)
+            .with_if(facts.same_identity, Proofs::IDENTITY),
         traits: Traits::NONE
             .with_if(conditional, Traits::CONDITIONAL)
             .with_if(circumstances.transactional, Traits::TRANSACTIONAL)

@@ -145,25 +145,75 @@ sixteen_bytes! {
     SessionId
 }
 sixteen_bytes! {
-    /// Who a client is: a hash of everything that tells clients apart (see
-    /// [`Identity::of`]). Equal only as a whole.
+    /// Who a client is: eight bytes of a hash of everything that its connection tells (see
+    /// [`Identity::of`]), and eight that say which process of this machine it is (see [`Process`]).
+    /// Equal only as a whole.
     Identity
+}
+
+/// Which process of the proxy's own machine a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Process {
+    /// None that could be told: the client is elsewhere, or the process may not be looked at.
+    None,
+    /// It was not looked up yet.
+    Pending,
+    /// A hash of what tells it from every other process.
+    Known([u8; 8]),
+}
+
+impl Process {
+    const NONE: [u8; 8] = [0; 8];
+    const PENDING: [u8; 8] = [0xff; 8];
+
+    /// Hashes what tells a process from every other.
+    pub fn of(parts: &[&[u8]]) -> Process {
+        match first_eight(&hashed(b"lockwarden process 1", parts)) {
+            Process::NONE | Process::PENDING => Process::None,
+            hash => Process::Known(hash),
+        }
+    }
+
+    /// As a record holds it.
+    pub(crate) fn bytes(self) -> [u8; 8] {
+        match self {
+            Process::None => Process::NONE,
+            Process::Pending => Process::PENDING,
+            Process::Known(hash) => hash,
+        }
+    }
 }
 
 impl Identity {
     /// Hashes the parts of an identity. Two proxies compute the same from the same parts.
     pub fn of(parts: &[&[u8]]) -> Identity {
-        let mut hash = Sha1::new();
-        hash.update(b"lockwarden identity 1");
-        for part in parts {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        let digest = hash.finalize();
         let mut bytes = [0; 16];
-        bytes.copy_from_slice(&digest[..16]);
+        bytes[..8].copy_from_slice(&first_eight(&hashed(b"lockwarden identity 1", parts)));
         Identity(bytes)
     }
+
+    /// The same client, as this process.
+    #[must_use]
+    pub fn with_process(mut self, process: Process) -> Identity {
+        self.0[8..].copy_from_slice(&process.bytes());
+        self
+    }
+}
+
+fn hashed(kind: &[u8], parts: &[&[u8]]) -> Vec<u8> {
+    let mut hash = Sha1::new();
+    hash.update(kind);
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().to_vec()
+}
+
+fn first_eight(digest: &[u8]) -> [u8; 8] {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest[..8]);
+    bytes
 }
 
 #[cfg(test)]
@@ -235,5 +285,17 @@ mod tests {
         for wrong in ["", "0123", "9555e8555c62dcf", "09555e8555c62dcfd"] {
             assert_eq!(ValueDigest::parse(wrong.as_bytes()), None);
         }
+    }
+
+    #[test]
+    fn an_identity_is_equal_only_with_its_process() {
+        let client = Identity::of(&[b"app"]);
+        let (one, two) = (Process::of(&[b"7", b"100"]), Process::of(&[b"7", b"101"]));
+        assert_ne!(client.with_process(one), client.with_process(two));
+        assert_ne!(
+            client.with_process(one),
+            client.with_process(Process::Pending)
+        );
+        assert_eq!(client.with_process(one).with_process(Process::None), client);
     }
 }

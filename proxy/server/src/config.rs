@@ -37,6 +37,7 @@ pub(crate) use namespace::{
 pub(crate) use overrides::Overrides;
 pub(crate) use policy::PolicyModule;
 pub(crate) use secret::Secret;
+pub(crate) use value::milliseconds;
 
 use draft::Draft;
 use finding::Findings;

@@ -11,7 +11,9 @@ use lockwarden_lock::administration::ServerCommands;
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
-use lockwarden_lock::settle::{Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules};
+use lockwarden_lock::settle::{
+    Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
+};
 use lockwarden_policy::{Chains, Generation, PolicyHost};
 
 use crate::admin::{Control, ControlError};
@@ -352,5 +354,14 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
             config::OnRepeat::Refuse => OnRepeat::Refuse,
             config::OnRepeat::Grant => OnRepeat::Grant,
         },
+        trust_address: match namespace.setting("owner-token", "trust_address") {
+            Some("process") => TrustAddress::Process,
+            Some("no") => TrustAddress::No,
+            // The policy has refused any other word.
+            Some(_) | None => TrustAddress::Auto,
+        },
+        debt_max_age_ms: namespace
+            .setting("owner-token", "debt_max_age")
+            .and_then(config::milliseconds),
     }
 }

@@ -8,14 +8,17 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::{Class, Classifier, TooLong};
-use lockwarden_lock::decision::Decision;
+use lockwarden_lock::decision::{Decision, Proofs};
 use lockwarden_lock::evidence::{DbKey, Facts};
 use lockwarden_lock::op::{LockCommand, LockOp, Test};
-use lockwarden_lock::outcome::{self, Answers, RaisedAt, limit_line};
-use lockwarden_lock::plan::{Form, Plan, plan};
+use lockwarden_lock::outcome::{self, Answers, AskedBack, RaisedAt, limit_line};
+use lockwarden_lock::plan::{Form, Plan, Who, identify, plan};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::recipe::ScriptFacts;
-use lockwarden_lock::settle::{self, OnViolation, Settled, judge, settle};
+use lockwarden_lock::settle::{
+    self, Allowed, OnViolation, Permitted, Settled, TrustAddress, judge, settle,
+};
+use lockwarden_lock::token::Process;
 use lockwarden_policy::Chains;
 use lockwarden_resp::{Value, parse_reply, put_value};
 use smallvec::SmallVec;
@@ -33,6 +36,10 @@ use crate::wires::{End, Muted};
 /// An acquire that met a lease which may be its client's own is tried once more after this time: the
 /// reset of the connection that was granted it can arrive a little later than the repetition.
 const ONCE_MORE_AFTER: Duration = Duration::from_millis(20);
+/// How often one command is asked for a process that is not known yet, before it goes on without.
+const MOST_ASKED_BACK: u32 = 6;
+/// How long another proxy gets to look its client up, the first time; then twice as long, and so on.
+const FOR_ANOTHER_PROXY: Duration = Duration::from_millis(40);
 
 thread_local! {
     /// This thread's policy instances.
@@ -173,7 +180,7 @@ impl Session {
         }
         let begun = Instant::now();
         let keys = self.keys(&command.op);
-        let facts = self.facts(&command.op, &keys, begun);
+        let facts = self.facts(&command.op, &keys, active, begun);
 
         let decisions = self.decide(&command, &facts, active, begun);
         let permitted = match settle(command, decisions, &rules) {
@@ -211,28 +218,27 @@ impl Session {
                 return Ok(());
             }
         };
-        let who = self.state.who();
-        let random = &mut self.random;
-        let step = plan(
-            &permitted,
-            &facts,
-            &who,
-            &active.companion_prefix,
-            &mut || random.grant(),
-        );
-        let flight = InFlight {
+        let mut flight = InFlight {
             permitted,
-            grants: step.grants().into(),
+            grants: SmallVec::new(),
             keys,
         };
-
+        let is_script = matches!(flight.permitted.command().op, LockOp::Wrapped { .. });
+        // A step in a block cannot ask back, nor one that has run a script.
+        if (is_script || self.state.block.is_some()) && may_need_process(&flight.permitted, &facts)
+        {
+            self.shared.processes.of(self.state.peer()).await;
+        }
         if self.state.block.is_some() {
+            let step = self.plan(&mut flight, &facts, false, active);
             self.queue(&step, flight, muted);
             return Ok(());
         }
+        let step = self.plan(&mut flight, &facts, true, active);
         let judged = begun.elapsed();
         self.step_is_under_way(&flight);
-        let (answer, answers, sent) = match self.carry_out(inbox, &step).await {
+        let carried = self.carry_out(inbox, &mut flight, &facts, step, active);
+        let (answer, answers, sent) = match carried.await {
             Ok(answered) => answered,
             Err(end) => {
                 self.orphan = Some(Box::new(flight));
@@ -378,10 +384,25 @@ impl Session {
     async fn carry_out(
         &mut self,
         inbox: &mut Inbox,
-        step: &Plan,
+        flight: &mut InFlight,
+        facts: &[Facts],
+        mut step: Plan,
+        active: &Active,
     ) -> Result<(Bytes, Answers, Instant), End> {
-        let sent = Instant::now();
-        let answer = self.execute(inbox, step).await?;
+        let mut sent = Instant::now();
+        let mut answer = self.execute(inbox, &step).await?;
+        for asked in 1..=MOST_ASKED_BACK {
+            let Some(back) = self.asked_back(&answer) else {
+                break;
+            };
+            self.unheard.answered();
+            self.look_up(inbox, back, asked, &flight.keys, active)
+                .await?;
+            step = self.plan(flight, facts, asked < MOST_ASKED_BACK, active);
+            self.step_is_under_way(flight);
+            sent = Instant::now();
+            answer = self.execute(inbox, &step).await?;
+        }
         let answers = self.read_answers(&answer)?;
         if !answers.perhaps_own() {
             return Ok((answer, answers, sent));
@@ -389,9 +410,67 @@ impl Session {
         // The first try has changed nothing. This client's own commands wait behind it anyway.
         tokio::time::sleep(ONCE_MORE_AFTER).await;
         let sent = Instant::now();
-        let answer = self.execute(inbox, step).await?;
+        let answer = self.execute(inbox, &step).await?;
         let answers = self.read_answers(&answer)?;
         Ok((answer, answers, sent))
+    }
+
+    /// Plans a step. One that may ask back does so where a process must be known first.
+    fn plan(
+        &mut self,
+        flight: &mut InFlight,
+        facts: &[Facts],
+        may_ask_back: bool,
+        active: &Active,
+    ) -> Plan {
+        let who = Who {
+            may_ask_back,
+            ..self.state.who()
+        };
+        let random = &mut self.random;
+        let prefix = &active.companion_prefix;
+        let mut draw = || random.grant();
+        let step = plan(&flight.permitted, facts, &who, prefix, &mut draw);
+        flight.grants = step.grants().into();
+        step
+    }
+
+    /// What a step asks back, if it did so instead of answering.
+    fn asked_back(&self, answer: &Bytes) -> Option<AskedBack> {
+        if !answer.starts_with(b"*4\r\n$1\r\nI\r\n") {
+            return None;
+        }
+        let value = parse_reply(answer, self.state.protocol).ok()?;
+        outcome::asked_back(&value)
+    }
+
+    /// A tokenless command over another connection than its lease's: whether it is the same process
+    /// was not known yet. Finds out which process this client is and which the holder, and adds the
+    /// holder's to the record. A holder that came by another proxy is looked up by that one.
+    async fn look_up(
+        &mut self,
+        inbox: &mut Inbox,
+        back: AskedBack,
+        asked: u32,
+        keys: &[DbKey],
+        active: &Active,
+    ) -> Result<(), End> {
+        let was_known = self.state.peer().process() != Process::Pending;
+        let own = self.shared.processes.of(self.state.peer()).await;
+        let holder = self.shared.peers.of_session(back.holder);
+        let (Some((_, holder)), Some(key)) = (holder, keys.get(back.at)) else {
+            if was_known {
+                tokio::time::sleep(FOR_ANOTHER_PROXY * asked).await;
+            }
+            return Ok(());
+        };
+        let process = self.shared.processes.of(&holder).await;
+        tracing::debug!(client = %self.peer, ?own, ?process, "looked up who is who");
+        if process != Process::Pending {
+            let step = identify(&key.key, back.grant, process, &active.companion_prefix);
+            self.execute(inbox, &step).await?;
+        }
+        Ok(())
     }
 
     /// Sends a step and waits for its answer. A server that does not know the script gets its text:
@@ -661,6 +740,26 @@ impl Session {
         self.wires.execute_queued(step, muted);
     }
 
+    /// Whether the lease that is current, as far as this proxy has seen, was granted to a client of
+    /// the same distinctive identity. Told to policies; whether it is so is checked by the step.
+    fn is_same_identity(&self, key: &DbKey, trust: TrustAddress) -> bool {
+        let who = self.state.who();
+        let Some((_, session)) = self.shared.mirror.current(key) else {
+            return false;
+        };
+        let Some((client, peer)) = self.shared.peers.of_session(session) else {
+            return false;
+        };
+        let by_process = who.local && trust != TrustAddress::Process;
+        let processes = (who.process, peer.process());
+        client == who.client
+            && match processes {
+                (Process::Known(ours), Process::Known(theirs)) if by_process => ours == theirs,
+                (Process::None, Process::None) => who.is_distinctive(trust),
+                _ => !by_process && who.is_distinctive(trust),
+            }
+    }
+
     fn keys(&self, op: &LockOp) -> SmallVec<[DbKey; 1]> {
         let db = self.state.db();
         op.targets()
@@ -672,14 +771,21 @@ impl Session {
             .collect()
     }
 
-    fn facts(&mut self, op: &LockOp, keys: &[DbKey], now: Instant) -> SmallVec<[Facts; 1]> {
+    fn facts(
+        &mut self,
+        op: &LockOp,
+        keys: &[DbKey],
+        active: &Active,
+        now: Instant,
+    ) -> SmallVec<[Facts; 1]> {
         let acquires = match op {
             LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => true,
             LockOp::Wrapped { script, .. } => script.takes_locks(),
             _ => false,
         };
         keys.iter()
-            .map(|key| {
+            .zip(op.targets())
+            .map(|(key, target)| {
                 if acquires {
                     self.evidence.attempted(key, now);
                 }
@@ -691,6 +797,10 @@ impl Session {
                     .and_then(|block| block.grants.get(key))
                 {
                     facts.queued.clone_from(grants);
+                }
+                if !acquires && facts.own.is_none() {
+                    facts.same_identity =
+                        self.is_same_identity(key, active.rules(target.namespace).trust_address);
                 }
                 facts
             })
@@ -751,6 +861,28 @@ fn under_its_own_name(value: Value, op: &LockOp) -> Value {
         }
         None => value,
     }
+}
+
+/// Whether a command without an owner token may have to be proven by its client's process.
+fn may_need_process(permitted: &Permitted, facts: &[Facts]) -> bool {
+    let tokenless = match &permitted.command().op {
+        LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => {
+            comparison.is_none()
+        }
+        LockOp::ReleaseMany { .. }
+        | LockOp::Store { .. }
+        | LockOp::Take { .. }
+        | LockOp::Wrapped { .. } => true,
+        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Opaque { .. } => false,
+    };
+    let not_own = |facts: &Facts| facts.own.is_none() && facts.queued.is_empty();
+    let counts = |allowed: &Allowed| {
+        let script = allowed.terms.as_deref().map(|terms| &terms.release.0);
+        let required = script.unwrap_or(&allowed.obligations).require;
+        allowed.rules.trust_address != TrustAddress::Process
+            && required.is_some_and(|required| required.contains(Proofs::IDENTITY))
+    };
+    tokenless && facts.iter().any(not_own) && permitted.allowed().iter().any(counts)
 }
 
 /// Whether nothing is refused in the namespace of a command.

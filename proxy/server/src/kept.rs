@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::Renewal;
+use lockwarden_lock::token::Identity;
 use tokio::sync::Notify;
+
+use crate::peers::Peer;
 
 /// A session, for as long as the process lives.
 pub(crate) type SessionNumber = u64;
@@ -21,10 +24,22 @@ pub(crate) struct Holder {
     pub(crate) nudge: Arc<Notify>,
 }
 
+/// Who keeps a lease alive beside the session that took it.
+#[derive(Clone, Debug)]
+pub(crate) enum Kin {
+    /// Nobody: who else comes from there may be another process.
+    Nobody,
+    /// Whoever is the same client, for its address is one process.
+    Address(Identity),
+    /// Whoever is the same client and the same process of this machine as this one.
+    Process(Identity, Arc<Peer>),
+}
+
 /// One lease to keep alive.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptLease {
     pub(crate) session: SessionNumber,
+    pub(crate) kin: Kin,
     pub(crate) namespace: NamespaceId,
     pub(crate) renewal: Renewal,
     /// When it ends unless it is renewed.
@@ -54,33 +69,39 @@ impl Kept {
     pub(crate) fn add(
         &self,
         holder: &Holder,
+        kin: Kin,
         namespace: NamespaceId,
         key: DbKey,
         renewal: Renewal,
         now: Instant,
     ) {
-        let (session, nudge) = (holder.session, holder.nudge.clone());
+        let ttl = Duration::from_millis(renewal.ttl_ms);
         let mut register = self.lock();
         register.remove(&key);
-        let ttl = Duration::from_millis(renewal.ttl_ms);
         let due = register.place(&key, now + ttl / 3);
-        register
-            .by_session
-            .entry(session)
-            .or_default()
-            .insert(key.clone());
-        let ends = now + ttl;
-        register.leases.insert(
-            key,
-            KeptLease {
-                session,
-                namespace,
-                renewal,
-                ends,
-                nudge,
-                due,
-            },
-        );
+        let lease = KeptLease {
+            session: holder.session,
+            kin,
+            namespace,
+            renewal,
+            ends: now + ttl,
+            nudge: holder.nudge.clone(),
+            due,
+        };
+        register.put(key, lease);
+        drop(register);
+        self.changed.notify_one();
+    }
+
+    /// Keeps a lease alive whose session is gone, from now on for this one. A newer lease stays.
+    pub(crate) fn adopt(&self, holder: &Holder, key: DbKey, mut lease: KeptLease, now: Instant) {
+        let mut register = self.lock();
+        if register.leases.contains_key(&key) {
+            return;
+        }
+        lease.due = register.place(&key, now);
+        (lease.session, lease.nudge) = (holder.session, holder.nudge.clone());
+        register.put(key, lease);
         drop(register);
         self.changed.notify_one();
     }
@@ -97,12 +118,16 @@ impl Kept {
         }
     }
 
-    /// The holder is gone: its leases go by their TTL.
-    pub(crate) fn end_session(&self, session: SessionNumber) {
+    /// The session is gone: its leases go by their TTL, unless somebody adopts them.
+    pub(crate) fn end_session(&self, session: SessionNumber) -> Vec<(DbKey, KeptLease)> {
         let mut register = self.lock();
-        for key in register.by_session.remove(&session).unwrap_or_default() {
-            register.remove(&key);
-        }
+        let keys = register.by_session.remove(&session).unwrap_or_default();
+        keys.into_iter()
+            .filter_map(|key| {
+                let lease = register.remove(&key)?;
+                Some((key, lease))
+            })
+            .collect()
     }
 
     /// The leases that are due, at most `most` of them.
@@ -196,10 +221,14 @@ impl Register {
         due
     }
 
-    fn remove(&mut self, key: &DbKey) {
-        let Some(lease) = self.leases.remove(key) else {
-            return;
-        };
+    fn put(&mut self, key: DbKey, lease: KeptLease) {
+        let of_session = self.by_session.entry(lease.session).or_default();
+        of_session.insert(key.clone());
+        self.leases.insert(key, lease);
+    }
+
+    fn remove(&mut self, key: &DbKey) -> Option<KeptLease> {
+        let lease = self.leases.remove(key)?;
         self.due.remove(&lease.due);
         if let Some(keys) = self.by_session.get_mut(&lease.session) {
             keys.remove(key);
@@ -207,6 +236,7 @@ impl Register {
                 self.by_session.remove(&lease.session);
             }
         }
+        Some(lease)
     }
 }
 
@@ -240,7 +270,14 @@ mod tests {
     fn a_lease_is_due_after_a_third_of_its_ttl() {
         let (kept, now) = (Kept::default(), Instant::now());
         let (key, renewal) = lease("a", 1);
-        kept.add(&holder(1), NamespaceId(0), key.clone(), renewal, now);
+        kept.add(
+            &holder(1),
+            Kin::Nobody,
+            NamespaceId(0),
+            key.clone(),
+            renewal,
+            now,
+        );
         assert!(kept.due(now, 10).is_empty());
         let later = now + Duration::from_secs(1);
         let due = kept.due(later, 10);
@@ -255,22 +292,65 @@ mod tests {
         let (kept, now) = (Kept::default(), Instant::now());
         for (session, name) in [(1, "a"), (1, "b"), (2, "c")] {
             let (key, renewal) = lease(name, 1);
-            kept.add(&holder(session), NamespaceId(0), key, renewal, now);
+            kept.add(
+                &holder(session),
+                Kin::Nobody,
+                NamespaceId(0),
+                key,
+                renewal,
+                now,
+            );
         }
-        kept.end_session(1);
+        assert_eq!(kept.end_session(1).len(), 2);
         let left = kept.all();
         assert_eq!(left.len(), 1);
         assert_eq!(left[0].1.session, 2);
     }
 
     #[test]
+    fn a_lease_is_adopted_unless_there_is_a_newer_one() {
+        let (kept, now) = (Kept::default(), Instant::now());
+        let (key, renewal) = lease("a", 1);
+        kept.add(
+            &holder(1),
+            Kin::Nobody,
+            NamespaceId(0),
+            key.clone(),
+            renewal,
+            now,
+        );
+        let (_, orphan) = kept.end_session(1).remove(0);
+        kept.adopt(&holder(2), key.clone(), orphan.clone(), now);
+        assert_eq!(kept.due(now, 10).len(), 1, "it is renewed at once");
+        assert_eq!(kept.end_session(2).len(), 1);
+        kept.add(
+            &holder(3),
+            Kin::Nobody,
+            NamespaceId(0),
+            key.clone(),
+            lease("a", 2).1,
+            now,
+        );
+        kept.adopt(&holder(2), key, orphan, now);
+        assert_eq!(kept.all()[0].1.session, 3);
+    }
+
+    #[test]
     fn a_renewal_of_an_older_lease_changes_nothing() {
         let (kept, now) = (Kept::default(), Instant::now());
         let (key, old) = lease("a", 1);
-        kept.add(&holder(1), NamespaceId(0), key.clone(), old, now);
+        kept.add(
+            &holder(1),
+            Kin::Nobody,
+            NamespaceId(0),
+            key.clone(),
+            old,
+            now,
+        );
         let before = kept.all().remove(0).1;
         kept.add(
             &holder(1),
+            Kin::Nobody,
             NamespaceId(0),
             key.clone(),
             lease("a", 2).1,

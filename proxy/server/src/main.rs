@@ -18,8 +18,11 @@ mod wires;
 mod shared;
 
 mod facts;
+mod heirs;
 mod kept;
 mod mirror;
+mod peers;
+mod processes;
 mod texts;
 mod unheard;
 mod watches;

@@ -24,8 +24,8 @@ use prometheus::{
 pub(crate) use catalogue::print_catalogue;
 pub(crate) use labels::{
     AcquireOutcome, CommandClass, CommandResult, ConnectionState, DecisionKind, Direction, HoldEnd,
-    KeepAliveOutcome, LatencyPath, ModeLabel, PolicyMode, ProtocolErrorKind, ReconnectReason,
-    ReleaseOutcome, Side, UndeliveredOutcome, UnjudgedWhy,
+    KeepAliveOutcome, Label, LatencyPath, ModeLabel, Observation, PolicyMode, ProtocolErrorKind,
+    ReconnectReason, ReleaseOutcome, Side, UndeliveredOutcome, UnjudgedWhy,
 };
 pub(crate) use local::LocalCounters;
 pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror};

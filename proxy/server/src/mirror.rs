@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::{End, Held, Lapse, LeaseEvent, LeaseTable, Transition};
+use lockwarden_lock::token::{Grant, SessionId};
 
 use crate::metrics::{HoldEnd, NamespaceMirror};
 use crate::shared::Active;
@@ -31,9 +32,18 @@ impl Default for Mirror {
 impl Mirror {
     /// Folds in what happened; answers the lease that it ended.
     pub(crate) fn apply(&self, key: DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
-        let place = self.hasher.hash_one(&key) % SHARDS as u64;
-        let shard = &self.shards[usize::try_from(place).unwrap_or(0)];
-        lock(shard).apply(key, event, now)
+        lock(self.shard(&key)).apply(key, event, now)
+    }
+
+    fn shard(&self, key: &DbKey) -> &Mutex<LeaseTable> {
+        let place = self.hasher.hash_one(key) % SHARDS as u64;
+        &self.shards[usize::try_from(place).unwrap_or(0)]
+    }
+
+    /// Which lease of a lock is current, and whose, as far as this proxy has seen.
+    pub(crate) fn current(&self, key: &DbKey) -> Option<(Grant, SessionId)> {
+        let shard = lock(self.shard(key));
+        shard.get(key).map(|lease| (lease.grant, lease.session))
     }
 
     /// The leases that seem to have run out since the last call.

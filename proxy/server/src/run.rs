@@ -20,8 +20,10 @@ use crate::kept::Kept;
 use crate::logging::{self, RepeatFolder};
 use crate::metrics::{BuildInfo, Metrics};
 use crate::mirror::Mirror;
+use crate::peers::Peers;
 use crate::policies;
 use crate::private_redis::PrivateRedis;
+use crate::processes::Processes;
 use crate::serve;
 use crate::shared::Shared;
 use crate::sockets;
@@ -139,6 +141,8 @@ impl Prepared {
             mirror: Mirror::default(),
             kept: Kept::default(),
             undelivered: Reports::default(),
+            peers: Peers::default(),
+            processes: Processes::start().map_err(Failure::line)?,
             refusals: RepeatFolder::new(),
             sweep: config.sweep,
             drain: serve::drain_switch(),

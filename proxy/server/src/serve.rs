@@ -67,9 +67,12 @@ async fn client(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
     };
     let open = shared.metrics.backend_connections.at(ConnectionState::Open);
     open.inc();
-    let end = Session::new(shared.clone(), stream, backend, peer)
-        .serve()
-        .await;
+    let mut session = Session::new(shared.clone(), stream, backend, peer);
+    let end = session.serve().await;
+    if session.took_leave {
+        session.report_outlived();
+    }
+    drop(session);
     open.dec();
     match end {
         End::Client | End::Done | End::Backend => {

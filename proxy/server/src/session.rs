@@ -23,16 +23,20 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_lock::decision::ClientDescription;
 use lockwarden_lock::evidence::{DbKey, Evidence};
 use lockwarden_lock::op::Arguments;
-use lockwarden_lock::plan::Form;
+use lockwarden_lock::plan::{self, Form};
 use lockwarden_lock::settle::{Circumstances, Permitted};
 use lockwarden_lock::token::{Grant, SessionId};
 use lockwarden_resp::{RequestError, RequestLimits};
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
+use crate::heirs;
 use crate::inbox::Inbox;
 use crate::kept::{Holder, KeptLease};
-use crate::metrics::{CommandClass, CommandResult, LocalCounters, ProtocolErrorKind, Side};
+use crate::metrics::{
+    CommandClass, CommandResult, Label, LocalCounters, Observation, ProtocolErrorKind, Side,
+};
+use crate::peers::Peer;
 use crate::random::Random;
 use crate::shared::{Active, Shared};
 use crate::unheard::Unheard;
@@ -88,8 +92,12 @@ pub(crate) struct Session {
     pub(crate) holder: Holder,
     /// Names the refusal that a step found, until its error line is worded.
     pub(crate) last_refusal: Option<String>,
+    /// The client said that it goes.
+    pub(crate) took_leave: bool,
     requests: u32,
     draining: bool,
+    /// When each kind of finding was logged last.
+    pub(crate) reported: [Option<Instant>; Observation::ALL.len()],
 }
 
 /// How many passed-through commands share one measurement of the time that they take here.
@@ -113,7 +121,9 @@ impl Session {
             session: number,
             nudge: Arc::default(),
         };
-        Session {
+        let local = client.local_addr().ok();
+        let client_peer = Arc::new(Peer::new(id, holder.clone(), peer, local));
+        let session = Session {
             wires: Wires::new(
                 client,
                 backend,
@@ -123,7 +133,7 @@ impl Session {
             ),
             active: Cache::new(shared.active.clone()),
             shared,
-            state: State::new(id, peer.ip()),
+            state: State::new(client_peer),
             evidence: Evidence::default(),
             unheard: Unheard::default(),
             orphan: None,
@@ -133,9 +143,19 @@ impl Session {
             number,
             holder,
             last_refusal: None,
+            took_leave: false,
             requests: 0,
             draining: false,
-        }
+            reported: [None; Observation::ALL.len()],
+        };
+        session.introduce();
+        session
+    }
+
+    /// Lets others know who this client is now.
+    pub(crate) fn introduce(&self) {
+        let client = self.state.who().client;
+        self.shared.peers.put(client, self.state.peer());
     }
 
     /// Serves the client until one side is gone.
@@ -158,11 +178,14 @@ impl Session {
             Event::Request => self.intercept(inbox).await?,
             Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
             Event::Malformed(error) => return Err(self.malformed(error, inbox).await),
-            Event::ClientDone => self.client_done().await?,
+            Event::ClientDone => {
+                self.took_leave = true;
+                self.client_done().await?;
+            }
             // A transaction that was begun is not cut in half.
             Event::Drain if self.state.block.is_none() => return Err(End::Done),
             Event::Drain => self.draining = true,
-            Event::Nudge => self.renew_own(),
+            Event::Nudge => self.nudged(),
             Event::Settled => {}
         }
         if self.draining && self.state.block.is_none() {
@@ -221,17 +244,33 @@ impl Session {
         }
     }
 
-    /// Renews this session's leases over its own connection, where the proxy's own may not. What is
-    /// in a transaction, or listens, waits for the next nudge.
-    fn renew_own(&mut self) {
+    /// What others want done over this connection. In a transaction, or while it listens, that waits
+    /// for the next nudge.
+    fn nudged(&mut self) {
         if self.state.block.is_some() || self.wires.pushes.takes_no_commands() {
             return;
         }
         let prefix = self.active().companion_prefix.clone();
+        let waiting = self.state.peer().take_unidentified();
+        if waiting.is_empty() {
+            self.renew_own(&prefix);
+            return;
+        }
+        let process = self.state.peer().process();
+        for (key, grant) in waiting {
+            if key.db == self.state.selected {
+                let step = plan::identify(&key.key, grant, process, &prefix);
+                self.wires.execute(&step, Form::Text, Look::Own, Muted::Yes);
+            }
+        }
+    }
+
+    /// Renews this session's leases over its own connection, where the proxy's own may not.
+    fn renew_own(&mut self, prefix: &[u8]) {
         for (key, lease) in self.shared.kept.of_session(self.number) {
             let watched = self.state.watched.contains(&key);
             if key.db == self.state.selected && !watched {
-                let step = lease.renewal.plan(&prefix);
+                let step = lease.renewal.plan(prefix);
                 self.wires.execute(
                     &step,
                     Form::Text,
@@ -368,7 +407,8 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.flush_counters();
         self.unwatch();
-        self.shared.kept.end_session(self.number);
+        self.shared.peers.remove(self.state.who().session);
+        heirs::end_session(&self.shared, self.number);
         self.shared.metrics.client_connections.dec();
     }
 }

@@ -21,6 +21,8 @@ use crate::kept::Kept;
 use crate::logging::RepeatFolder;
 use crate::metrics::{Metrics, ModeLabel, NamespaceMetrics};
 use crate::mirror::Mirror;
+use crate::peers::Peers;
+use crate::processes::Processes;
 use crate::texts::Texts;
 use crate::unheard::Reports;
 use crate::watches::Watches;
@@ -108,6 +110,8 @@ pub(crate) struct Shared {
     pub(crate) mirror: Mirror,
     pub(crate) kept: Kept,
     pub(crate) undelivered: Reports,
+    pub(crate) peers: Peers,
+    pub(crate) processes: Processes,
     pub(crate) refusals: RepeatFolder,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,

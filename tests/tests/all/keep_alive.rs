@@ -269,7 +269,9 @@ fn without_a_login_of_its_own_the_proxy_renews_over_the_holders_connection() {
 #[test]
 fn a_refused_overwrite_says_nothing_about_keep_alive() {
     let redis = Redis::start();
-    let proxy = Proxy::enforcing(&redis);
+    let proxy = Proxy::builder(&redis)
+        .setting("owner-token", "proofs", "[\"token\", \"session\"]")
+        .start();
     let alice = proxy.client_from("127.9.9.9");
     let neighbour = proxy.client_from("127.9.9.9");
     taken(&alice, "SETNX lock:job a1", ":1");

@@ -125,7 +125,7 @@ fn an_extension_of_nothing(world: &World) {
 in_every_world!(an_extension_of_nothing);
 
 #[test]
-fn another_thread_of_the_same_machine_may_extend_without_a_token_but_not_release() {
+fn another_connection_of_the_same_process_may_extend_and_shorten_and_release() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     let alice = proxy.client_from("127.9.9.9");
@@ -133,9 +133,25 @@ fn another_thread_of_the_same_machine_may_extend_without_a_token_but_not_release
     alice.sends("SET lock:job a1 NX PX 3000").gets("+OK");
     watchdog.sends("PEXPIRE lock:job 9000").gets(":1");
     assert!(redis.pttl("lock:job") > 3_000);
-    // It may not shorten, and it may not release.
+    watchdog.sends("PEXPIRE lock:job 2500").gets(":1");
+    assert!(redis.pttl("lock:job") <= 2_500);
+    watchdog.sends("DEL lock:job").gets(":1");
+    alice.sends("DEL lock:job").gets(":0");
+}
+
+/// While its identity owes a release it proves nothing, but a watchdog does not lose its lock by that.
+#[test]
+fn an_equal_identity_that_proves_nothing_may_extend_but_not_shorten() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let alice = proxy.client_from("127.9.9.9");
+    let watchdog = proxy.client_from("127.9.9.9");
+    alice.sends("SET lock:job a1 NX PX 150").gets("+OK");
+    redis.becomes_free("lock:job");
+    alice.sends("SET lock:job a2 NX PX 3000").gets("+OK");
+    watchdog.sends("PEXPIRE lock:job 9000").gets(":1");
+    assert!(redis.pttl("lock:job") > 3_000);
     watchdog.sends("PEXPIRE lock:job 500").gets(":0");
-    watchdog.sends("DEL lock:job").gets(":0");
     assert!(redis.pttl("lock:job") > 3_000);
     alice.sends("DEL lock:job").gets(":1");
 }

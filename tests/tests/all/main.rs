@@ -49,6 +49,7 @@ mod keep_alive;
 mod memory;
 mod opaque;
 mod outages;
+mod pools;
 mod scripts;
 mod several;
 mod sweeping;

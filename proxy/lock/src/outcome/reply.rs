@@ -82,7 +82,7 @@ fn many(
         .iter()
         .enumerate()
         .find_map(|(at, answer)| match &answer.outcome {
-            Outcome::Refused(refused) => Some((at, refused)),
+            Outcome::Refused(refused) if !refused.paid_debt => Some((at, refused)),
             _ => None,
         });
     match refused {
@@ -273,7 +273,8 @@ fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answere
         | LockOp::Wrapped { .. }
         | LockOp::Opaque { .. } => false,
     };
-    if !(native && quiet) {
+    // A debt is paid in silence: its release is honest, only late.
+    if !(quiet && (native || refused.paid_debt)) {
         return Answered::Refusal(0, refused.clone());
     }
     Answered::Reply(match &refused.current {

@@ -57,21 +57,23 @@ impl ProofArguments {
         claim: &Claim,
         monitor: bool,
     ) -> ProofArguments {
-        ProofArguments::under(&allowed.obligations, facts, who, claim, monitor)
+        ProofArguments::under(&allowed.obligations, allowed, facts, who, claim, monitor)
     }
 
     /// For one thing that a script may do.
     pub(super) fn of_script(
         obligations: &Obligations,
+        allowed: &Allowed,
         facts: &Facts,
         who: &Who,
         monitor: bool,
     ) -> ProofArguments {
-        ProofArguments::under(obligations, facts, who, &Claim::Scripted, monitor)
+        ProofArguments::under(obligations, allowed, facts, who, &Claim::Scripted, monitor)
     }
 
     fn under(
         obligations: &Obligations,
+        allowed: &Allowed,
         facts: &Facts,
         who: &Who,
         claim: &Claim,
@@ -89,7 +91,11 @@ impl ProofArguments {
         set(monitor, b'm');
         set(required.is_some(), b'r');
         set(counts(Proofs::SESSION), b's');
-        set(counts(Proofs::IDENTITY) && who.distinctive, b'i');
+        let trust = allowed.rules.trust_address;
+        let by_identity = counts(Proofs::IDENTITY) && who.may_be_distinctive(trust);
+        set(by_identity, b'i');
+        set(by_identity && who.is_distinctive(trust), b'D');
+        set(by_identity && who.may_ask_back, b'p');
         set(obligations.current_fence_only, b'f');
         set(own.is_some_and(|own| own.lapsed.is_some()), b'l');
         set(own.is_none() && !facts.queued.is_empty(), b'n');

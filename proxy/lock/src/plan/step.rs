@@ -7,7 +7,7 @@ use lockwarden_resp::put_bulk;
 use smallvec::SmallVec;
 
 use super::proofs::ProofArguments;
-use super::{Plan, Text, Who, is_lenient, keeps_alive, outlive_ms};
+use super::{Plan, Text, Who, debt_ms, is_lenient, keeps_alive, outlive_ms};
 use crate::companion::companion_key;
 use crate::decision::{Fence, Obligations};
 use crate::evidence::Facts;
@@ -101,19 +101,19 @@ impl Step {
         }
     }
 
-    pub(super) fn who(&mut self, who: &Who) {
+    pub(super) fn who(&mut self, who: &Who, allowed: &Allowed) {
         let mut word = [0; 32];
         word[..16].copy_from_slice(&who.session.0);
-        word[16..].copy_from_slice(&who.identity.0);
+        word[16..].copy_from_slice(&who.identity(allowed.rules.trust_address).0);
         self.bytes(&word);
     }
 
-    pub(super) fn proofs(&mut self, proofs: &ProofArguments, who: &Who) {
+    pub(super) fn proofs(&mut self, proofs: &ProofArguments, who: &Who, allowed: &Allowed) {
         self.bytes(&proofs.own);
         self.bytes(&proofs.claim);
         self.bytes(&proofs.seen_grant);
         self.bytes(&proofs.seen);
-        self.who(who);
+        self.who(who, allowed);
     }
 
     /// The ten arguments of a lease that may be granted.
@@ -127,8 +127,8 @@ impl Step {
     ) {
         let obligations = &allowed.obligations;
         self.bytes(value);
-        self.head(grant, who);
-        self.number(if who.distinctive { 8 } else { 0 });
+        self.head(grant, who, allowed);
+        self.bits(who, allowed);
         self.bytes(fence_letter(obligations));
         match ttl {
             AskedTtl::None | AskedTtl::Keep | AskedTtl::Further(_) => self.bytes(b""),
@@ -138,7 +138,7 @@ impl Step {
         self.number(obligations.ttl_default_ms.unwrap_or(0));
         self.number(obligations.ttl_cap_ms.unwrap_or(0));
         self.bytes(if keeps_alive(allowed) { b"1" } else { b"0" });
-        self.number(outlive_ms(obligations));
+        self.number(outlive_ms(allowed));
         let stored = crate::token::stored_form(value);
         self.bytes(if stored == *value { b"" } else { &stored });
     }
@@ -155,8 +155,8 @@ impl Step {
     ) {
         let none = Terms::default();
         let terms = allowed.terms.as_deref().unwrap_or(&none);
-        let release = ProofArguments::of_script(&terms.release.0, facts, who, monitor);
-        let extend = ProofArguments::of_script(&terms.extend.0, facts, who, monitor);
+        let release = ProofArguments::of_script(&terms.release.0, allowed, facts, who, monitor);
+        let extend = ProofArguments::of_script(&terms.extend.0, allowed, facts, who, monitor);
         let lenient = is_lenient(&terms.extend.0, facts);
         self.number(place as u64);
         self.flags(&release.flags, &[]);
@@ -164,14 +164,14 @@ impl Step {
         self.bytes(&release.own);
         self.bytes(&release.seen_grant);
         self.bytes(&release.seen);
-        self.head(grant, who);
+        self.head(grant, who, allowed);
         let obligations = &allowed.obligations;
-        self.number(if who.distinctive { 8 } else { 0 });
+        self.bits(who, allowed);
         self.bytes(fence_letter(obligations));
         self.number(obligations.ttl_default_ms.unwrap_or(0));
         self.number(obligations.ttl_cap_ms.unwrap_or(0));
         self.bytes(if keeps_alive(allowed) { b"1" } else { b"0" });
-        self.number(outlive_ms(obligations));
+        self.number(outlive_ms(allowed));
         self.number(obligations.max_hold_ms.unwrap_or(0));
         for denial in [&terms.acquire, &terms.extend.1, &terms.release.1] {
             let reason = denial.as_ref().map_or("", |denial| denial.reason.word());
@@ -179,12 +179,19 @@ impl Step {
         }
     }
 
-    fn head(&mut self, grant: Grant, who: &Who) {
-        let mut head = [0; 48];
-        head[..16].copy_from_slice(&grant.0);
-        head[16..32].copy_from_slice(&who.session.0);
-        head[32..].copy_from_slice(&who.identity.0);
+    /// The beginning of a record, and how long a debt lives.
+    fn head(&mut self, grant: Grant, who: &Who, allowed: &Allowed) {
+        let identity = who.identity(allowed.rules.trust_address);
+        let mut head: SmallVec<[u8; 128]> = SmallVec::from_slice(&grant.0);
+        head.extend_from_slice(&who.session.0);
+        head.extend_from_slice(&identity.0);
+        head.extend_from_slice(Digits::new().of(debt_ms(allowed)));
         self.bytes(&head);
+    }
+
+    fn bits(&mut self, who: &Who, allowed: &Allowed) {
+        let distinctive = who.is_distinctive(allowed.rules.trust_address);
+        self.number(if distinctive { 8 } else { 0 });
     }
 
     pub(super) fn done_wrapped(

@@ -20,19 +20,34 @@ const ENFORCE: Rules = Rules {
     scripts: OpaqueScripts::Wrap,
     counter_locks: false,
     on_repeat: OnRepeat::Refuse,
+    trust_address: TrustAddress::Auto,
+    debt_max_age_ms: None,
 };
 
 fn who() -> Who {
     Who {
         session: SessionId([1; 16]),
-        identity: Identity([2; 16]),
-        distinctive: false,
+        client: Identity::of(&[b"app"]),
+        process: Process::None,
+        named: false,
+        local: true,
         db: 0,
+        may_ask_back: false,
     }
 }
 
 /// The words of the request that a permitted command becomes.
 fn planned(op: LockOp, obligations: Obligations, facts: &Facts, rules: Rules) -> Vec<Vec<u8>> {
+    planned_by(&who(), op, obligations, facts, rules)
+}
+
+fn planned_by(
+    who: &Who,
+    op: LockOp,
+    obligations: Obligations,
+    facts: &Facts,
+    rules: Rules,
+) -> Vec<Vec<u8>> {
     let argv = smallvec![Bytes::from_static(b"DEL"), Bytes::from_static(b"lock:a")];
     let command = LockCommand {
         name: "del",
@@ -55,7 +70,7 @@ fn planned(op: LockOp, obligations: Obligations, facts: &Facts, rules: Rules) ->
     let plan = plan(
         &permitted,
         std::slice::from_ref(facts),
-        &who(),
+        who,
         b"lw:",
         &mut draw,
     );
@@ -220,7 +235,9 @@ fn a_lease_carries_its_terms() {
         .iter()
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect();
-    assert_eq!(words[6], [[1; 16], [1; 16], [2; 16]].concat());
+    assert_eq!(words[6][..32], [1; 32]);
+    assert_eq!(words[6][32..48], Identity::of(&[b"app"]).0);
+    assert_eq!(words[6][48..], *b"600000");
     assert_eq!(
         text[..7],
         ["0", "s", "@1234", "30000", "60000", "1", "86400000"]
@@ -276,14 +293,96 @@ fn a_mark_names_the_session_and_the_grant() {
 
 #[test]
 fn a_companion_outlives_its_lease_by_ten_ceilings_or_ten_minutes() {
-    let with = |cap, fence| Obligations {
-        ttl_cap_ms: Some(cap),
-        fence,
-        ..Obligations::default()
+    let with = |cap, fence, debt_max_age_ms| Allowed {
+        obligations: Obligations {
+            ttl_cap_ms: Some(cap),
+            fence,
+            ..Obligations::default()
+        },
+        rules: Rules {
+            debt_max_age_ms,
+            ..ENFORCE
+        },
+        would: None,
+        terms: None,
     };
-    assert_eq!(outlive_ms(&with(1_000, Fence::Hybrid)), 600_000);
-    assert_eq!(outlive_ms(&with(3_600_000, Fence::Hybrid)), 36_000_000);
-    assert_eq!(outlive_ms(&with(1_000, Fence::Sequential)), 86_400_000);
+    assert_eq!(outlive_ms(&with(1_000, Fence::Hybrid, None)), 600_000);
+    assert_eq!(
+        outlive_ms(&with(3_600_000, Fence::Hybrid, None)),
+        36_000_000
+    );
+    assert_eq!(
+        outlive_ms(&with(1_000, Fence::Sequential, None)),
+        86_400_000
+    );
+    let owed = Some(7_000_000);
+    assert_eq!(outlive_ms(&with(1_000, Fence::Hybrid, owed)), 7_000_000);
+}
+
+#[test]
+fn an_address_is_trusted_as_the_namespace_says_and_a_name_always() {
+    let remote = Who {
+        local: false,
+        ..who()
+    };
+    let named = Who {
+        named: true,
+        ..who()
+    };
+    for (trust, local, far) in [
+        (TrustAddress::Auto, false, true),
+        (TrustAddress::Process, true, true),
+        (TrustAddress::No, false, false),
+    ] {
+        assert_eq!(who().is_distinctive(trust), local, "{trust:?}");
+        assert_eq!(remote.is_distinctive(trust), far, "{trust:?}");
+        assert!(named.is_distinctive(trust), "{trust:?}");
+    }
+}
+
+#[test]
+fn a_process_belongs_to_the_identity_unless_the_address_is_one() {
+    let known = Who {
+        process: Process::of(&[b"1"]),
+        ..who()
+    };
+    let whole = known.client.with_process(known.process);
+    assert_eq!(known.identity(TrustAddress::Auto), whole);
+    assert_eq!(known.identity(TrustAddress::No), whole);
+    assert_eq!(known.identity(TrustAddress::Process), known.client);
+    let remote = Who {
+        local: false,
+        ..known
+    };
+    assert_eq!(remote.identity(TrustAddress::Auto), known.client);
+}
+
+#[test]
+fn identity_is_offered_where_it_can_be_told_or_may_still_be() {
+    let base = "rs";
+    for (process, named, may_ask_back, letters) in [
+        (Process::None, false, true, "k"),
+        (Process::None, true, false, "iDk"),
+        (Process::Pending, false, false, "k"),
+        (Process::Pending, false, true, "ipk"),
+        (Process::of(&[b"1"]), false, false, "ik"),
+    ] {
+        let who = Who {
+            process,
+            named,
+            may_ask_back,
+            ..who()
+        };
+        let words = planned_by(
+            &who,
+            release(),
+            needing(Proofs::ALL),
+            &Facts::default(),
+            ENFORCE,
+        );
+        let expected = [base.as_bytes(), letters.as_bytes()].concat();
+        assert_eq!(words[5], expected, "{process:?} {named} {may_ask_back}");
+    }
 }
 
 #[test]

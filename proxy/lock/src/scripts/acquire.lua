@@ -1,6 +1,6 @@
 -- Takes a lock if it is free: SETNX, SET … NX, INCR.
 -- KEYS  lock, companion
--- ARGV  1 value  2 grant+session+identity  3 bits  4 fence  5 ask  6 default  7 cap  8 keep  9 outlive
+-- ARGV  1 value  2 grant+session+identity+how long a debt lives, ms  3 bits  4 fence  5 ask  6 default  7 cap  8 keep  9 outlive
 --       10 stored form of the value ('' the value itself)  11 TTL for a lease found without one ('0' leave it)
 --       12 flags (of repeated, and m monitor, g the old value is wanted, i a counter, w P S what is shown of a held
 --       lock, W a lock that is no string is an error)  13… the application's own command

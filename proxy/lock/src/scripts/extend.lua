@@ -16,14 +16,23 @@ local function run()
 end
 -- A comparing script that does nothing where there is no TTL (its condition is XX), and there is none.
 local function idle() return has(flags, 'c') and ARGV[11] == 'XX' and redis.call('PTTL', lock) == -1 end
+-- Whether the new TTL is over at once.
+local function ending()
+  if sub(ARGV[7], 1, 1) == '@' then return tonumber(sub(ARGV[7], 2)) <= clock() end
+  return ARGV[7] ~= '' and tonumber(ARGV[7]) <= 0
+end
 local m = redis.pcall('MGET', lock, companion)
 if m.err then return { '?', monitor and not has(flags, 'c') and run() or m, '' } end
 local value, record = m[1], m[2]
 if not value and not has(flags, 'c') and not has(flags, 'g') then value = share(lock, record) end
 if not value then
   if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
-  local native, mark = run(), ''
-  if record and sub(record, 1, 2) == '1L' and string.find(ARGV[2], sub(record, 4, 19), 1, true) and redis.call('EXISTS', lock) == 0 then mark = 'E' end
+  local native, mark, more = run(), ''
+  if record and sub(record, 1, 1) == '1' and redis.call('EXISTS', lock) == 0 then
+    if ending() then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[6])
+    elseif sub(record, 2, 2) == 'L' and string.find(ARGV[2], sub(record, 4, 19), 1, true) then mark = 'E' end
+  end
+  if more then return asks(record, 0) end
   return { 'A', native, '', mark, record and sub(record, 68, 80) or '0' }
 end
 if has(flags, 'c') and form(value) ~= ARGV[3] then
@@ -35,7 +44,7 @@ if not governed(value, record) then
   return { 'U', run(), '' }
 end
 
-local held, late, reason = proof(flags, record, ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])
+local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], companion)
 local now, since = clock(), sub(record, 68, 80)
 local ask, asked, ttl, bits = ARGV[7], 0, 0, 0
 local cap = tonumber(ARGV[8])
@@ -49,13 +58,17 @@ if ask ~= '' then
   if ARGV[9] == '1' and ttl ~= asked then bits = 2 end
 end
 local ends = ask ~= '' and asked <= 0
-if not held and has(flags, 'e') and not late and not ends and sub(record, 36, 51) == sub(ARGV[6], 17)
+if not held and more then return asks(record, 0) end
+if not held and has(flags, 'e') and not late and not ends and kin(record, ARGV[6])
   and (ask == '' or ttl >= redis.call('PTTL', lock)) then held = 'e' end
 if held then reason = '' end
+local paid = 0
+if not held and ends and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[6]) end
+if paid == 1 then reason = 'expired' end
 if not held and not monitor then
   -- An extension that was refused says nothing about keep-alive; only a wish to be rid of the lock does.
   if not ends then flags = string.gsub(flags, 'k', '') end
-  return refusal(companion, flags, record, reason, late, ARGV[6])
+  return refusal(companion, flags, record, reason, late, ARGV[6], nil, paid)
 end
 if not ends and tonumber(ARGV[12]) > 0 and now - tonumber(since) > tonumber(ARGV[12]) then
   if not monitor then return refusal(companion, flags, record, 'limited', false, ARGV[6]) end

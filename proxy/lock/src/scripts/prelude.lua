@@ -1,7 +1,8 @@
 -- What every script shares; put in front of each. Contract in docs/lock-record.md.
 --
 -- A record (the companion's value), offsets from 1:
---   1 version '1'   2 state   3 flags (char 64 + bits)   4-19 grant   20-35 session   36-51 identity
+--   1 version '1'   2 state   3 flags (char 64 + bits)   4-19 grant   20-35 session
+--   36-51 identity: 36-43 user, name, address; 44-51 process
 --   52-67 fencing token   68-80 since   81-93 asked   94-106 deadline (ms on this server's clock, 0: none)
 --   107- owner token (above 64 bytes its SHA-1)
 -- States: L live, R released, T taken over, B broken, E expired and noticed.
@@ -9,6 +10,11 @@
 --
 -- Every answer is { code, native, reason, ... }: native is what Redis answered to the application's own
 -- command where that was run, reason what was refused (with flag m: what would have been).
+--
+-- Release debts stand in a key of their own ('}#' for '}:' in the companion's name), which only bit 4 makes a
+-- script look at: 30 bytes each, the oldest first. 1 a letter: o open, p paid under the lease that is current, which may
+-- hand it on, x paid   2-17 identity   18-30 when it ends, ms. At most 16. The key lives as long as the record, so that
+-- a debt that has ended is not taken for one that never was.
 
 local sub = string.sub
 
@@ -52,13 +58,79 @@ local function over(flags, record, mine)
   return has(flags, 'l') or (mine ~= '' and not has(flags, 'n') and not string.find(mine, sub(record, 4, 19), 1, true))
 end
 
+-- The process of an identity where there is none to be told, and where it was not looked up yet.
+local none, pending = '\0\0\0\0\0\0\0\0', '\255\255\255\255\255\255\255\255'
+
+-- Whether a record's identity and a client's (who: session+identity) may be one: user, name and address are
+-- equal, and their processes are not known to differ.
+local function kin(record, who)
+  local theirs, ours = sub(record, 44, 51), sub(who, 25, 32)
+  return sub(record, 36, 43) == sub(who, 17, 24)
+    and (theirs == ours or theirs == none or ours == none or theirs == pending or ours == pending)
+end
+
+-- Whether they are one as a whole, and one that can be told from others: by its process, or by the record's
+-- bit and the client's flag D. Second 'p' where a process must be looked up first, and flag p lets a step ask.
+local function identical(flags, record, who)
+  if sub(record, 36, 43) ~= sub(who, 17, 24) then return false end
+  local theirs, ours = sub(record, 44, 51), sub(who, 25, 32)
+  if theirs == pending or ours == pending then return false, has(flags, 'p') and 'p' or nil end
+  return theirs == ours and (ours ~= none or (has(flags, 'D') and bit.band(string.byte(record, 3), 8) == 8))
+end
+
+-- Whether this identity owes a release of this lock. With a letter, its oldest debt is paid so.
+local function indebted(companion, record, who, letter)
+  if bit.band(string.byte(record, 3), 4) == 0 then return false end
+  local name = string.gsub(companion, '}:', '}#', 1)
+  local list, now = redis.pcall('GET', name), clock()
+  if type(list) ~= 'string' then return false end
+  for at = 1, #list, 30 do
+    local process = sub(list, at + 9, at + 16)
+    if sub(list, at, at + 8) == 'o' .. sub(who, 17, 24) and (process == sub(who, 25, 32) or process == pending)
+      and (tonumber(sub(list, at + 17, at + 29)) or 0) > now then
+      if letter then
+        redis.call('PEXPIRE', name, redis.call('PTTL', name)) -- a write that passes when out of memory
+        redis.call('SETRANGE', name, at - 1, letter)
+      end
+      return true
+    end
+  end
+  return false
+end
+
+-- A tokenless release that proved nothing pays what its identity owes. Answers 1 where the lock is that
+-- identity's, so that it paid instead of proving.
+local function repay(companion, flags, record, who)
+  if not has(flags, 'i') then return 0 end
+  local own = identical(flags, record, who)
+  return indebted(companion, record, who, own and 'p' or 'x') and own and 1 or 0
+end
+
+-- A tokenless release that met no lock: it is the late one of the lease that ended, where that was this
+-- session's or this identity's, or pays a debt. Answers E where a lease ran out that nobody had noticed, or nil, 'p'.
+local function overdue(companion, flags, record, mine, who)
+  local state = sub(record, 2, 2)
+  if state == 'R' or not string.find(mine, sub(record, 4, 19), 1, true) then
+    if not has(flags, 'i') or indebted(companion, record, who, 'x') or state == 'R' then return '' end
+    local one, more = identical(flags, record, who)
+    if not one then return not more and '' or nil, more end
+  end
+  redis.call('SETRANGE', companion, 1, 'R')
+  return state == 'L' and 'E' or ''
+end
+
+-- Asks back for a process: nothing was done.
+local function asks(record, at) return { 'I', sub(record, 20, 35), sub(record, 4, 19), at } end
+
 -- Which proof holds, and whether the session's own lease of this lock is over. Flags:
 --   r proofs are required, of which count: s session, t token, o observed, i identity
 --   v the claimed value is void if the session's own lease is over   l the session's lease is known to be over
 --   x what was observed counts only if it is a deadline that has passed
 --   f only the holder of the newest fencing token may go on
--- Answers the proof's letter (n none was required) or nil, whether the own lease is over, and the reason.
-local function proof(flags, record, mine, claim, seen_grant, seen_form, who)
+--   D the client's connection tells it from others   p the step may ask back for a process
+-- Answers the proof's letter (n none was required) or nil, whether the own lease is over, the reason, and 'p'
+-- where a process must be looked up first.
+local function proof(flags, record, mine, claim, seen_grant, seen_form, who, companion)
   local grant, owner = sub(record, 4, 19), sub(record, 107)
   local current, late = string.find(mine, grant, 1, true), over(flags, record, mine)
   if has(flags, 'f') and not current then return nil, late, 'stale-fence' end
@@ -67,8 +139,10 @@ local function proof(flags, record, mine, claim, seen_grant, seen_form, who)
   if has(flags, 't') and claim == owner and not (late and has(flags, 'v')) then return 't', late end
   if has(flags, 'o') and not late and seen_grant == grant and seen_form == owner
     and (not has(flags, 'x') or passed(owner)) then return 'o', late end
-  if has(flags, 'i') and sub(record, 36, 51) == sub(who, 17) and bit.band(string.byte(record, 3), 12) == 8 then return 'i', late end
-  return nil, late, late and 'expired' or 'not-owner'
+  local one, more
+  if has(flags, 'i') then one, more = identical(flags, record, who) end
+  if one and not indebted(companion, record, who) then return 'i', late end
+  return nil, late, late and 'expired' or 'not-owner', more
 end
 
 -- What a script of the application shows of a lock that is somebody else's: w its value, P its PTTL, S its TTL.
@@ -99,13 +173,16 @@ local function lifetime(ttl, outlive)
 end
 
 -- Numbers a new lease and writes its record. The lock key has been written before.
--- fence: h hybrid, s sequential, n none. Answers the fencing token, the time and the record before.
-local function grant(companion, head, bits, fence, asked, owner, px)
+-- head: grant, session, identity, and how long a debt lives, ms. fence: h hybrid, s sequential, n none.
+-- A lease that ended unreleased leaves a debt of its identity, where that can be told from others'; or hands on
+-- the one that was paid under it, with its age. Not where its holder goes on with it (own).
+-- Answers the fencing token, the time and the record before.
+local function grant(companion, head, bits, fence, asked, owner, px, own)
   local t = redis.call('TIME')
   local now = t[1] * 1000 + math.floor(t[2] / 1000)
   local number = 0
   if fence == 'h' then number = t[1] * 1000000 + t[2] elseif fence == 's' then number = 1 end
-  local front = '1L' .. string.char(64 + bits) .. head
+  local front = '1L' .. string.char(64 + bits) .. sub(head, 1, 48)
   local back = string.format('%013.0f%013.0f%013.0f', now, asked, asked > 0 and now + asked or 0) .. owner
   local record = front .. string.format('%016.0f', number) .. back
   local old = redis.pcall('SET', companion, record, 'PX', px, 'GET')
@@ -121,6 +198,26 @@ local function grant(companion, head, bits, fence, asked, owner, px)
     if next ~= number then
       number = next
       redis.call('SETRANGE', companion, 51, string.format('%016.0f', number))
+    end
+    local set, process = string.byte(old, 3), sub(old, 44, 51)
+    local owed = not own and sub(old, 2, 2) ~= 'R' and (bit.band(set, 8) == 8 or process ~= none)
+    if owed or bit.band(set, 4) == 4 then
+      local name, debts, ends = string.gsub(companion, '}:', '}#', 1), {}, nil
+      local list = bit.band(set, 4) == 4 and redis.pcall('GET', name)
+      if type(list) ~= 'string' then list = '' end
+      for at = 1, #list, 30 do
+        local letter, ending = sub(list, at, at), sub(list, at + 17, at + 29)
+        if letter == 'p' then ends = ending
+        elseif letter == 'o' and (tonumber(ending) or 0) > now then debts[#debts + 1] = sub(list, at, at + 29) end
+      end
+      ends = ends or string.format('%013.0f', now + tonumber(sub(head, 49)))
+      if owed and tonumber(ends) > now then debts[#debts + 1] = 'o' .. sub(old, 36, 51) .. ends end
+      table.sort(debts, function(a, b) return sub(a, 18) < sub(b, 18) end)
+      if #debts > 16 then table.remove(debts, 1) end
+      if #debts > 0 then
+        redis.call('SET', name, table.concat(debts), 'PX', px)
+        redis.call('SETRANGE', companion, 2, string.char(64 + bits + 4))
+      elseif list ~= '' then redis.call('DEL', name) end
     end
   end
   return number, now, old
@@ -141,31 +238,33 @@ end
 
 -- An acquire that meets a lease (record) with its own distinctive value, granted to the same identity: its first
 -- try may have succeeded without its hearing of it. Flags:
---   u the value is distinctive, and known of one client only   p also a lease whose grant was read is its own again
+--   u the value is distinctive, and known of one client only   p also a lease whose grant was read is its own again,
+--   where the identity can be told from others' (D as in proof)
 -- Where the grant is marked as never read, the session of head has it from now on: the same lease, the same
 -- fencing token, with the TTL that it asks for. Answers that grant, or nil, and then 1 where trying once more
 -- is worthwhile: granted to another session within ten seconds, whose end may be about to be noticed.
 local function repeated(flags, lock, companion, record, owner, head, ttl, asked, bits, outlive)
-  if not has(flags, 'u') or sub(record, 107) ~= owner or sub(record, 36, 51) ~= sub(head, 33, 48) then return nil, 0 end
+  if not has(flags, 'u') or sub(record, 107) ~= owner or not kin(record, sub(head, 17)) then return nil, 0 end
   local now, set = clock(), string.byte(record, 3)
-  if bit.band(set, 1) == 0 and not (has(flags, 'p') and bit.band(set, 8) == 8) then
+  if bit.band(set, 1) == 0 and not (has(flags, 'p') and identical(flags, record, sub(head, 17))) then
     return nil, sub(record, 20, 35) ~= sub(head, 17, 32) and now - tonumber(sub(record, 68, 80)) < 10000 and 1 or 0
   end
   if ttl > 0 then redis.call('PEXPIRE', lock, ttl) else redis.call('PERSIST', lock) end
   local again = rewrite(record, bits, now, asked)
-  redis.call('SET', companion, sub(again, 1, 19) .. sub(head, 17, 32) .. sub(again, 36), 'PX', lifetime(ttl, outlive))
+  redis.call('SET', companion, sub(again, 1, 19) .. sub(head, 17, 48) .. sub(again, 52), 'PX', lifetime(ttl, outlive))
   return { 'G', false, '', sub(record, 52, 67), now, ttl, '', '0', bits > 0 and 1 or 0, false, sub(record, 4, 19) }
 end
 
--- A refusal. A tokenless try (flag k) by the grant's own identity ends keep-alive: somebody who is likely
--- the holder wanted the lock gone, so it goes by its TTL.
-local function refusal(companion, flags, record, reason, late, who, current)
+-- A refusal. A tokenless try (flag k) by what may be the grant's own identity ends keep-alive: somebody who
+-- is likely the holder wanted the lock gone, so it goes by its TTL. paid: 1 where it paid a debt.
+local function refusal(companion, flags, record, reason, late, who, current, paid)
   local now, ended = clock(), 0
-  if has(flags, 'k') and not has(flags, 'm') and sub(record, 36, 51) == sub(who, 17)
+  if paid == 1 then reason = 'expired' end
+  if has(flags, 'k') and not has(flags, 'm') and kin(record, who)
     and bit.band(string.byte(record, 3), 2) == 2 then
     redis.call('PEXPIRE', companion, redis.call('PTTL', companion)) -- a write that passes when out of memory
     redis.call('SETRANGE', companion, 2, string.char(string.byte(record, 3) - 2))
     ended = 1
   end
-  return { 'N', false, reason, sub(record, 68, 80), now, sub(record, 52, 67), late and 1 or 0, ended, current or false }
+  return { 'N', false, reason, sub(record, 68, 80), now, sub(record, 52, 67), late and 1 or 0, ended, current or false, paid or 0 }
 end

@@ -14,10 +14,14 @@ for i = 1, locks do
   local entry = { flags = flags, value = value, record = m[2], mine = ARGV[at + 1] }
   if governed(value, m[2]) then
     entry.governed = true
-    entry.held, entry.late, entry.reason = proof(flags, m[2], ARGV[at + 1], '', ARGV[at + 2], ARGV[at + 3], who)
+    local more
+    entry.held, entry.late, entry.reason, more = proof(flags, m[2], ARGV[at + 1], '', ARGV[at + 2], ARGV[at + 3], who, KEYS[i * 2])
+    if not entry.held and more then return asks(m[2], i - 1) end
     if not entry.held and not has(flags, 'm') then
       entry.refused = true
-      refused = true
+      -- Who pays a debt is not refused anything.
+      local owes = has(flags, 'i') and identical(flags, m[2], who) and indebted(KEYS[i * 2], m[2], who)
+      refused = refused or not owes
     end
   end
   found[i] = entry
@@ -26,11 +30,14 @@ local answer, total = { 'M', 0, '' }, 0
 for i = 1, locks do
   local entry, lock, companion = found[i], KEYS[i * 2 - 1], KEYS[i * 2]
   local reason = entry.reason or ''
-  if entry.refused then
-    answer[3 + i] = refusal(companion, entry.flags, entry.record, reason, entry.late, who)
-  elseif strict and refused then
+  if strict and refused and not entry.refused then
     answer[3 + i] = { 'C', false, '' }
+  elseif entry.refused then
+    local paid = 0
+    if not (strict and refused) then paid = repay(companion, entry.flags, entry.record, who) end
+    answer[3 + i] = refusal(companion, entry.flags, entry.record, reason, entry.late, who, nil, paid)
   else
+    if entry.governed and not entry.held and repay(companion, entry.flags, entry.record, who) == 1 then reason = 'expired' end
     local gone = redis.call(ARGV[1], lock)
     total = total + gone
     if entry.governed then
@@ -41,11 +48,9 @@ for i = 1, locks do
       answer[3 + i] = { 'U', gone, '' }
     else
       local mark, record = '', entry.record
-      if record and sub(record, 1, 2) == '1L' and string.find(entry.mine, sub(record, 4, 19), 1, true) then
-        redis.call('SETRANGE', companion, 1, 'E')
-        mark = 'E'
-      end
-      answer[3 + i] = { 'A', gone, '', mark, record and sub(record, 68, 80) or '0' }
+      -- Flag p is of no use here: locks before this one may be gone already.
+      if record and sub(record, 1, 1) == '1' then mark = overdue(companion, entry.flags, record, entry.mine, who) end
+      answer[3 + i] = { 'A', gone, '', mark or '', record and sub(record, 68, 80) or '0' }
     end
   end
 end

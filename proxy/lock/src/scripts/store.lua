@@ -26,10 +26,10 @@ local function put(ms)
   return redis.pcall('SET', lock, ARGV[1])
 end
 local function failed(answer) return type(answer) == 'table' and answer.err end
-local function granted(reason, state, old_since)
+local function granted(reason, state, old_since, own)
   local native = put(ttl)
   if failed(native) then return { '?', native, '' } end
-  local number, now, old = grant(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]))
+  local number, now, old = grant(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]), own)
   if state == '' then state, old_since = before(old) end
   return { 'G', monitor and native or false, reason, number, now, ttl, state, old_since, bits > 0 and 1 or 0, value }
 end
@@ -54,10 +54,11 @@ end
 if not governed(value, record) then return { 'U', redis.pcall(unpack(ARGV, 19)), '' } end
 
 local since = sub(record, 68, 80)
-if (wants or names) and has(flags, 'd') and passed(value) then return granted('', 'T', since) end
+if (wants or names) and has(flags, 'd') and passed(value) then return granted('', 'T', since, sub(record, 20, 35) == sub(ARGV[17], 1, 16)) end
 local claim = ARGV[14]
 if differs then claim = owner end
-local held, late, why = proof(flags, record, ARGV[13], claim, ARGV[15], ARGV[16], ARGV[17])
+local held, late, why, more = proof(flags, record, ARGV[13], claim, ARGV[15], ARGV[16], ARGV[17], companion)
+if not held and more then return asks(record, 0) end
 -- Having read a value is no reason to replace it: that is what a passed deadline is for.
 if held == 'o' then held = nil end
 local reason = ''

@@ -44,7 +44,8 @@ if not governed(value, record) then return { 'U', again(asked), '' } end
 
 local since, now = sub(record, 68, 80), clock()
 -- The value was compared just now: what the caller names is what is stored.
-local held, late, reason = proof(flags, record, ARGV[13], form(value), ARGV[14], ARGV[15], ARGV[16])
+local held, late, reason, more = proof(flags, record, ARGV[13], form(value), ARGV[14], ARGV[15], ARGV[16], companion)
+if not held and more then return asks(record, 0) end
 if held then reason = '' end
 if not held and not monitor then return refusal(companion, flags, record, reason, late, ARGV[16]) end
 if tonumber(ARGV[17]) > 0 and now - tonumber(since) > tonumber(ARGV[17]) then

@@ -5,7 +5,7 @@
 -- ARGV  the application's own, then ours: 1 flags (m monitor, x the text speaks of setresp)  2 session+identity
 --       3 database  4 number of locks, then 17 a lock:
 --         1 its place in KEYS  2 flags of proof for a release, 3 for an extension (as in extend.lua)  4 own grants
---         5 observed grant  6 observed value  7 grant+session+identity  8 bits  9 fence  10 default  11 cap  12 keep
+--         5 observed grant  6 observed value  7 grant+session+identity+how long a debt lives  8 bits  9 fence  10 default  11 cap  12 keep
 --         13 outlive  14 longest hold  15-17 reasons for which a policy refuses an acquire, an extension, a release
 --       and last how many of ours there are
 -- Answers { 'W', r it returned | e it raised an error | n refused, one answer a lock, reply | error, source, line,
@@ -174,7 +174,7 @@ local function prove(lock, letters)
   local record = lock.before.record
   local owner = sub(record, 107)
   local claim = named[owner] and distinctive(owner) and owner or false
-  local held, late, why = proof(letters, record, argument(lock, 4), claim, argument(lock, 5), argument(lock, 6), who)
+  local held, late, why = proof(letters, record, argument(lock, 4), claim, argument(lock, 5), argument(lock, 6), who, lock.companion)
   return held, late, why
 end
 
@@ -233,7 +233,7 @@ local function judge(lock)
     local owner = sub(record, 107)
     local held, late, why = prove(lock, letters)
     local longer = after.ends < 0 or (before.ends >= 0 and after.ends >= before.ends)
-    if not held and same(before, after) and has(letters, 'e') and not late and longer and sub(record, 36, 51) == sub(who, 17) then held = 'e' end
+    if not held and same(before, after) and has(letters, 'e') and not late and longer and kin(record, who) then held = 'e' end
     if held == 'o' and not same(before, after) then held = nil end
     if before.dump and before.kind == after.kind then
       local own, fair = shares(before, after)
@@ -332,7 +332,8 @@ local function finish(ended, result)
       local lock = locks[i]
       if lock.reason and lock.before.governed then
         local letters = argument(lock, 2)
-        if lock.did ~= 'release' then letters = string.gsub(letters, 'k', '') end
+        if lock.did ~= 'release' then letters = string.gsub(letters, 'k', '')
+        else repay(lock.companion, letters, lock.before.record, who) end
         each[i] = refusal(lock.companion, letters, lock.before.record, lock.reason, lock.late, who)
       elseif lock.reason then each[i] = { 'N', false, lock.reason, '0', clock(), '0', 0, 0, false }
       else each[i] = { 'C', false, '' } end

@@ -127,6 +127,8 @@ fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
         scripts: OpaqueScripts::Wrap,
         counter_locks: false,
         on_repeat: OnRepeat::Refuse,
+        trust_address: TrustAddress::Auto,
+        debt_max_age_ms: None,
     }
 }
 

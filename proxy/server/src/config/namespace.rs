@@ -205,6 +205,13 @@ impl NamespaceConfig {
         }
     }
 
+    /// What `policy` is told about `key`, if anything.
+    pub(crate) fn setting(&self, policy: &str, key: &str) -> Option<&str> {
+        let settings = self.settings.get(policy)?;
+        let found = settings.iter().find(|(name, _)| name == key)?;
+        Some(&found.1)
+    }
+
     /// Where the file sets `key` for `policy`.
     pub(crate) fn setting_position(&self, policy: &str, key: &str) -> Option<Position> {
         self.setting_positions

@@ -86,6 +86,12 @@ pub(super) fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Du
     }
 }
 
+/// A duration that a policy has checked, in milliseconds.
+pub(crate) fn milliseconds(text: &str) -> Option<u64> {
+    let duration = duration(text.trim(), Duration::ZERO..=Duration::MAX).ok()?;
+    u64::try_from(duration.as_millis()).ok()
+}
+
 /// A whole number and its binary unit: `512KiB`, `8MiB`.
 pub(super) fn size(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
     let (number, unit) = number_and_unit(text);

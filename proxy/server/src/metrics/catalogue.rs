@@ -123,6 +123,10 @@ metrics! {
         "namespace": NAMESPACE,
         "why": "`no-rights`, `tracking`, `unknown-script`, `forwarded-script`, `too-long`, `digest`, `trusted-function`"
     } "Commands on locks that were forwarded unjudged: scripts and functions that the configuration lets run in any mode, the others in monitor mode.";
+    OBSERVATIONS = Counter "lockwarden_observations_total" {
+        "namespace": NAMESPACE,
+        "kind": "`debt`, `outlived`, `shared-session`, `refused-then-released`"
+    } "Findings about how clients use their locks.";
 
     LOCKS_HELD = Gauge "lockwarden_locks_held" {
         "namespace": NAMESPACE,

@@ -205,6 +205,20 @@ label_set! {
 }
 
 label_set! {
+    /// What was found about how clients use their locks.
+    Observation {
+        /// A release paid for an earlier lease of its identity that had ended unreleased.
+        Debt = "debt",
+        /// A connection ended in order while its lease had more than the ceiling left.
+        Outlived = "outlived",
+        /// A connection was refused a lock that it held itself: several threads share it.
+        SharedSession = "shared-session",
+        /// A connection that was refused a lock released it without naming an owner token.
+        RefusedThenReleased = "refused-then-released",
+    }
+}
+
+label_set! {
     /// Whether a held lock ends by itself.
     HeldTtl {
         /// It has a TTL.

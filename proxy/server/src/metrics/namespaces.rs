@@ -12,8 +12,8 @@ use prometheus::{GaugeVec, Histogram, IntCounter, IntGauge, Registry, Result};
 use super::catalogue as names;
 use super::decisions::{Decisions, FOLDED};
 use super::labels::{
-    AcquireOutcome, DecisionKind, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel, ReleaseOutcome,
-    UndeliveredOutcome, UnjudgedWhy,
+    AcquireOutcome, DecisionKind, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel, Observation,
+    ReleaseOutcome, UndeliveredOutcome, UnjudgedWhy,
 };
 use super::register::{ByLabel, Registrar};
 use crate::sweep::Found;
@@ -48,6 +48,8 @@ pub(crate) struct NamespaceMetrics {
     pub(crate) ungoverned: IntCounter,
     /// Lock commands forwarded unjudged.
     pub(crate) unjudged: ByLabel<UnjudgedWhy, IntCounter>,
+    /// Findings.
+    pub(crate) observations: ByLabel<Observation, IntCounter>,
     /// Seconds from grant to end.
     pub(crate) hold_duration: ByLabel<HoldEnd, Histogram>,
     held: ByLabel<HeldTtl, IntGauge>,
@@ -84,6 +86,7 @@ impl NamespaceMetrics {
             undelivered: make.counters(&names::UNDELIVERED)?,
             ungoverned: make.counter(&names::UNGOVERNED)?,
             unjudged: make.counters(&names::UNJUDGED)?,
+            observations: make.counters(&names::OBSERVATIONS)?,
             hold_duration: make.histograms(&names::HOLD_DURATION, &HOLD_SECONDS)?,
             held: make.gauges(&names::LOCKS_HELD)?,
             ungoverned_locks: make.gauges(&names::UNGOVERNED_LOCKS)?,

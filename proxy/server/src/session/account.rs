@@ -13,16 +13,23 @@ use lockwarden_lock::outcome::{
 };
 use lockwarden_lock::plan::{Renewal, outlive_ms};
 use lockwarden_lock::reason::Reason;
-use lockwarden_lock::settle::{Allowed, Mode};
-use lockwarden_lock::token::{Grant, stored_form};
+use lockwarden_lock::settle::{Allowed, Mode, TrustAddress};
+use lockwarden_lock::token::{Grant, Process, stored_form};
 
 use super::refusals::policy_of;
 use super::{InFlight, Session};
-use crate::metrics::{AcquireOutcome, DecisionKind, KeepAliveOutcome, ReleaseOutcome};
+use crate::kept::Kin;
+use crate::metrics::{
+    AcquireOutcome, DecisionKind, KeepAliveOutcome, Label, Observation, ReleaseOutcome,
+};
+use crate::peers;
 use crate::random::refusal_id;
 use crate::session::now_ms;
 use crate::shared::{Active, mode_label};
 use crate::unheard::Undelivered;
+
+/// Between two log lines of one kind of finding, for one session.
+const REPORTED_EVERY: Duration = Duration::from_secs(60);
 
 /// One lock of a step, with its outcome.
 struct Settled<'a> {
@@ -34,6 +41,8 @@ struct Settled<'a> {
     answer: &'a Answer,
     grant: Option<Grant>,
     stored: Option<&'a Bytes>,
+    /// The command names no owner token.
+    tokenless: bool,
     enforced: bool,
 }
 
@@ -111,6 +120,18 @@ impl Session {
                     _ => None,
                 },
             };
+            let tokenless = match op {
+                LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => {
+                    comparison.is_none()
+                }
+                LockOp::ReleaseMany { .. } => true,
+                LockOp::Acquire { .. }
+                | LockOp::Take { .. }
+                | LockOp::AcquireAll { .. }
+                | LockOp::Store { .. }
+                | LockOp::Wrapped { .. }
+                | LockOp::Opaque { .. } => false,
+            };
             let grant = flight.grants.get(index).copied();
             let enforced = flight.permitted.enforces();
             let settled = Settled {
@@ -122,6 +143,7 @@ impl Session {
                 answer,
                 grant,
                 stored,
+                tokenless,
                 enforced,
             };
             self.account_one(op, &settled, active, now);
@@ -158,6 +180,12 @@ impl Session {
                 if !governed {
                     metrics.ungoverned.inc();
                 }
+                let own = self.evidence.facts(one.key, now).own;
+                let holds =
+                    |own: &Own| own.lapsed.is_none() && own.ends.is_none_or(|ends| ends > now);
+                if acquires && own.as_ref().is_some_and(holds) {
+                    self.observed(Observation::SharedSession, one.target, active, now);
+                }
                 self.evidence.refused(one.key);
             }
             Outcome::Extended {
@@ -178,6 +206,9 @@ impl Session {
                         client = %self.peer,
                         "a lock whose deadline had passed was taken over"
                     );
+                }
+                if one.tokenless && self.evidence.facts(one.key, now).refused_since {
+                    self.observed(Observation::RefusedThenReleased, one.target, active, now);
                 }
                 self.evidence.released(one.key);
                 self.shared.kept.remove(one.key, None);
@@ -208,6 +239,9 @@ impl Session {
                 }
                 if self.acted_late(one, refused.late, now) {
                     metrics.overlaps.inc();
+                }
+                if refused.paid_debt {
+                    self.observed(Observation::Debt, one.target, active, now);
                 }
                 if refused.keep_alive_ended {
                     self.shared.kept.remove(one.key, None);
@@ -320,6 +354,13 @@ impl Session {
             crate::mirror::count(&ended, active);
         }
         self.keep(one, grant, granted.ttl_ms, granted.kept, now);
+        let who = self.state.who();
+        if who.identity(one.allowed.rules.trust_address)
+            == who.client.with_process(Process::Pending)
+        {
+            let peer = self.state.peer();
+            peers::identify_later(&self.shared, peer, one.key.clone(), grant);
+        }
         tracing::debug!(
             namespace = %active.namespace(one.target.namespace).name,
             key = %String::from_utf8_lossy(&one.target.key),
@@ -363,10 +404,19 @@ impl Session {
             grant,
             ttl_ms,
             keep_alive_ms: obligations.keep_alive_ms.unwrap_or(0),
-            outlive_ms: outlive_ms(obligations),
+            outlive_ms: outlive_ms(one.allowed),
+        };
+        let (who, peer) = (self.state.who(), self.state.peer());
+        let kin = match one.allowed.rules.trust_address {
+            TrustAddress::Process => Kin::Address(who.client),
+            TrustAddress::Auto | TrustAddress::No if who.local => {
+                Kin::Process(who.client, peer.clone())
+            }
+            TrustAddress::Auto | TrustAddress::No => Kin::Nobody,
         };
         self.shared.kept.add(
             &self.holder,
+            kin,
             one.target.namespace,
             one.key.clone(),
             renewal,
@@ -420,6 +470,49 @@ impl Session {
         self.evidence.lapsed(one.key, now);
         self.shared.kept.remove(one.key, Some(self.number));
         overlapped
+    }
+
+    /// Counts a finding, and logs it once a minute for each kind.
+    fn observed(&mut self, what: Observation, target: &Target, active: &Active, now: Instant) {
+        let details = active.namespace(target.namespace);
+        details.metrics.observations.at(what).inc();
+        let last = &mut self.reported[what.index()];
+        if last.is_none_or(|last| now.duration_since(last) > REPORTED_EVERY) {
+            *last = Some(now);
+            tracing::info!(
+                namespace = %details.name,
+                key = %String::from_utf8_lossy(&target.key),
+                client = %self.peer,
+                name = %String::from_utf8_lossy(&self.state.name),
+                kind = what.word(),
+                "observed"
+            );
+        }
+    }
+
+    /// The client closed its connection in order: leases that are meant to go on without it for
+    /// longer than the ceiling are found.
+    pub(crate) fn report_outlived(&mut self) {
+        let (active, now) = (self.active(), Instant::now());
+        let mut outlived = Vec::new();
+        for (key, own) in self.evidence.held() {
+            let Some(namespace) = active.namespaces.find(&key.key) else {
+                continue;
+            };
+            let ceiling = active.namespace(namespace).ceiling_ms;
+            let current = self.shared.mirror.current(key);
+            let longer = ceiling.is_some_and(|ms| {
+                let ceiling = Duration::from_millis(ms);
+                own.ends.is_none_or(|ends| ends > now + ceiling)
+            });
+            if longer && current.is_some_and(|(grant, _)| grant == own.grant) {
+                let key = key.key.clone();
+                outlived.push(Target { namespace, key });
+            }
+        }
+        for target in outlived {
+            self.observed(Observation::Outlived, &target, &active, now);
+        }
     }
 
     /// Counts and logs a refusal that the script found. The error line, where there is one, is

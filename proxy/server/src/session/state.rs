@@ -2,17 +2,20 @@
 //! emulated: it changes when Redis's reply says that it did.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use lockwarden_lock::administration::Flush;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::plan::Who;
 use lockwarden_lock::table::Listing;
-use lockwarden_lock::token::{Grant, Identity, SessionId};
+use lockwarden_lock::token::{Grant, Identity};
 use lockwarden_resp::Protocol;
 
 use super::InFlight;
+use crate::peers::Peer;
+use crate::processes::MACHINE;
+use crate::sockets::is_loopback;
 
 /// A change that takes effect when its reply is no error.
 #[derive(Clone, Debug)]
@@ -89,6 +92,9 @@ impl Block {
     }
 }
 
+/// Who everybody is that has not logged in as somebody else.
+const DEFAULT_USER: &[u8] = b"default";
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -113,15 +119,14 @@ pub(crate) struct State {
     pub(crate) may_silence: bool,
     /// Whether Redis has taken a `MULTI` of this user before.
     pub(crate) may_begin_block: bool,
-    session: SessionId,
-    address: IpAddr,
-    who: Who,
+    peer: Arc<Peer>,
+    client: Identity,
 }
 
 impl State {
-    pub(crate) fn new(session: SessionId, address: IpAddr) -> State {
-        let user = Bytes::from_static(b"default");
-        let identity = identity(&user, b"", address);
+    pub(crate) fn new(peer: Arc<Peer>) -> State {
+        let user = Bytes::from_static(DEFAULT_USER);
+        let client = identity(&user, b"", &peer);
         State {
             selected: 0,
             user,
@@ -137,14 +142,8 @@ impl State {
             may_judge: None,
             may_silence: false,
             may_begin_block: false,
-            session,
-            address,
-            who: Who {
-                session,
-                identity,
-                distinctive: false,
-                db: 0,
-            },
+            peer,
+            client,
         }
     }
 
@@ -158,9 +157,18 @@ impl State {
 
     pub(crate) fn who(&self) -> Who {
         Who {
+            session: self.peer.session,
+            client: self.client,
+            process: self.peer.process(),
+            named: !self.name.is_empty() || self.user != DEFAULT_USER,
+            local: is_loopback(self.peer.client),
             db: self.db(),
-            ..self.who
+            may_ask_back: false,
         }
+    }
+
+    pub(crate) fn peer(&self) -> &Arc<Peer> {
+        &self.peer
     }
 
     pub(crate) fn set_user(&mut self, user: Bytes) {
@@ -180,17 +188,23 @@ impl State {
     /// `RESET` puts the connection back to its beginning.
     pub(crate) fn reset(&mut self) {
         let unsettled = self.unsettled;
-        *self = State::new(self.session, self.address);
+        *self = State::new(self.peer.clone());
         self.unsettled = unsettled;
     }
 
     fn identify(&mut self) {
-        self.who.identity = identity(&self.user, &self.name, self.address);
+        self.client = identity(&self.user, &self.name, &self.peer);
     }
 }
 
-/// Who a client is, as far as this version looks. No such identity is taken for a proof yet; equal
-/// ones keep a lock alive and end its keep-alive (see `docs/ownership.md`).
-fn identity(user: &[u8], name: &[u8], address: IpAddr) -> Identity {
-    Identity::of(&[user, name, address.to_string().as_bytes()])
+/// Who a client is, without its process. Every machine has the same loopback addresses, so which
+/// machine it is belongs to them.
+fn identity(user: &[u8], name: &[u8], peer: &Peer) -> Identity {
+    let address = peer.client.ip().to_canonical().to_string();
+    let machine: &[u8] = if is_loopback(peer.client) {
+        &MACHINE
+    } else {
+        b""
+    };
+    Identity::of(&[user, name, address.as_bytes(), machine])
 }

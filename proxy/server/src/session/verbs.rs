@@ -76,6 +76,7 @@ impl Session {
             }
             // Redis hangs up and reads no further.
             SessionVerb::Quit => {
+                self.took_leave = true;
                 self.state.block = None;
                 self.wires.forward(pass, muted);
                 return Err(self.last_replies(inbox).await);
@@ -248,12 +249,17 @@ impl Session {
                 }
                 if let Some(name) = name {
                     self.state.set_name(name);
+                    self.introduce();
                 }
             }
-            (StateChange::Name(name), true) => self.state.set_name(name),
+            (StateChange::Name(name), true) => {
+                self.state.set_name(name);
+                self.introduce();
+            }
             (StateChange::Tracking(on), true) => self.state.tracking = on,
             (StateChange::Reset, true) => {
                 self.state.reset();
+                self.introduce();
                 self.wires.pushes.reset();
                 if self.shared.server.wants_password() {
                     inbox.set_limits(RequestLimits::before_auth());
@@ -298,6 +304,7 @@ impl Session {
 
     fn logged_in(&mut self, user: Bytes, inbox: &mut Inbox) {
         self.state.set_user(user);
+        self.introduce();
         inbox.set_limits(RequestLimits::default());
     }
 

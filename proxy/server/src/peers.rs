@@ -1,0 +1,245 @@
+//! The clients that are connected now, by session and by what their connections tell of them. Whoever
+//! must know which process a client is finds it here, and keep-alive finds who else of the same
+//! process lives when a holder's connection ends. It decides nothing about a lock.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
+
+use crate::kept::{Holder, SessionNumber};
+use crate::shared::Shared;
+use crate::sockets::is_loopback;
+
+/// One connection of a client.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) session: SessionId,
+    pub(crate) holder: Holder,
+    /// The client's address and the one that it connected to.
+    pub(crate) client: SocketAddr,
+    pub(crate) local: SocketAddr,
+    process: OnceLock<Process>,
+    /// How often its socket was not found.
+    missed: AtomicU32,
+    /// Leases that were granted before its process was known.
+    unidentified: Mutex<Unidentified>,
+}
+
+#[derive(Debug, Default)]
+struct Unidentified {
+    leases: Vec<(DbKey, Grant)>,
+    /// Somebody will look the process up.
+    is_awaited: bool,
+}
+
+/// After so many tries it is not looked for any more.
+const MOST_MISSED: u32 = 3;
+/// Leases of one client that wait for its process, the oldest out first.
+const MOST_UNIDENTIFIED: usize = 16;
+/// A lease that is held this long is worth a look at who holds it.
+const WORTH_A_LOOK: Duration = Duration::from_millis(50);
+
+impl Peer {
+    pub(crate) fn new(
+        session: SessionId,
+        holder: Holder,
+        client: SocketAddr,
+        local: Option<SocketAddr>,
+    ) -> Peer {
+        let process = OnceLock::new();
+        // A client on another machine has no process here; of one without two addresses none is told.
+        if !is_loopback(client) || local.is_none() {
+            process.get_or_init(|| Process::None);
+        }
+        Peer {
+            session,
+            holder,
+            client,
+            local: local.unwrap_or(client),
+            process,
+            missed: AtomicU32::new(0),
+            unidentified: Mutex::default(),
+        }
+    }
+
+    /// Which process it is, as far as that was looked up.
+    pub(crate) fn process(&self) -> Process {
+        self.process.get().copied().unwrap_or(Process::Pending)
+    }
+
+    /// The leases that wait for its process.
+    pub(crate) fn take_unidentified(&self) -> Vec<(DbKey, Grant)> {
+        std::mem::take(&mut self.unidentified().leases)
+    }
+
+    fn unidentified(&self) -> MutexGuard<'_, Unidentified> {
+        self.unidentified
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its socket was not found: it is being closed, or this system does not show it.
+    pub(crate) fn missed(&self) {
+        if self.missed.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_MISSED {
+            self.found(Process::None);
+        }
+    }
+
+    /// It was looked up. The first answer stays: a connection does not change its process.
+    pub(crate) fn found(&self, process: Process) {
+        self.process.get_or_init(|| process);
+    }
+}
+
+/// A lease was granted to a client whose process is not known yet: where it is held for a while, its
+/// process is looked up, and the session is asked to add it to the record. Never in the way of a
+/// command.
+pub(crate) fn identify_later(shared: &Arc<Shared>, peer: &Arc<Peer>, key: DbKey, grant: Grant) {
+    let mut waiting = peer.unidentified();
+    if waiting.leases.len() >= MOST_UNIDENTIFIED {
+        waiting.leases.remove(0);
+    }
+    waiting.leases.push((key, grant));
+    if !std::mem::replace(&mut waiting.is_awaited, true) {
+        tokio::spawn(identify(shared.clone(), peer.clone()));
+    }
+}
+
+async fn identify(shared: Arc<Shared>, peer: Arc<Peer>) {
+    tokio::time::sleep(WORTH_A_LOOK).await;
+    let is_held = |(key, grant): &(DbKey, Grant)| {
+        let current = shared.mirror.current(key);
+        current.is_some_and(|(current, _)| current == *grant)
+    };
+    let any = {
+        let mut waiting = peer.unidentified();
+        waiting.leases.retain(is_held);
+        waiting.is_awaited = !waiting.leases.is_empty();
+        waiting.is_awaited
+    };
+    if any {
+        let process = shared.processes.of(&peer).await;
+        peer.unidentified().is_awaited = false;
+        if process != Process::Pending {
+            peer.holder.nudge.notify_one();
+        }
+    }
+}
+
+#[derive(Default)]
+struct Register {
+    by_session: HashMap<SessionId, (Identity, Arc<Peer>)>,
+    by_client: HashMap<Identity, HashMap<SessionNumber, Arc<Peer>>>,
+}
+
+/// The register. Bounded by the connections.
+#[derive(Default)]
+pub(crate) struct Peers {
+    register: Mutex<Register>,
+}
+
+impl Peers {
+    /// A client is known by this from now on; its identity is the one without a process.
+    pub(crate) fn put(&self, client: Identity, peer: &Arc<Peer>) {
+        let mut register = self.lock();
+        register.remove(peer.session);
+        let entry = (client, peer.clone());
+        register.by_session.insert(peer.session, entry);
+        let namesakes = register.by_client.entry(client).or_default();
+        namesakes.insert(peer.holder.session, peer.clone());
+    }
+
+    /// A client is gone.
+    pub(crate) fn remove(&self, session: SessionId) {
+        self.lock().remove(session);
+    }
+
+    /// The client with this session, if it is one of this proxy's and still here.
+    pub(crate) fn of_session(&self, session: SessionId) -> Option<(Identity, Arc<Peer>)> {
+        self.lock().by_session.get(&session).cloned()
+    }
+
+    /// At most `most` of those whose connections tell the same of them.
+    pub(crate) fn namesakes(&self, client: Identity, most: usize) -> Vec<Arc<Peer>> {
+        let register = self.lock();
+        let namesakes = register.by_client.get(&client).into_iter().flatten();
+        namesakes.map(|(_, peer)| peer.clone()).take(most).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Register> {
+        self.register.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Register {
+    fn remove(&mut self, session: SessionId) {
+        let Some((client, peer)) = self.by_session.remove(&session) else {
+            return;
+        };
+        if let Some(namesakes) = self.by_client.get_mut(&client) {
+            namesakes.remove(&peer.holder.session);
+            if namesakes.is_empty() {
+                self.by_client.remove(&client);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(number: u8, client: &str) -> Arc<Peer> {
+        let holder = Holder {
+            session: u64::from(number),
+            nudge: Arc::default(),
+        };
+        let address = client.parse().unwrap();
+        Arc::new(Peer::new(
+            SessionId([number; 16]),
+            holder,
+            address,
+            Some(address),
+        ))
+    }
+
+    #[test]
+    fn a_client_that_takes_a_name_leaves_its_old_namesakes() {
+        let (peers, one, two) = (
+            Peers::default(),
+            peer(1, "127.0.0.1:1"),
+            peer(2, "127.0.0.1:2"),
+        );
+        let (nameless, named) = (Identity::of(&[b""]), Identity::of(&[b"worker"]));
+        peers.put(nameless, &one);
+        peers.put(nameless, &two);
+        assert_eq!(peers.namesakes(nameless, 9).len(), 2);
+        assert_eq!(peers.namesakes(nameless, 1).len(), 1);
+        peers.put(named, &one);
+        assert_eq!(peers.namesakes(nameless, 9).len(), 1);
+        assert!(
+            peers
+                .of_session(one.session)
+                .is_some_and(|(client, _)| client == named)
+        );
+        peers.remove(one.session);
+        peers.remove(two.session);
+        let register = peers.lock();
+        assert!(register.by_session.is_empty() && register.by_client.is_empty());
+    }
+
+    #[test]
+    fn only_a_client_of_this_machine_has_a_process_to_be_looked_up() {
+        assert_eq!(peer(1, "127.8.0.1:1").process(), Process::Pending);
+        assert_eq!(peer(1, "10.0.0.1:1").process(), Process::None);
+        let found = peer(1, "[::1]:1");
+        found.found(Process::Known([1; 8]));
+        found.found(Process::None);
+        assert_eq!(found.process(), Process::Known([1; 8]));
+    }
+}
