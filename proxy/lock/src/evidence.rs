@@ -86,6 +86,9 @@ pub struct Facts {
     pub seen: Option<Seen>,
     /// Its last acquire of this lock was refused.
     pub refused_since: bool,
+    /// The time of that lease is surely not over: if another one is current, this one was given back
+    /// by other means, as over another connection of its pool, and nobody is late.
+    pub own_runs: bool,
     /// The current lease was granted to a client of the same distinctive identity, as far as this
     /// proxy has seen.
     pub same_identity: bool,
@@ -122,6 +125,10 @@ impl Evidence {
             queued: Vec::new(),
             seen: memory.seen.clone(),
             refused_since: memory.refused,
+            own_runs: memory
+                .own
+                .as_ref()
+                .is_some_and(|own| is_surely_running(own, now)),
             same_identity: false,
             attempts: memory.attempts,
             shared_token: false,

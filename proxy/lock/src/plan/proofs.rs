@@ -98,7 +98,8 @@ impl ProofArguments {
         set(by_identity && who.may_ask_back, b'p');
         set(obligations.current_fence_only, b'f');
         set(own.is_some_and(|own| own.lapsed.is_some()), b'l');
-        set(own.is_none() && !facts.queued.is_empty(), b'n');
+        let only_queued = own.is_none() && !facts.queued.is_empty();
+        set(only_queued || facts.own_runs, b'n');
 
         // What may prove, whether Redis's value is to be equal to it, and what is compared.
         let (token, compared, operand) = match claim {
@@ -116,7 +117,7 @@ impl ProofArguments {
             matches!(claim, Claim::Scripted) && counts(Proofs::TOKEN),
             b't',
         );
-        set(token.is_none() && !failed && !facts.refused_since, b'k');
+        set(token.is_none() && !failed, b'k');
         let stored = token.map(OwnerToken::stored_form).unwrap_or_default();
         if let Some(token) = token.filter(|_| counts(Proofs::TOKEN)) {
             let distinctive = token.is_distinctive();

@@ -158,7 +158,7 @@ fn only_what_may_count_is_offered_as_a_proof() {
                 ..Facts::default()
             },
             Proofs::ALL,
-            "rs",
+            "rsk",
         ),
         (with(seen("8c1f0a2e9b7d4f6a", false)), Proofs::ALL, "rsko"),
         (with(seen("1", false)), Proofs::ALL, "rsk"),
@@ -273,8 +273,8 @@ fn only_a_value_of_ones_own_may_be_acquired_again() {
         ..Facts::default()
     };
     assert_eq!(words(known, &shared, OnRepeat::Refuse), "");
-    // Who asks here cannot be told from others.
-    assert_eq!(words(known, &nothing, OnRepeat::Grant), "u");
+    // Whether who asks can be told from others is the script's to say.
+    assert_eq!(words(known, &nothing, OnRepeat::Grant), "up");
 }
 
 #[test]

@@ -5,6 +5,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::shared::Administration;
+use lockwarden_lock::administration::ServerCommands;
+use std::collections::HashSet;
 
 async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -22,6 +25,11 @@ async fn wires() -> (Wires<()>, TcpStream, TcpStream) {
         details: Vec::new(),
         generation: Arc::new(host.load(&[], &[]).expect("nothing to load")),
         companion_prefix: Bytes::from_static(b"lw:"),
+        administration: Arc::new(Administration {
+            server_commands: ServerCommands::Forward,
+            identities: HashSet::new(),
+            trusted_functions: HashSet::new(),
+        }),
     };
     let (client, far_client) = pair().await;
     let (backend, far_backend) = pair().await;
