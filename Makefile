@@ -50,6 +50,7 @@ check: check-format check-lints check-docs ## format, lints and documentation, w
 check-format: setup ## is everything formatted?
 	cargo fmt --all --check
 	cargo fmt --manifest-path proxy/resp/fuzz/Cargo.toml --check
+	cargo fmt --manifest-path tests/clients/rust/Cargo.toml --check
 
 check-lints: setup ## clippy, with warnings as errors
 	cargo clippy $(locked) --workspace --all-targets -- -D warnings
