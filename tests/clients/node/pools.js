@@ -16,7 +16,7 @@ const TASKS = 6;
 const CONNECTIONS = 3;
 const ROUNDS = 3;
 const TTL_MS = 300;
-const WORK_MS = 2;
+const WORK_MS = 10;
 const WITHIN_MS = 20_000;
 // Long enough to see that nobody comes in any more.
 const STUCK_WITHIN_MS = 5000;
