@@ -143,7 +143,7 @@ impl Classifier<'_> {
                     }
                     other => other,
                 },
-                Err(error) => Class::Error(error),
+                Err(error) => self.uncountable(request, pass, error),
             },
             Effect::Admin => self.admin(spec, request),
             Effect::Verb(verb) => self.verb(verb, spec, request, pass),
@@ -174,7 +174,7 @@ impl Classifier<'_> {
             }
         });
         if let Err(error) = scan {
-            return Class::Error(error.to_string());
+            return self.uncountable(request, pass, error.to_string());
         }
         if let Some(target) = companion {
             return self.opaque(spec.name, request, target, OpaqueKind::Companion);
@@ -245,7 +245,7 @@ impl Classifier<'_> {
                 None => return Class::PassThrough(pass),
             },
             Ok(Some(found)) => found,
-            Err(error) => return Class::Error(error),
+            Err(error) => return self.uncountable(request, pass, error),
         };
         let trusted = verb == ScriptVerb::Fcall && (self.trusted_function)(request.arg(1));
         if kind == OpaqueKind::Command && trusted {
@@ -392,6 +392,23 @@ impl Classifier<'_> {
         match found {
             None => Class::PassThrough(pass),
             Some((target, kind)) => self.opaque("unknown", request, target, kind),
+        }
+    }
+
+    /// A request whose number of keys is a mistake. Redis refuses it; where no word of it could be a
+    /// lock, Redis does so itself, in its own words and at its own time: inside MULTI not before EXEC.
+    fn uncountable<'r>(
+        &self,
+        request: Request<'r>,
+        pass: PassThrough<'r>,
+        error: String,
+    ) -> Class<'r> {
+        let could_be_a_lock =
+            |word: &[u8]| self.namespaces.find(word).is_some() || self.companion(word).is_some();
+        if request.args().skip(1).any(could_be_a_lock) {
+            Class::Error(error)
+        } else {
+            Class::PassThrough(pass)
         }
     }
 

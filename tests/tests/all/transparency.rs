@@ -134,6 +134,8 @@ fn blocks_are_answered_byte_for_byte() {
         "SELECT 0",
         "MULTI",
         "EVAL return_{1,2} 0",
+        "EVAL return_1 2 a",
+        "ZUNIONSTORE dst 9 a",
         "HGETALL none",
         "EXEC",
         "MULTI",
