@@ -386,7 +386,7 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
     Ok(Answer {
         deed: deed.filter(|_| matches!(outcome, Outcome::Refused(_))),
         outcome,
-        native: items.get(1).cloned(),
+        native: items.get(1).cloned().map(in_redis_words),
         would,
     })
 }
@@ -426,6 +426,24 @@ impl Fields<'_> {
 
     fn reason(&self, at: usize) -> Option<Reason> {
         Reason::from_word(self.0.get(at)?.as_bytes()?)
+    }
+}
+
+/// Before 7.0 an error with which Redis refuses a command that a script calls looks like the script's
+/// own, `@user_script: 71: -OOM command not allowed …`; clients wait for its first word.
+fn in_redis_words(value: Value) -> Value {
+    let Value::Error(text) = &value else {
+        return value;
+    };
+    let Some(rest) = text.strip_prefix(b"@user_script: ") else {
+        return value;
+    };
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    match rest[digits..].strip_prefix(b": ") {
+        Some([b'-', own @ ..]) => Value::Error(Bytes::copy_from_slice(own.trim_ascii_end())),
+        // Words that only scripts hear have no first word of that kind.
+        Some(own) => Value::Error([b"ERR ", own.trim_ascii_end()].concat().into()),
+        None => value,
     }
 }
 

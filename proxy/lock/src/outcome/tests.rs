@@ -104,3 +104,32 @@ fn what_no_script_says_is_not_guessed() {
     let error = Value::Error(Bytes::from_static(b"NOAUTH Authentication required."));
     assert!(matches!(read(&error), Ok(Answers::Error(_))));
 }
+
+#[test]
+fn an_error_that_an_old_redis_words_as_the_scripts_own_is_given_in_its_own_words() {
+    let own = |text: &'static str| match in_redis_words(Value::Error(text.into())) {
+        Value::Error(own) => String::from_utf8_lossy(&own).into_owned(),
+        other => panic!("{other:?} is no error"),
+    };
+    for (text, expected) in [
+        (
+            "@user_script: 71: -OOM command not allowed when used memory > 'maxmemory'.\r\n",
+            "OOM command not allowed when used memory > 'maxmemory'.",
+        ),
+        (
+            "@user_script: 7: -READONLY You can't write against a read only replica.",
+            "READONLY You can't write against a read only replica.",
+        ),
+        (
+            "@user_script: 61: Wrong number of args calling Redis command From Lua script",
+            "ERR Wrong number of args calling Redis command From Lua script",
+        ),
+        ("OOM command not allowed", "OOM command not allowed"),
+        ("WRONGTYPE Operation", "WRONGTYPE Operation"),
+        ("@user_script: 61", "@user_script: 61"),
+        ("@user_script: ", "@user_script: "),
+    ] {
+        assert_eq!(own(text), expected);
+    }
+    assert_eq!(in_redis_words(Value::Integer(1)), Value::Integer(1));
+}
