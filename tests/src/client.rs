@@ -25,6 +25,9 @@ pub struct Client {
     input: RefCell<Input>,
 }
 
+/// The writing half of a [`Client`].
+pub struct Writer(TcpStream);
+
 /// Bytes that came and were not yet used up.
 #[derive(Default)]
 struct Input {
@@ -153,11 +156,7 @@ impl Client {
     /// here; reading tells.
     #[track_caller]
     pub fn write(&self, bytes: &[u8]) {
-        match (&self.stream).write_all(bytes) {
-            Ok(()) => {}
-            Err(error) if is_close(error.kind()) => {}
-            Err(error) => panic!("{} bytes could not be sent: {error}", bytes.len()),
-        }
+        write(&self.stream, bytes);
     }
 
     /// Says that nothing more will be sent, and goes on reading.
@@ -213,6 +212,43 @@ impl Client {
         let mut input = self.input.borrow_mut();
         let start = std::mem::take(&mut input.start);
         std::mem::take(&mut input.bytes).split_off(start)
+    }
+
+    /// Everything that came up to these bytes and with them; or all that came, where they do not come in
+    /// time or the other side closes.
+    #[track_caller]
+    pub fn reads_until(&self, end: &[u8]) -> Vec<u8> {
+        let deadline = Instant::now() + 4 * REPLY_WITHIN;
+        let mut searched = 0;
+        loop {
+            let mut input = self.input.borrow_mut();
+            let start = input.start;
+            let found = input.bytes[start + searched..]
+                .windows(end.len())
+                .position(|window| window == end);
+            if let Some(at) = found {
+                let length = searched + at + end.len();
+                let bytes = input.bytes[start..start + length].to_vec();
+                input.advance(length);
+                return bytes;
+            }
+            searched = (input.bytes.len() - start).saturating_sub(end.len() - 1);
+            drop(input);
+            if self.read_more(deadline).is_err() {
+                let mut input = self.input.borrow_mut();
+                let start = std::mem::take(&mut input.start);
+                return std::mem::take(&mut input.bytes).split_off(start);
+            }
+        }
+    }
+
+    /// A second handle that only writes, for a thread beside the one that reads.
+    pub fn writer(&self) -> Writer {
+        Writer(
+            self.stream
+                .try_clone()
+                .expect("the system has a descriptor left"),
+        )
     }
 
     /// The exact bytes of the next reply.
@@ -272,16 +308,37 @@ impl Client {
     }
 }
 
+impl Writer {
+    /// As [`Client::write`].
+    #[track_caller]
+    pub fn write(&mut self, bytes: &[u8]) {
+        write(&self.0, bytes);
+    }
+}
+
+#[track_caller]
+fn write(mut stream: &TcpStream, bytes: &[u8]) {
+    match stream.write_all(bytes) {
+        Ok(()) => {}
+        Err(error) if is_close(error.kind()) => {}
+        Err(error) => panic!("{} bytes could not be sent: {error}", bytes.len()),
+    }
+}
+
 impl Input {
     fn take_reply(&mut self) -> Option<(Reply, Vec<u8>)> {
         let (reply, length) = Reply::parse(&self.bytes[self.start..])?;
         let raw = self.bytes[self.start..self.start + length].to_vec();
+        self.advance(length);
+        Some((reply, raw))
+    }
+
+    fn advance(&mut self, length: usize) {
         self.start += length;
         if self.start * 2 > self.bytes.len() {
             self.bytes.drain(..self.start);
             self.start = 0;
         }
-        Some((reply, raw))
     }
 }
 

@@ -17,7 +17,7 @@ mod words;
 mod world;
 
 pub use builder::{Mode, ProxyBuilder};
-pub use client::{Client, Exchange, encode};
+pub use client::{Client, Exchange, Writer, encode};
 pub use deadline::{PATIENCE, comes_true, holds_for, wait_for, wait_for_value};
 pub use metrics::Metrics;
 pub use process::{Finished, lockwarden, run_to_end};
@@ -25,4 +25,5 @@ pub use proxy::Proxy;
 pub use record::{Record, State};
 pub use redis::Redis;
 pub use reply::Reply;
+pub use words::split as split_words;
 pub use world::{World, WorldKind};

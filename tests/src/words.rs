@@ -3,7 +3,7 @@
 
 /// The arguments of one command line.
 #[track_caller]
-pub(crate) fn split(line: &str) -> Vec<Vec<u8>> {
+pub fn split(line: &str) -> Vec<Vec<u8>> {
     let mut words = Vec::new();
     let mut rest = line.bytes().peekable();
     loop {

@@ -56,6 +56,7 @@ mod sweeping;
 
 mod configuration;
 mod connections;
+mod differential;
 mod hidden;
 mod operating;
 mod transparency;
