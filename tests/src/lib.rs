@@ -13,6 +13,7 @@ mod proxy;
 mod record;
 mod redis;
 mod reply;
+mod server;
 mod words;
 mod world;
 
@@ -25,5 +26,6 @@ pub use proxy::Proxy;
 pub use record::{Record, State};
 pub use redis::Redis;
 pub use reply::Reply;
+pub use server::Server;
 pub use words::split as split_words;
 pub use world::{World, WorldKind};

@@ -13,6 +13,7 @@ use crate::deadline::{wait_for, wait_for_value};
 use crate::process::Process;
 use crate::record::Record;
 use crate::reply::Reply;
+use crate::server::Server;
 
 /// A running server. Dropping it kills it.
 pub struct Redis {
@@ -177,20 +178,25 @@ impl Redis {
     }
 
     fn launch(&mut self) -> bool {
-        let mut command = Command::new(server_program());
+        let server = Server::under_test();
+        let mut command = Command::new(server.program());
         command
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
             .args(["--save", "", "--appendonly", "no", "--loglevel", "warning"])
-            .args(["--enable-debug-command", "yes"])
             // A busy machine makes any command slow.
             .args(["--slowlog-log-slower-than", "-1"])
             .arg("--dir")
-            .arg(self.directory.path())
+            .arg(self.directory.path());
+        // Before 7.0 DEBUG was allowed to everybody, and the option an error.
+        if server.since(7, 0) {
+            command.args(["--enable-debug-command", "yes"]);
+        }
+        command
             .args(&self.arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         let mut process = Process::spawn(&mut command)
-            .unwrap_or_else(|error| panic!("cannot run redis-server: {error}"));
+            .unwrap_or_else(|error| panic!("cannot run {server}: {error}"));
         let address = self.address();
         let up = wait_for_value("redis-server to listen", || {
             if process.has_ended().is_some() {
@@ -235,17 +241,4 @@ fn free_port() -> u16 {
         .local_addr()
         .expect("a bound listener has an address")
         .port()
-}
-
-/// `redis-server`, or `valkey-server` where only that is installed.
-fn server_program() -> &'static str {
-    let installed = |name: &str| {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
-    };
-    if !installed("redis-server") && installed("valkey-server") {
-        "valkey-server"
-    } else {
-        "redis-server"
-    }
 }

@@ -105,6 +105,15 @@ impl Reply {
         }
     }
 
+    /// The text of an error; panics on anything else.
+    #[track_caller]
+    pub fn error(&self) -> String {
+        match self {
+            Reply::Error(text) => text.clone(),
+            other => panic!("not an error: {other}"),
+        }
+    }
+
     /// The bytes of a bulk string; panics on anything else.
     #[track_caller]
     pub fn bytes(&self) -> &[u8] {

@@ -1,7 +1,7 @@
 //! Who may administer the server through the proxy, what those on the list may do in spite of
 //! leases, and functions that an operator trusts with locks.
 
-use lockwarden_tests::{Mode, Proxy, Redis, World};
+use lockwarden_tests::{Mode, Proxy, Redis, Server, World};
 
 /// One command of every kind that only administrators may send where others are refused.
 const ADMINISTRATION: &[&str] = &[
@@ -223,6 +223,9 @@ const LIBRARY: &str = "#!lua name=mine\n\
 
 #[test]
 fn a_trusted_function_may_name_a_lock_key() {
+    if Server::under_test().lacks("FUNCTION", 7, 0) {
+        return;
+    }
     let redis = Redis::start();
     redis
         .client()

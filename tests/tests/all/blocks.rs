@@ -123,15 +123,27 @@ fn blocks_that_redis_refuses(world: &World) {
         .sends("DISCARD")
         .gets_error("ERR DISCARD without MULTI");
     alice.sends("MULTI").gets("+OK");
-    alice
-        .sends("MULTI")
-        .gets_error("ERR MULTI calls can not be nested");
-    alice
-        .sends("WATCH lock:job")
-        .gets_error("ERR WATCH inside MULTI is not allowed");
+    // Valkey 9 has other words for these.
+    let direct = world.redis().client();
+    direct.sends("MULTI").gets("+OK");
+    for line in ["MULTI", "WATCH lock:job"] {
+        let words = direct.sends(line).reply();
+        assert_eq!(
+            alice.sends(line).gets_error("ERR "),
+            words.error(),
+            "{line}"
+        );
+    }
     alice.sends("SETNX lock:job a1").gets("+QUEUED");
-    alice.sends("EXEC").gets("[:1]");
-    alice.sends("DEL lock:job").gets(":1");
+    let executed = direct.sends("EXEC").reply().to_string();
+    if executed == "[]" {
+        alice.sends("EXEC").gets("[:1]");
+        alice.sends("DEL lock:job").gets(":1");
+    } else {
+        // There they are mistakes that the block is given up for.
+        alice.sends("EXEC").gets(executed);
+        assert!(world.redis().is_free("lock:job"));
+    }
     alice.sends("MULTI").gets("+OK");
     alice
         .sends("SETNX lock:job")

@@ -9,7 +9,7 @@ const BOBS: &str = "77e0b2d4-bob-90cc41";
 fn after_alices_lease_ended(world: &World, key: &str, hers: &str, his: &str) -> (Client, Client) {
     let (alice, bob) = (world.client(), world.client());
     alice
-        .sends(format!("SET {key} {hers} NX PX 60"))
+        .sends(format!("SET {key} {hers} NX PX 400"))
         .gets("+OK");
     alice
         .sends(format!("GET {key}"))

@@ -224,11 +224,11 @@ fn a_stopping_proxy_renews_what_it_kept_once_to_its_full_length() {
     taken(&alice, "SET lock:own a1 NX PX 4000", "+OK");
     // A renewal brings it back to 4 s after a third, so this comes once in every round.
     runs_down_to(&redis, "lock:job", 3_000);
-    let own = redis.client().sends("PEXPIRETIME lock:own").integer();
+    let own = redis.lease("lock:own");
     assert_eq!(proxy.stop(), Some(0));
     let left = redis.pttl("lock:job");
     assert!(left > 3_000, "{left}");
-    assert_eq!(redis.client().sends("PEXPIRETIME lock:own").integer(), own);
+    assert_eq!(redis.lease("lock:own"), own);
 }
 
 #[test]
