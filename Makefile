@@ -3,6 +3,8 @@
 
 CONFIG ?= proxy/server/examples/lockwarden.toml
 FUZZ_SECONDS ?= 30
+# For all parts of a soak together.
+SOAK_SECONDS ?= 600
 
 # rustup puts cargo here, and not every shell knows.
 export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
@@ -15,10 +17,10 @@ end_to_end_benches := $(filter-out clients,$(basename $(notdir $(wildcard tests/
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo release test test-clients check check-format check-lints check-docs bench fuzz clean
+.PHONY: help setup run demo release test test-servers test-clients soak check check-format check-lints check-docs bench fuzz clean
 
 help: ## say what there is to type
-	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
 
 setup: ## install what the machine lacks; every other target does this first
 	@.ci/setup.sh
@@ -34,9 +36,13 @@ release: setup ## build the policies and the proxy as people run them
 
 # The build selects what the test run selects, besides the binary that the integration tests drive:
 # `-p lockwarden` would resolve other features and build wasmtime a second time.
-test: setup ## run every test
+test: setup ## run every test that needs no foreign client
 	cargo build $(locked) --workspace --bins --tests --examples
 	cargo test $(locked) --workspace --no-fail-fast
+
+test-servers: setup ## run the integration tests on Redis 6.2, 7.0, 8.2 and Valkey 9.1; some: SERVERS="redis-6.2 valkey-9.1"
+	cargo build $(locked) --workspace --bins --tests --examples
+	.ci/test-servers.sh $(SERVERS)
 
 test-clients: setup ## run real lock libraries; one language: make test-clients-python; WRITE=1 writes docs/clients.md
 	cargo build $(locked) --workspace --bins --examples
@@ -44,6 +50,18 @@ test-clients: setup ## run real lock libraries; one language: make test-clients-
 
 test-clients-%:
 	$(MAKE) test-clients language=$*
+
+# The random script against a real server gets half of the time; the framer's properties run meanwhile as
+# many cases as they need, and the fuzz targets, where their tools are installed, share the other half.
+soak: setup ## random traffic, straight and through the proxy, and fuzzing, for SOAK_SECONDS
+	cargo build $(locked) --workspace --bins --tests --examples
+	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 2)) cargo test $(locked) -p lockwarden-tests --test all -- differential --nocapture
+	PROPTEST_CASES=20000 cargo test $(locked) -p lockwarden-resp --lib properties
+	@if rustup toolchain list | grep -q '^nightly' && command -v cargo-fuzz >/dev/null; then \
+	    $(MAKE) fuzz FUZZ_SECONDS=$$(($(SOAK_SECONDS) / 2 / $(words $(fuzz_targets)))); \
+	else \
+	    echo 'soak: no fuzzing without nightly Rust and cargo-fuzz; make fuzz says how to get them'; \
+	fi
 
 check: check-format check-lints check-docs ## format, lints and documentation, without the tests
 
