@@ -308,12 +308,16 @@ impl Classifier<'_> {
         self.undeclared(&facts, request)
     }
 
-    /// A lock that the text of a script names where it writes, and that is not among its keys.
+    /// A lock that the text of a script names where it writes, and that is not among its keys; or
+    /// one of the proxy's own keys.
     fn undeclared(&self, facts: &ScriptFacts, request: &Request<'_>) -> Option<Target> {
         if facts.no_writes {
             return None;
         }
         facts.written.iter().find_map(|named| {
+            if let Some(record) = self.companion(&named.text) {
+                return Some(record);
+            }
             let namespace = self.namespaces.find(&named.text).or_else(|| {
                 self.namespaces
                     .find_beginning(&named.text)
@@ -467,8 +471,11 @@ impl Classifier<'_> {
         kind: OpaqueKind,
     ) -> Class<'r> {
         // A server that does not know the command says so, which some clients wait for before they
-        // fall back to what it does know. It changes nothing.
-        let known = |table: &ForeignTable| table.is_empty() || table.find(&request).is_some();
+        // fall back to what it does know. It changes nothing. Where commands were renamed the server
+        // knows names that it does not list.
+        let known = |table: &ForeignTable| {
+            table.is_empty() || table.has_other_names() || table.find(&request).is_some()
+        };
         if kind == OpaqueKind::Command && !self.foreign.is_none_or(known) {
             return Class::PassThrough(PassThrough::of(request.frame(), false));
         }

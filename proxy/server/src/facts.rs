@@ -138,13 +138,33 @@ pub(crate) async fn ask(
     };
     report.evicts_all =
         field("maxmemory_policy:").is_some_and(|policy| policy.starts_with("allkeys"));
-    let commands = own.ask(&["COMMAND"]).await?;
-    Ok((report, self::commands(&commands)))
+    Ok((report, ask_commands(own).await?))
 }
 
-/// What `COMMAND` answered, if it did.
-pub(crate) fn commands(reply: &Value) -> Option<ForeignTable> {
-    reply.as_items().map(foreign_table)
+/// The server's commands, if it tells them. `COMMAND` says the names that commands were made with;
+/// whether they go by them is told by `COMMAND INFO`, which looks for them as a client would.
+pub(crate) async fn ask_commands(
+    own: &mut Conversation,
+) -> Result<Option<ForeignTable>, BackendError> {
+    let listed = own.ask(&["COMMAND"]).await?;
+    let Some(mut table) = listed.as_items().map(foreign_table) else {
+        return Ok(None);
+    };
+    let mut question = vec!["COMMAND", "INFO"];
+    question.extend(
+        table
+            .writing()
+            .filter_map(|name| std::str::from_utf8(name).ok()),
+    );
+    let found = own.ask(&question).await?;
+    let is_missing = |row: &Value| row.as_items().is_none_or(<[Value]>::is_empty);
+    if found
+        .as_items()
+        .is_some_and(|rows| rows.iter().any(is_missing))
+    {
+        table.note_other_names();
+    }
+    Ok(Some(table))
 }
 
 /// `COMMAND`'s reply as a table; rows that are no rows are passed over.

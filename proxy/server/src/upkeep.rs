@@ -217,8 +217,7 @@ impl Upkeep {
             .await?
             .as_integer();
         if count.is_some() && self.commands.is_some() && count != self.commands {
-            let commands = self.conversation.ask(&["COMMAND"]).await?;
-            if let Some(table) = facts::commands(&commands) {
+            if let Some(table) = facts::ask_commands(&mut self.conversation).await? {
                 shared.server.set_commands(table);
             }
         }

@@ -42,6 +42,7 @@ impl ForeignSpec {
 #[derive(Clone, Debug, Default)]
 pub struct ForeignTable {
     specs: HashMap<Box<[u8]>, ForeignSpec>,
+    other_names: bool,
 }
 
 impl ForeignTable {
@@ -71,6 +72,28 @@ impl ForeignTable {
             None
         };
         subcommand.or_else(|| self.get(&[args.arg(0)]))
+    }
+
+    /// Notes that the server goes by other names than it lists: `rename-command`, after which
+    /// `COMMAND` goes on to say the old name.
+    pub fn note_other_names(&mut self) {
+        self.other_names = true;
+    }
+
+    /// Whether a name that is not listed may be a command all the same.
+    pub fn has_other_names(&self) -> bool {
+        self.other_names
+    }
+
+    /// The names of the commands that write, without subcommands.
+    pub fn writing(&self) -> impl Iterator<Item = &[u8]> {
+        let writing = self
+            .specs
+            .iter()
+            .filter(|(_, spec)| spec.access() == Access::Write);
+        writing
+            .map(|(name, _)| &name[..])
+            .filter(|name| !name.contains(&b'|'))
     }
 
     /// The number of commands known.
