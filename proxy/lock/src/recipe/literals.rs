@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::table::{Access, Effect, Lookup, for_each_key, lookup};
+use crate::table::{Access, Effect, KeySpec, Lookup, for_each_key, lookup};
 
 /// Literals of one text that are kept; a script with more writes names of its own making.
 const MOST_LITERALS: usize = 64;
@@ -38,14 +38,23 @@ pub(super) fn written_keys(text: &[u8]) -> Vec<NamedKey> {
             .iter()
             .map(|argument| argument.as_ref().map_or(UNKNOWN, |key| &key.text[..]))
             .collect();
-        let Lookup::Known(spec) = lookup(&words[..]) else {
-            continue;
+        let spec = match lookup(&words[..]) {
+            Lookup::Known(spec) => spec,
+            // Which subcommand it is only the run tells, so any argument may be a key.
+            Lookup::UnknownSubcommand if words[1] == UNKNOWN => {
+                writes = true;
+                found.extend(arguments.iter().skip(2).flatten().cloned());
+                continue;
+            }
+            Lookup::UnknownSubcommand | Lookup::Unknown => continue,
         };
         if matches!(&command.to_ascii_lowercase()[..], b"keys" | b"scan") {
             searched.extend(arguments.iter().skip(1).flatten().cloned());
             continue;
         }
-        if spec.effect.access() == Access::Read || matches!(spec.effect, Effect::Admin) {
+        // MIGRATE and PFDEBUG have keys, other commands about the server have none.
+        let has_keys = spec.effect != Effect::Admin || spec.keys != KeySpec::None;
+        if spec.effect.access() == Access::Read || !has_keys {
             continue;
         }
         writes = true;
@@ -255,6 +264,17 @@ mod tests {
                 "for _, k in ipairs(redis.call('keys', 'lock:*')) do redis.call('del', k) end",
                 &["lock:*"],
             ),
+            (
+                "redis.call('migrate', ARGV[1], 1, 'lock:a', 0, 9)",
+                &["lock:a"],
+            ),
+            ("redis.call('pfdebug', 'todense', 'lock:a')", &["lock:a"]),
+            (
+                "redis.call('xgroup', ARGV[1], 'lock:a', 'g', '$')",
+                &["lock:a", "g", "$"],
+            ),
+            ("redis.call('xgroup', 'help', 'lock:a')", &[]),
+            ("redis.call('config', 'get', 'lock:a')", &[]),
             ("-- redis.call('del', 'lock:a')\nreturn 1", &[]),
             ("--[[ redis.call('del', 'lock:a') ]] return 1", &[]),
             ("return redis.call('get', 'lock:a')", &[]),
