@@ -4,6 +4,7 @@
 //! Start at [`World`], which plays one scenario without the proxy and with it.
 
 mod builder;
+pub mod cases;
 mod client;
 mod deadline;
 mod http;

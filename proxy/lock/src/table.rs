@@ -8,6 +8,8 @@ mod grammar;
 mod integer;
 mod keys;
 mod lookup;
+#[cfg(test)]
+pub(crate) mod replaced;
 mod rows;
 
 pub use foreign::{ForeignSpec, ForeignTable, for_each_foreign_key};

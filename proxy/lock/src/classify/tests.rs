@@ -1,3 +1,5 @@
+mod mutants;
+
 use lockwarden_resp::OwnedRequest;
 
 use super::*;
@@ -445,4 +447,37 @@ fn a_digest_becomes_a_comparison_with_the_value_that_was_read() {
     assert_eq!(with(Some("hello")), (Test::Equal, true));
     assert_eq!(with(Some("other")), (Test::Failed, false));
     assert_eq!(with(None), (Test::Failed, false));
+}
+
+#[test]
+fn a_name_that_is_not_listed_is_judged_where_commands_have_other_names() {
+    let namespaces = Namespaces::new(vec![vec![Glob::new(Bytes::from_static(b"lock:*"))]]);
+    let mut commands = ForeignTable::default();
+    let append = crate::table::ForeignSpec {
+        arity: 3,
+        write: true,
+        readonly: false,
+        movable_keys: false,
+        first: 1,
+        last: 1,
+        step: 1,
+    };
+    assert!(commands.insert(b"append", append));
+    let judged = |commands: &ForeignTable| {
+        let classifier = Classifier {
+            namespaces: &namespaces,
+            companion_prefix: b"lw:",
+            foreign: Some(commands),
+            trusted_function: &|_| false,
+            counts: &|_| false,
+            script: &|_| None,
+            saw: &|text| Arc::new(ScriptFacts::of(text)),
+        };
+        let request = OwnedRequest::new(["mod.append", "lock:a", "x"]);
+        matches!(classifier.classify(request.request()), Class::Judge(_))
+    };
+    assert!(!judged(&commands));
+    commands.note_other_names();
+    assert!(judged(&commands));
+    assert_eq!(commands.writing().collect::<Vec<_>>(), [b"append"]);
 }

@@ -4,6 +4,134 @@
 
 use super::Arguments;
 
+/// An option word, and what it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// In lower case.
+    pub(crate) name: &'static str,
+    /// How many arguments belong to it, at least, when more is to come.
+    pub(crate) operands: usize,
+    /// What its operands are.
+    pub(crate) role: Role,
+}
+
+/// What stands behind a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Nothing that is a key.
+    Option,
+    /// A key that is stored to.
+    Destination,
+    /// All keys, up to the end.
+    Keys,
+}
+
+/// The options of one command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Grammar {
+    /// The command in lower case.
+    #[cfg_attr(not(test), expect(dead_code, reason = "tests ask for it by name"))]
+    pub(crate) command: &'static str,
+    /// Its words.
+    pub(crate) words: &'static [Word],
+}
+
+const fn word(name: &'static str, operands: usize, role: Role) -> Word {
+    Word {
+        name,
+        operands,
+        role,
+    }
+}
+
+/// Those of `BITFIELD` that write nothing; `OVERFLOW` is about later writes.
+const BITFIELD_READS: Grammar = Grammar {
+    command: "bitfield",
+    words: &[
+        word("get", 2, Role::Option),
+        word("overflow", 1, Role::Option),
+    ],
+};
+
+const SORT: Grammar = Grammar {
+    command: "sort",
+    words: &[
+        word("asc", 0, Role::Option),
+        word("desc", 0, Role::Option),
+        word("alpha", 0, Role::Option),
+        word("limit", 2, Role::Option),
+        word("by", 1, Role::Option),
+        word("get", 1, Role::Option),
+        word("store", 1, Role::Destination),
+    ],
+};
+
+const GEORADIUS: Grammar = Grammar {
+    command: "georadius",
+    words: &[
+        word("withcoord", 0, Role::Option),
+        word("withdist", 0, Role::Option),
+        word("withhash", 0, Role::Option),
+        word("asc", 0, Role::Option),
+        word("desc", 0, Role::Option),
+        word("any", 0, Role::Option),
+        word("count", 1, Role::Option),
+        word("store", 1, Role::Destination),
+        word("storedist", 1, Role::Destination),
+    ],
+};
+
+const XREAD: Grammar = Grammar {
+    command: "xread",
+    words: &[
+        word("streams", 1, Role::Keys),
+        word("block", 1, Role::Option),
+        word("count", 1, Role::Option),
+    ],
+};
+
+const XREADGROUP: Grammar = Grammar {
+    command: "xreadgroup",
+    words: &[
+        word("streams", 1, Role::Keys),
+        word("block", 1, Role::Option),
+        word("count", 1, Role::Option),
+        word("noack", 0, Role::Option),
+        word("claim", 1, Role::Option),
+        word("group", 2, Role::Option),
+    ],
+};
+
+const MIGRATE: Grammar = Grammar {
+    command: "migrate",
+    words: &[
+        word("copy", 0, Role::Option),
+        word("replace", 0, Role::Option),
+        word("auth", 1, Role::Option),
+        word("auth2", 2, Role::Option),
+        word("keys", 0, Role::Keys),
+    ],
+};
+
+/// Those in which keys of a write may hide.
+#[cfg(test)]
+pub(crate) const GRAMMARS: [Grammar; 6] =
+    [BITFIELD_READS, SORT, GEORADIUS, XREAD, XREADGROUP, MIGRATE];
+
+impl Grammar {
+    /// The word that argument `at` is, if all its operands are there.
+    fn word_at(self, args: &(impl Arguments + ?Sized), at: usize) -> Option<&'static Word> {
+        #[cfg(test)]
+        let words = super::replaced::words_of(self);
+        #[cfg(not(test))]
+        let words = self.words;
+        let left = args.len() - at - 1;
+        words
+            .iter()
+            .find(|word| word.operands <= left && is_word(args.arg(at), word.name))
+    }
+}
+
 /// Whether an argument is this option to Redis, which compares options as C strings: without case,
 /// up to the first NUL. (Names of commands are compared with every byte.)
 fn is_word(arg: &[u8], word: &str) -> bool {
@@ -11,42 +139,22 @@ fn is_word(arg: &[u8], word: &str) -> bool {
     text.eq_ignore_ascii_case(word.as_bytes())
 }
 
-fn is_any(arg: &[u8], words: &[&str]) -> bool {
-    words.iter().any(|word| is_word(arg, word))
-}
-
-/// Whether `BITFIELD` has nothing but `GET` (and `OVERFLOW`, which is about later writes).
+/// Whether `BITFIELD` has nothing but operations that read.
 pub(super) fn bitfield_only_reads(args: &(impl Arguments + ?Sized)) -> bool {
     let mut at = 2;
     while at < args.len() {
-        let operands = match args.arg(at) {
-            word if is_word(word, "get") => 2,
-            word if is_word(word, "overflow") => 1,
-            _ => return false,
-        };
-        at += 1 + operands;
+        match BITFIELD_READS.word_at(args, at) {
+            Some(word) => at += 1 + word.operands,
+            None => return false,
+        }
     }
-    at == args.len()
+    true
 }
 
 /// Positions that `SORT` may store to: behind each `STORE`, or all that is left behind a word that
 /// is not understood.
-pub(super) fn each_sort_key(args: &(impl Arguments + ?Sized), mut each: impl FnMut(usize)) {
-    let mut at = 2;
-    while at < args.len() {
-        let word = args.arg(at);
-        let operands = match args.len() - at - 1 {
-            _ if is_any(word, &["asc", "desc", "alpha"]) => 0,
-            2.. if is_word(word, "limit") => 2,
-            1.. if is_any(word, &["by", "get"]) => 1,
-            1.. if is_word(word, "store") => {
-                each(at + 1);
-                1
-            }
-            _ => return (at..args.len()).for_each(each),
-        };
-        at += 1 + operands;
-    }
+pub(super) fn each_sort_key(args: &(impl Arguments + ?Sized), each: impl FnMut(usize)) {
+    each_destination(SORT, args, 2, each);
 }
 
 /// Positions that `GEORADIUS` may store to: behind each `STORE` and `STOREDIST`, or all that is
@@ -54,45 +162,40 @@ pub(super) fn each_sort_key(args: &(impl Arguments + ?Sized), mut each: impl FnM
 pub(super) fn each_georadius_key(
     args: &(impl Arguments + ?Sized),
     options: usize,
+    each: impl FnMut(usize),
+) {
+    each_destination(GEORADIUS, args, options, each);
+}
+
+fn each_destination(
+    grammar: Grammar,
+    args: &(impl Arguments + ?Sized),
+    mut at: usize,
     mut each: impl FnMut(usize),
 ) {
-    let mut at = options;
     while at < args.len() {
-        let word = args.arg(at);
-        let operands = match args.len() - at - 1 {
-            _ if is_any(
-                word,
-                &["withcoord", "withdist", "withhash", "asc", "desc", "any"],
-            ) =>
-            {
-                0
-            }
-            1.. if is_word(word, "count") => 1,
-            1.. if is_any(word, &["store", "storedist"]) => {
-                each(at + 1);
-                1
-            }
-            _ => return (at..args.len()).for_each(each),
+        let Some(word) = grammar.word_at(args, at) else {
+            return (at..args.len()).for_each(each);
         };
-        at += 1 + operands;
+        match word.role {
+            Role::Destination => each(at + 1),
+            Role::Option | Role::Keys => {}
+        }
+        at += 1 + word.operands;
     }
 }
 
 /// Where the streams of `XREAD` or `XREADGROUP` begin; else the first word that is not understood,
 /// or the end.
 pub(super) fn streams_begin(args: &(impl Arguments + ?Sized), group: bool) -> Result<usize, usize> {
+    let grammar = if group { XREADGROUP } else { XREAD };
     let mut at = 1;
     while at < args.len() {
-        let word = args.arg(at);
-        let operands = match args.len() - at - 1 {
-            1.. if is_word(word, "streams") => return Ok(at + 1),
-            1.. if is_any(word, &["block", "count"]) => 1,
-            1.. if group && is_word(word, "noack") => 0,
-            1.. if group && is_word(word, "claim") => 1,
-            2.. if group && is_word(word, "group") => 2,
-            _ => return Err(at),
-        };
-        at += 1 + operands;
+        let word = grammar.word_at(args, at).ok_or(at)?;
+        match word.role {
+            Role::Keys => return Ok(at + 1),
+            Role::Option | Role::Destination => at += 1 + word.operands,
+        }
     }
     Err(at)
 }
@@ -103,17 +206,11 @@ pub(super) fn migrated_keys(args: &(impl Arguments + ?Sized)) -> (usize, usize) 
     const KEY: usize = 3;
     let mut at = 6;
     while at < args.len() {
-        let word = args.arg(at);
-        let operands = match args.len() - at - 1 {
-            _ if is_any(word, &["copy", "replace"]) => 0,
-            1.. if is_word(word, "auth") => 1,
-            2.. if is_word(word, "auth2") => 2,
-            _ if is_word(word, "keys") && args.arg(KEY).is_empty() => {
-                return (at + 1, args.len());
-            }
-            _ => return (KEY, args.len()),
-        };
-        at += 1 + operands;
+        match MIGRATE.word_at(args, at) {
+            Some(word) if word.role != Role::Keys => at += 1 + word.operands,
+            Some(_) if args.arg(KEY).is_empty() => return (at + 1, args.len()),
+            Some(_) | None => return (KEY, args.len()),
+        }
     }
     (KEY, KEY + 1)
 }

@@ -52,6 +52,9 @@ fn find(name: &[u8], subcommand: Option<&[u8]>) -> Option<&'static CommandSpec> 
     // Ends at an empty place: most places are.
     while let Some(row) = usize::from(INDEX[place]).checked_sub(1) {
         if is_named(&ROWS[row], name, subcommand) {
+            #[cfg(test)]
+            return super::replaced::row_of(&ROWS[row]);
+            #[cfg(not(test))]
             return Some(&ROWS[row]);
         }
         place = (place + 1) % PLACES;
