@@ -42,6 +42,7 @@ mod undelivered;
 
 mod administration;
 mod blocks;
+mod bypass;
 mod fencing;
 mod flushing;
 mod flushing_globs;
