@@ -243,7 +243,9 @@ impl Others {
         direct.sends_bytes(furnishing(false)).gets("nil");
         let records = direct.sends("KEYS lw:*").reply();
         let mut names = locks();
-        names.extend(records.elements().iter().map(Reply::text));
+        // What an identity owes is paid by releases that are refused: only leases stay as they are.
+        let is_record = |name: &String| name.contains("}:");
+        names.extend(records.elements().iter().map(Reply::text).filter(is_record));
         assert_eq!(names.len(), 1 + 2 * Kind::ALL.len(), "{names:?}");
         let is_of_string =
             |name: &&String| name.starts_with("lw:") && name.ends_with(&Kind::String.lock());
