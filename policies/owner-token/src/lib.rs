@@ -19,6 +19,17 @@ struct OwnerToken {
     /// Whether a lease whose deadline has passed may be replaced: by GETSET, or by the DEL of a waiter
     /// that has read it.
     take_over: TakeOverRule,
+    /// What to do about a value that another client was granted, too.
+    shared_tokens: SharedTokens,
+}
+
+/// See [`OwnerToken::shared_tokens`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SharedTokens {
+    /// Nothing: the proxy counts and logs them.
+    Report,
+    /// Refuse to take a lock with one.
+    Deny,
 }
 
 const PROOFS: [(&str, Proofs); 4] = [
@@ -59,16 +70,30 @@ impl Policy for OwnerToken {
             ],
             TakeOverRule::AfterDeadline,
         );
+        let shared_tokens = settings.choice(
+            "shared_tokens",
+            &[
+                ("report", SharedTokens::Report),
+                ("deny", SharedTokens::Deny),
+            ],
+            SharedTokens::Report,
+        );
         settings.finish()?;
         Ok(OwnerToken {
             proofs,
             void_after_refusal,
             take_over,
+            shared_tokens,
         })
     }
 
     fn judges(&self) -> Operations {
-        Operations::RELEASE | Operations::EXTEND | Operations::TAKE_OVER | Operations::WRITE
+        let always =
+            Operations::RELEASE | Operations::EXTEND | Operations::TAKE_OVER | Operations::WRITE;
+        match self.shared_tokens {
+            SharedTokens::Report => always,
+            SharedTokens::Deny => always | Operations::ACQUIRE,
+        }
     }
 
     fn decide(&self, request: &Request) -> Decision {
@@ -91,12 +116,22 @@ impl Policy for OwnerToken {
                 Code::OpaqueWrite,
                 "a lock is changed by acquire, extend and release only",
             ),
+            Operation::Acquire if self.refuses_token_of(request) => Decision::deny(
+                Code::SharedToken,
+                "another client takes locks with this value; use one of your own, such as a UUID",
+            ),
             Operation::Acquire | Operation::Inspect | Operation::GuardedWrite => Decision::permit(),
         }
     }
 }
 
 impl OwnerToken {
+    /// Whether a lock may not be taken with this value. A release or extension is never refused for it: whoever
+    /// has the lock by now must be able to give it back.
+    fn refuses_token_of(&self, request: &Request) -> bool {
+        self.shared_tokens == SharedTokens::Deny && request.traits.contains(Traits::SHARED_TOKEN)
+    }
+
     /// The proofs that count for this request. A release or extension that names an owner token says
     /// whose it is, refused before or not; the value of a GETSET is the new one and says nothing, so
     /// the worker that was refused must not pass for its namesake. Where no proof is left the empty set is required, which

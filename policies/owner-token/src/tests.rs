@@ -178,6 +178,10 @@ fn settings_are_checked() {
             "write a whole number and a unit",
         ),
         (&[("take_over", "always")], "must be one of"),
+        (
+            &[("shared_tokens", "refuse")],
+            "must be one of \"report\", \"deny\"",
+        ),
         (&[("take-over", "never")], "did you mean take_over?"),
     ] {
         let error = configure::<OwnerToken>(settings).unwrap_err();
@@ -187,4 +191,25 @@ fn settings_are_checked() {
     for trust in ["auto", "process", "no"] {
         assert_eq!(policy(&[("trust_address", trust)]), policy(&[]));
     }
+}
+
+#[test]
+fn a_shared_owner_token_takes_no_lock_where_it_is_denied_and_gives_one_back() {
+    let (report, deny) = (policy(&[]), policy(&[("shared_tokens", "deny")]));
+    let shared = |operation| Request {
+        traits: Traits::SHARED_TOKEN | Traits::CONDITIONAL,
+        owner_token: Some(b"1".to_vec()),
+        ..request(operation)
+    };
+    let acquire = shared(Operation::Acquire);
+    assert_eq!(report.decide(&acquire), Decision::permit());
+    assert_eq!(denial(&deny.decide(&acquire)).code, Code::SharedToken);
+    let own = request(Operation::Acquire);
+    assert_eq!(deny.decide(&own), Decision::permit());
+    for operation in [Operation::Release, Operation::Extend, Operation::TakeOver] {
+        let request = shared(operation);
+        assert_eq!(deny.decide(&request), report.decide(&request));
+    }
+    assert_silent_beyond_judged(&report);
+    assert_silent_beyond_judged(&deny);
 }

@@ -41,6 +41,8 @@ pub struct Own {
     pub stored: Bytes,
     /// When it ends as far as this proxy knows, if it has a TTL.
     pub ends: Option<Instant>,
+    /// When the TTL that was asked for is over, if one was asked for: later, where it was cut.
+    pub asked_end: Option<Instant>,
     /// When a script said that it is over, though this connection did not release it.
     pub lapsed: Option<Instant>,
 }
@@ -163,6 +165,17 @@ impl Evidence {
             if let Some(stored) = stored {
                 own.stored = stored;
             }
+        }
+    }
+
+    /// A TTL was asked for its lease, which ends then; `None`: none.
+    pub fn asked(&mut self, key: &DbKey, end: Option<Instant>) {
+        if let Some(own) = self
+            .memory
+            .get_mut(key)
+            .and_then(|memory| memory.own.as_mut())
+        {
+            own.asked_end = end;
         }
     }
 
@@ -321,6 +334,7 @@ mod tests {
             fence: FencingToken(1),
             stored: Bytes::from_static(b"v"),
             ends: None,
+            asked_end: None,
             lapsed: None,
         }
     }

@@ -415,6 +415,26 @@ impl LockOp {
         }
     }
 
+    /// The value that names an owner in the lock with this place: the one to be stored, or the one
+    /// that is compared with.
+    pub fn owner_token(&self, index: usize) -> Option<&Bytes> {
+        fn named(comparison: &Option<Comparison>) -> Option<&Bytes> {
+            let named = comparison.as_ref().and_then(Comparison::names);
+            named.map(OwnerToken::expose)
+        }
+        match self {
+            LockOp::Acquire { value, .. } | LockOp::Take { value, .. } => Some(value),
+            LockOp::AcquireAll { locks } => locks.get(index).map(|(_, value)| value),
+            LockOp::Store {
+                value, comparison, ..
+            } => named(comparison).or(Some(value)),
+            LockOp::Extend { comparison, .. } | LockOp::Release { comparison, .. } => {
+                named(comparison)
+            }
+            LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } | LockOp::Opaque { .. } => None,
+        }
+    }
+
     /// What to ask the policies about, and the word for records and metrics. A TTL that is over at
     /// once is a release in disguise; `now_ms` is the proxy's clock (Unix ms), the script judges
     /// it on Redis's.
@@ -458,4 +478,24 @@ pub struct LockCommand {
     pub argv: Arguments,
     /// The client's own bytes.
     pub frame: Bytes,
+}
+
+impl LockCommand {
+    /// The arguments of a script whose meaning is not known that may be owner tokens: those that can
+    /// be told from others' values.
+    pub fn script_tokens(&self) -> impl Iterator<Item = &Bytes> {
+        let arguments = match self.op {
+            LockOp::Wrapped { keys, .. } => self.argv.get(3 + keys..),
+            LockOp::Acquire { .. }
+            | LockOp::Take { .. }
+            | LockOp::AcquireAll { .. }
+            | LockOp::Store { .. }
+            | LockOp::Extend { .. }
+            | LockOp::Release { .. }
+            | LockOp::ReleaseMany { .. }
+            | LockOp::Opaque { .. } => None,
+        };
+        let arguments = arguments.unwrap_or_default().iter();
+        arguments.filter(|value| OwnerToken::new((*value).clone()).is_distinctive())
+    }
 }

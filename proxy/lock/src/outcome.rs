@@ -33,6 +33,8 @@ pub enum Outcome {
         /// It may be the client's own, granted in a reply that it did not read: the end of the
         /// connection that was granted it may be about to be noticed.
         perhaps_own: bool,
+        /// It was granted to this very connection.
+        own: bool,
     },
     /// The current lease has a new TTL or value.
     Extended {
@@ -50,6 +52,8 @@ pub enum Outcome {
         old: Option<Bytes>,
         /// It is the lease that this connection was granted itself.
         own: bool,
+        /// The TTL that was asked for, ms, 0 for none; `None` where it stays as it was.
+        asked_ms: Option<u64>,
     },
     /// The lock is free now.
     Released {
@@ -82,6 +86,8 @@ pub enum Outcome {
     Untouched {
         /// Whether its lease has a record.
         governed: bool,
+        /// It was granted to this very connection.
+        own: bool,
     },
     /// Redis answered the application's own command with an error, or would not run the step.
     Failed,
@@ -105,6 +111,10 @@ pub struct Granted {
     /// It is no new lease but the one of this name, which the client had been granted before without
     /// hearing of it.
     pub again: Option<Grant>,
+    /// Another client was granted the lease before with the same owner token, within the last hour.
+    pub shared_token: bool,
+    /// The TTL that was asked for, ms; 0 for none.
+    pub asked_ms: u64,
 }
 
 /// What a new lease ended.
@@ -326,6 +336,8 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
             kept: fields.number(8)? == 1,
             old: fields.bytes(9),
             again: fields.bytes(10).and_then(|name| Grant::from_slice(&name)),
+            shared_token: fields.says(11),
+            asked_ms: fields.number(12).unwrap_or(0),
         }),
         b'B' => Outcome::Busy {
             governed: fields.number(3)? == 1,
@@ -334,6 +346,7 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
                 .0
                 .get(5)
                 .is_some_and(|soon| *soon == Value::Integer(1)),
+            own: fields.says(6),
         },
         b'X' => Outcome::Extended {
             ttl_ms: fields.number(3)?,
@@ -343,6 +356,7 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
             kept: fields.number(7)? == 1,
             old: fields.bytes(8),
             own: fields.letter(9) == Some(b's'),
+            asked_ms: fields.number(10).ok(),
         },
         b'R' => Outcome::Released {
             fence: FencingToken(fields.number(3)?),
@@ -373,6 +387,7 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
         b'C' => Outcome::ConditionUnmet,
         b'H' => Outcome::Untouched {
             governed: fields.number(3)? == 1,
+            own: fields.says(4),
         },
         b'?' => Outcome::Failed,
         _ => return Err(NotAnAnswer),
@@ -414,6 +429,11 @@ impl Fields<'_> {
         let digits = value.as_bytes().ok_or(NotAnAnswer)?;
         let text = std::str::from_utf8(digits).map_err(|_| NotAnAnswer)?;
         text.parse().map_err(|_| NotAnAnswer)
+    }
+
+    /// Whether there is a 1.
+    fn says(&self, at: usize) -> bool {
+        self.number(at) == Ok(1)
     }
 
     fn letter(&self, at: usize) -> Option<u8> {

@@ -19,7 +19,7 @@ use crate::op::{
     OpaqueKind, Target,
 };
 use crate::reason::Reason;
-use crate::token::{OwnerToken, looks_like_deadline};
+use crate::token::looks_like_deadline;
 
 /// Whether refusals are carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -331,53 +331,33 @@ fn question<'a>(
     mode: Mode,
     circumstances: &Circumstances,
 ) -> Question<'a> {
-    let (token, asked, conditional, scripted) = match &command.op {
-        LockOp::Acquire {
-            value, ttl, reply, ..
-        } => {
-            let scripted = matches!(reply, AcquireReply::Scripted(_));
-            (Some(value), *ttl, true, scripted)
+    let token = command.op.owner_token(index);
+    let (asked, conditional, scripted) = match &command.op {
+        LockOp::Acquire { ttl, reply, .. } => {
+            (*ttl, true, matches!(reply, AcquireReply::Scripted(_)))
         }
-        LockOp::Take { value, ttl, .. } => (Some(value), *ttl, true, true),
-        LockOp::AcquireAll { locks } => (Some(&locks[index].1), AskedTtl::None, true, false),
+        LockOp::Take { ttl, .. } => (*ttl, true, true),
+        LockOp::AcquireAll { .. } => (AskedTtl::None, true, false),
         LockOp::Store {
-            value,
             ttl,
             only_if_exists,
-            comparison,
             ..
-        } => {
-            let named = comparison.as_ref().and_then(Comparison::names);
-            let token = named.map_or(value, |claim| claim.expose());
-            (Some(token), *ttl, *only_if_exists, false)
-        }
+        } => (*ttl, *only_if_exists, false),
         LockOp::Extend {
             ttl,
             condition,
             comparison,
             ..
         } => (
-            comparison
-                .as_ref()
-                .and_then(Comparison::names)
-                .map(OwnerToken::expose),
             *ttl,
             *condition != crate::op::ExpireCondition::Always,
             is_scripted(comparison),
         ),
-        LockOp::Release { comparison, .. } => (
-            comparison
-                .as_ref()
-                .and_then(Comparison::names)
-                .map(OwnerToken::expose),
-            AskedTtl::None,
-            false,
-            is_scripted(comparison),
-        ),
-        LockOp::ReleaseMany { .. } => (None, AskedTtl::None, false, false),
+        LockOp::Release { comparison, .. } => (AskedTtl::None, false, is_scripted(comparison)),
+        LockOp::ReleaseMany { .. } => (AskedTtl::None, false, false),
         // What TTL it will ask for is known to the script alone; that it has one is believed.
-        LockOp::Wrapped { .. } => (None, AskedTtl::Keep, true, true),
-        LockOp::Opaque { kind, .. } => (None, AskedTtl::None, false, *kind == OpaqueKind::Script),
+        LockOp::Wrapped { .. } => (AskedTtl::Keep, true, true),
+        LockOp::Opaque { kind, .. } => (AskedTtl::None, false, *kind == OpaqueKind::Script),
     };
     // An extension without a TTL that names no value is PERSIST to a policy, compared first or not.
     let persists = matches!(command.op, LockOp::Extend { .. }) && asked == AskedTtl::None;

@@ -192,6 +192,23 @@ impl Identity {
         Identity(bytes)
     }
 
+    /// Whether both may be one client: all that their connections tell is equal, and their processes
+    /// are not known to differ. The scripts' `kin`.
+    pub fn may_be(self, other: Identity) -> bool {
+        self.0[..8] == other.0[..8]
+            && (self.0[8..] == other.0[8..] || !self.has_process() || !other.has_process())
+    }
+
+    /// This one, or the other where only that names a process. Both may be one client.
+    #[must_use]
+    pub fn or_known(self, other: Identity) -> Identity {
+        if self.has_process() { self } else { other }
+    }
+
+    fn has_process(self) -> bool {
+        self.0[8..] != Process::NONE && self.0[8..] != Process::PENDING
+    }
+
     /// The same client, as this process.
     #[must_use]
     pub fn with_process(mut self, process: Process) -> Identity {
@@ -297,5 +314,15 @@ mod tests {
             client.with_process(Process::Pending)
         );
         assert_eq!(client.with_process(one).with_process(Process::None), client);
+        for other in [Process::None, Process::Pending, one] {
+            let other = client.with_process(other);
+            assert!(client.with_process(one).may_be(other));
+            assert_eq!(
+                other.or_known(client.with_process(one)),
+                client.with_process(one)
+            );
+        }
+        assert!(!client.with_process(one).may_be(client.with_process(two)));
+        assert!(!client.may_be(Identity::of(&[b"other"])));
     }
 }

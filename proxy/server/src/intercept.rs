@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::{Class, Classifier, TooLong};
 use lockwarden_lock::decision::{Decision, Proofs};
 use lockwarden_lock::evidence::{DbKey, Facts};
-use lockwarden_lock::op::{LockCommand, LockOp, Test};
+use lockwarden_lock::op::{LockCommand, LockOp, Target, Test};
 use lockwarden_lock::outcome::{self, Answers, AskedBack, RaisedAt, limit_line};
 use lockwarden_lock::plan::{Form, Plan, Who, identify, plan};
 use lockwarden_lock::reason::Reason;
@@ -18,7 +18,7 @@ use lockwarden_lock::recipe::ScriptFacts;
 use lockwarden_lock::settle::{
     self, Allowed, OnViolation, Permitted, Settled, TrustAddress, judge, settle,
 };
-use lockwarden_lock::token::Process;
+use lockwarden_lock::token::{Process, stored_form};
 use lockwarden_policy::Chains;
 use lockwarden_resp::{Value, parse_reply, put_value};
 use smallvec::SmallVec;
@@ -180,7 +180,7 @@ impl Session {
         }
         let begun = Instant::now();
         let keys = self.keys(&command.op);
-        let facts = self.facts(&command.op, &keys, active, begun);
+        let facts = self.facts(&command, &keys, active, begun);
 
         let decisions = self.decide(&command, &facts, active, begun);
         let permitted = match settle(command, decisions, &rules) {
@@ -773,11 +773,12 @@ impl Session {
 
     fn facts(
         &mut self,
-        op: &LockOp,
+        command: &LockCommand,
         keys: &[DbKey],
         active: &Active,
         now: Instant,
     ) -> SmallVec<[Facts; 1]> {
+        let op = &command.op;
         let acquires = match op {
             LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => true,
             LockOp::Wrapped { script, .. } => script.takes_locks(),
@@ -785,7 +786,8 @@ impl Session {
         };
         keys.iter()
             .zip(op.targets())
-            .map(|(key, target)| {
+            .enumerate()
+            .map(|(index, (key, target))| {
                 if acquires {
                     self.evidence.attempted(key, now);
                 }
@@ -802,9 +804,31 @@ impl Session {
                     facts.same_identity =
                         self.is_same_identity(key, active.rules(target.namespace).trust_address);
                 }
+                facts.shared_token = self.names_shared_token(command, index, target, active, now);
                 facts
             })
             .collect()
+    }
+
+    /// Whether another client was granted a lock with the value that a command carries. Of a script
+    /// whose meaning is not known every argument may be one that can be told from others'.
+    fn names_shared_token(
+        &self,
+        command: &LockCommand,
+        index: usize,
+        target: &Target,
+        active: &Active,
+        now: Instant,
+    ) -> bool {
+        let details = active.namespace(target.namespace);
+        let who = self.state.who().identity(details.rules.trust_address);
+        let tokens = &self.shared.owner_tokens;
+        let is_shared =
+            |value: &Bytes| tokens.is_shared(&details.name, &stored_form(value), who, now);
+        match command.op.owner_token(index) {
+            Some(value) => is_shared(value),
+            None => command.script_tokens().any(is_shared),
+        }
     }
 }
 

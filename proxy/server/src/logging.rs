@@ -1,9 +1,10 @@
 //! The log: one line per event on standard error, text for a person at a terminal and JSON for
 //! everything else. Writing never waits for the reader of the log. Formats stand in
 //! `logging/format.rs`, the queue in `logging/queue.rs`, folding of repeated refusals in
-//! `logging/repeat.rs`; what is worth a line is decided where it happens.
+//! `logging/repeat.rs` and of observations in `logging/observations.rs`; what is worth a line is decided where it happens.
 
 mod format;
+mod observations;
 mod queue;
 mod repeat;
 
@@ -13,6 +14,7 @@ use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
+pub(crate) use observations::{Example, ObservationFolder};
 pub(crate) use queue::LogGuard;
 pub(crate) use repeat::RepeatFolder;
 

@@ -21,6 +21,7 @@ mod facts;
 mod heirs;
 mod kept;
 mod mirror;
+mod owner_tokens;
 mod peers;
 mod processes;
 mod texts;

@@ -17,9 +17,10 @@ use crate::control::{Controller, Source, activate, labels};
 use crate::exit;
 use crate::facts::{self, Server};
 use crate::kept::Kept;
-use crate::logging::{self, RepeatFolder};
+use crate::logging::{self, ObservationFolder, RepeatFolder};
 use crate::metrics::{BuildInfo, Metrics};
 use crate::mirror::Mirror;
+use crate::owner_tokens::OwnerTokens;
 use crate::peers::Peers;
 use crate::policies;
 use crate::private_redis::PrivateRedis;
@@ -143,7 +144,9 @@ impl Prepared {
             undelivered: Reports::default(),
             peers: Peers::default(),
             processes: Processes::start().map_err(Failure::line)?,
+            owner_tokens: OwnerTokens::new(),
             refusals: RepeatFolder::new(),
+            observations: ObservationFolder::default(),
             sweep: config.sweep,
             drain: serve::drain_switch(),
             started: Instant::now(),

@@ -33,9 +33,7 @@ use tokio::net::TcpStream;
 use crate::heirs;
 use crate::inbox::Inbox;
 use crate::kept::{Holder, KeptLease};
-use crate::metrics::{
-    CommandClass, CommandResult, Label, LocalCounters, Observation, ProtocolErrorKind, Side,
-};
+use crate::metrics::{CommandClass, CommandResult, LocalCounters, ProtocolErrorKind, Side};
 use crate::peers::Peer;
 use crate::random::Random;
 use crate::shared::{Active, Shared};
@@ -96,8 +94,6 @@ pub(crate) struct Session {
     pub(crate) took_leave: bool,
     requests: u32,
     draining: bool,
-    /// When each kind of finding was logged last.
-    pub(crate) reported: [Option<Instant>; Observation::ALL.len()],
 }
 
 /// How many passed-through commands share one measurement of the time that they take here.
@@ -146,7 +142,6 @@ impl Session {
             took_leave: false,
             requests: 0,
             draining: false,
-            reported: [None; Observation::ALL.len()],
         };
         session.introduce();
         session

@@ -18,9 +18,10 @@ use tokio::sync::watch;
 use crate::backend::Address;
 use crate::facts::Server;
 use crate::kept::Kept;
-use crate::logging::RepeatFolder;
+use crate::logging::{ObservationFolder, RepeatFolder};
 use crate::metrics::{Metrics, ModeLabel, NamespaceMetrics};
 use crate::mirror::Mirror;
+use crate::owner_tokens::OwnerTokens;
 use crate::peers::Peers;
 use crate::processes::Processes;
 use crate::texts::Texts;
@@ -112,7 +113,9 @@ pub(crate) struct Shared {
     pub(crate) undelivered: Reports,
     pub(crate) peers: Peers,
     pub(crate) processes: Processes,
+    pub(crate) owner_tokens: OwnerTokens,
     pub(crate) refusals: RepeatFolder,
+    pub(crate) observations: ObservationFolder,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,
     /// Turns true when the proxy is about to stop.

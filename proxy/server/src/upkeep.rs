@@ -202,6 +202,9 @@ impl Upkeep {
                         "refused again; the same client, key and reason"
                     );
                 }
+                for line in shared.observations.drain(now) {
+                    line.log();
+                }
                 self.notice(shared, shared.mirror.expire(now)).await?;
                 heartbeat = Instant::now() + HEARTBEAT;
             }

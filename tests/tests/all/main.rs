@@ -51,6 +51,7 @@ mod memory;
 mod opaque;
 mod outages;
 mod pools;
+mod reports;
 mod scripts;
 mod several;
 mod sweeping;

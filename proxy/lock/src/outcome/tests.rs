@@ -17,6 +17,9 @@ fn a_grant_is_read_back() {
         text("0000000000900"),
         Value::Integer(1),
         Value::Null,
+        Value::Null,
+        Value::Integer(1),
+        Value::Integer(60000),
     ]);
     let Ok(Answers::One(answer)) = read(&value) else {
         panic!("not read")
@@ -31,6 +34,8 @@ fn a_grant_is_read_back() {
             kept: true,
             again: None,
             old: None,
+            shared_token: true,
+            asked_ms: 60000,
         })
     );
 }

@@ -110,6 +110,7 @@ fn own(stored: &'static str) -> Own {
         fence: FencingToken(7),
         stored: Bytes::from_static(stored.as_bytes()),
         ends: None,
+        asked_end: None,
         lapsed: None,
     }
 }

@@ -23,8 +23,8 @@ local owner = ARGV[10]
 if owner == '' then owner = ARGV[1] end
 if done then
   local number, now, old = grant(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]))
-  local state, since = before(old)
-  return { 'G', native or false, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false }
+  local state, since, shared = before(old, ARGV[2], owner, now)
+  return { 'G', native or false, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false, false, shared, asked }
 end
 local m = redis.pcall('MGET', lock, companion)
 if m.err then return { '?', native or m, '' } end
@@ -45,4 +45,4 @@ if has(flags, 'i') and type(native) == 'number' and m[2]
 end
 if ARGV[11] ~= '0' and redis.call('PTTL', lock) == -1 then adopted = redis.call('PEXPIRE', lock, ARGV[11]) end
 if has(flags, 'W') and not m[1] then native = redis.pcall('GET', lock) else native = shown(flags, lock, m[1]) or native end
-return { 'B', native or false, '', held and 1 or 0, adopted, soon }
+return { 'B', native or false, '', held and 1 or 0, adopted, soon, held and same_session(m[2], sub(ARGV[2], 17)) and 1 or 0 }

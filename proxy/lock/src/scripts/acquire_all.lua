@@ -7,13 +7,12 @@ local native
 if has(flags, 'm') then
   native = redis.pcall(unpack(ARGV, 3 + locks * per))
   if type(native) == 'table' then return { '?', native, '' } end
-  if native ~= 1 then return { 'B', native, '', 1, 0 } end
-else
-  for i = 1, locks do
-    if redis.call('EXISTS', KEYS[i * 2 - 1]) == 1 then
-      local m = redis.call('MGET', KEYS[i * 2 - 1], KEYS[i * 2])
-      return { 'B', false, '', governed(m[1] or share(KEYS[i * 2 - 1], m[2]), m[2]) and 1 or 0, 0 }
-    end
+end
+for i = 1, native == 1 and 0 or locks do
+  if redis.call('EXISTS', KEYS[i * 2 - 1]) == 1 then
+    local m = redis.call('MGET', KEYS[i * 2 - 1], KEYS[i * 2])
+    local held = governed(m[1] or share(KEYS[i * 2 - 1], m[2]), m[2])
+    return { 'B', native or false, '', held and 1 or 0, 0, 0, held and same_session(m[2], sub(ARGV[i * per - 6], 17)) and 1 or 0 }
   end
 end
 local answer = { 'S', native or false, '' }
@@ -26,7 +25,7 @@ for i = 1, locks do
   local owner = ARGV[at + 10]
   if owner == '' then owner = ARGV[at + 1] end
   local number, now, old = grant(KEYS[i * 2], ARGV[at + 2], bits + tonumber(ARGV[at + 3]), ARGV[at + 4], asked, owner, lifetime(ttl, ARGV[at + 9]))
-  local state, since = before(old)
-  answer[#answer + 1] = { 'G', false, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false }
+  local state, since, shared = before(old, ARGV[at + 2], owner, now)
+  answer[#answer + 1] = { 'G', false, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false, false, shared, asked }
 end
 return answer

@@ -99,4 +99,4 @@ if ends then
   return { 'R', native, reason, number, since, held or '', value, '' }
 end
 redis.call('SET', companion, rewrite(record, bits, now, asked), 'PX', lifetime(ttl, ARGV[10]))
-return { 'X', native, reason, ttl, number, since, now, bits > 0 and 1 or 0, has(flags, 'g') and value or false, held or '' }
+return { 'X', native, reason, ttl, number, since, now, bits > 0 and 1 or 0, has(flags, 'g') and value or false, held or '', asked }

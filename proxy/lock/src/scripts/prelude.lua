@@ -223,11 +223,18 @@ local function grant(companion, head, bits, fence, asked, owner, px, own)
   return number, now, old
 end
 
--- What a new lease ended: '' nothing, L a lease that ran out unreleased; and since when it was held.
-local function before(old)
-  if old and sub(old, 2, 2) == 'L' then return 'L', sub(old, 68, 80) end
-  return '', '0'
+-- What a new lease ended: '' nothing, L a lease that ran out unreleased; and since when it was held. Third 1 where
+-- the lease before was another client's, with the same owner token, and not an hour old.
+local function before(old, head, owner, now)
+  if not old then return '', '0', 0 end
+  local since = sub(old, 68, 80)
+  local shared = sub(old, 107) == owner and now - (tonumber(since) or 0) < 3600000 and not kin(old, sub(head, 17)) and 1 or 0
+  if sub(old, 2, 2) == 'L' then return 'L', since, shared end
+  return '', '0', shared
 end
+
+-- Whether a record is of a lease that was granted to this very session (who: session+identity).
+local function same_session(record, who) return sub(record, 20, 35) == sub(who, 1, 16) end
 
 -- The record with a new TTL, and a new owner token where one is given.
 local function rewrite(record, bits, now, asked, owner)
@@ -252,7 +259,7 @@ local function repeated(flags, lock, companion, record, owner, head, ttl, asked,
   if ttl > 0 then redis.call('PEXPIRE', lock, ttl) else redis.call('PERSIST', lock) end
   local again = rewrite(record, bits, now, asked)
   redis.call('SET', companion, sub(again, 1, 19) .. sub(head, 17, 48) .. sub(again, 52), 'PX', lifetime(ttl, outlive))
-  return { 'G', false, '', sub(record, 52, 67), now, ttl, '', '0', bits > 0 and 1 or 0, false, sub(record, 4, 19) }
+  return { 'G', false, '', sub(record, 52, 67), now, ttl, '', '0', bits > 0 and 1 or 0, false, sub(record, 4, 19), 0, asked }
 end
 
 -- A refusal. A tokenless try (flag k) by what may be the grant's own identity ends keep-alive: somebody who

@@ -30,8 +30,9 @@ local function granted(reason, state, old_since, own)
   local native = put(ttl)
   if failed(native) then return { '?', native, '' } end
   local number, now, old = grant(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]), own)
-  if state == '' then state, old_since = before(old) end
-  return { 'G', monitor and native or false, reason, number, now, ttl, state, old_since, bits > 0 and 1 or 0, value }
+  local ended, since, shared = before(old, ARGV[2], owner, now)
+  if state == '' then state, old_since = ended, since end
+  return { 'G', monitor and native or false, reason, number, now, ttl, state, old_since, bits > 0 and 1 or 0, value, false, shared, asked }
 end
 
 local compares, differs = has(flags, 'c'), has(flags, 'u')
@@ -88,4 +89,4 @@ if has(flags, 'K') then
 else
   redis.call('SET', companion, rewrite(record, bits, now, asked, owner), 'PX', px)
 end
-return { 'X', monitor and native or false, reason, ttl, sub(record, 52, 67), since, now, bits > 0 and 1 or 0, value, held or '' }
+return { 'X', monitor and native or false, reason, ttl, sub(record, 52, 67), since, now, bits > 0 and 1 or 0, value, held or '', not has(flags, 'K') and asked }

@@ -21,8 +21,8 @@ if not value then
   if not native then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
   if failed(native) then return { '?', native, '' } end
   local number, now, old = grant(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]))
-  local state, since = before(old)
-  return { 'G', native, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false }
+  local state, since, shared = before(old, ARGV[2], owner, now)
+  return { 'G', native, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false, false, shared, asked }
 end
 
 local own
@@ -34,7 +34,8 @@ end
 if not own then
   local native, adopted = shown(flags, lock, value), 0
   if ARGV[11] ~= '0' and redis.call('PTTL', lock) == -1 then adopted = redis.call('PEXPIRE', lock, ARGV[11]) end
-  return { 'B', native, '', governed(value, record) and 1 or 0, adopted }
+  local held = governed(value, record)
+  return { 'B', native, '', held and 1 or 0, adopted, 0, held and same_session(record, ARGV[16]) and 1 or 0 }
 end
 local function again(ms)
   if has(flags, 'E') then return redis.pcall('PEXPIRE', lock, ms) end
@@ -55,4 +56,4 @@ end
 local native = again(ttl)
 if failed(native) then return { '?', native, '' } end
 redis.call('SET', companion, rewrite(record, bits, now, asked, owner), 'PX', lifetime(ttl, ARGV[9]))
-return { 'X', native, reason, ttl, sub(record, 52, 67), since, now, bits > 0 and 1 or 0, false, held or '' }
+return { 'X', native, reason, ttl, sub(record, 52, 67), since, now, bits > 0 and 1 or 0, false, held or '', asked }

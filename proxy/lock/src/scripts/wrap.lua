@@ -263,7 +263,7 @@ local function settle(lock)
     end
     return { 'A', false, '', mark, record and sub(record, 68, 80) or '0' }
   end
-  if did == 'as it was' then return { 'H', false, '', was.governed and 1 or 0 } end
+  if did == 'as it was' then return { 'H', false, '', was.governed and 1 or 0, was.governed and same_session(record, who) and 1 or 0 } end
   if did == 'ungoverned' or did == 'forged' then return { 'U', false, reason } end
   if did == 'release' then
     try('SETRANGE', companion, 1, 'R')
@@ -287,9 +287,9 @@ local function settle(lock)
   if did == 'acquire' or (monitor and lock.reason and was.value and not same(was, is)) then
     local owner = owner_of(is)
     local number, at, old = grant(companion, argument(lock, 7), bits + tonumber(argument(lock, 8)), argument(lock, 9), asked, owner, lifetime(ttl, outlive))
-    local state, since = before(old)
+    local state, since, shared = before(old, argument(lock, 7), owner, at)
     if did ~= 'acquire' then state = 'O' end
-    return { 'G', false, reason, number, at, ttl, state, since, bits > 0 and 1 or 0, owner }
+    return { 'G', false, reason, number, at, ttl, state, since, bits > 0 and 1 or 0, owner, false, shared, asked }
   end
   local owner = sub(record, 107)
   if lock.held == 'j' then
@@ -300,7 +300,7 @@ local function settle(lock)
     if same(was, is) or is.value then owner = is.value and form(is.value) or owner end
     try('SET', companion, rewrite(record, bits, now, asked, owner), 'PX', lifetime(ttl, outlive))
   end
-  return { 'X', false, reason, ttl, sub(record, 52, 67), sub(record, 68, 80), now, bits > 0 and 1 or 0, false, lock.held or '' }
+  return { 'X', false, reason, ttl, sub(record, 52, 67), sub(record, 68, 80), now, bits > 0 and 1 or 0, false, lock.held or '', lock.held ~= 'j' and asked }
 end
 
 -- Everything behind the script's end, made before it runs: it can reach none of this.

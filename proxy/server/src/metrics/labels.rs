@@ -213,8 +213,10 @@ label_set! {
         Outlived = "outlived",
         /// A connection was refused a lock that it held itself: several threads share it.
         SharedSession = "shared-session",
-        /// A connection that was refused a lock released it without naming an owner token.
+        /// A connection that was refused a lock released or extended it without naming an owner token.
         RefusedThenReleased = "refused-then-released",
+        /// A lock was granted with a value that another client was granted within the last hour.
+        SharedToken = "shared-token",
     }
 }
 

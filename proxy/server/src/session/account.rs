@@ -19,17 +19,16 @@ use lockwarden_lock::token::{Grant, Process, stored_form};
 use super::refusals::policy_of;
 use super::{InFlight, Session};
 use crate::kept::Kin;
-use crate::metrics::{
-    AcquireOutcome, DecisionKind, KeepAliveOutcome, Label, Observation, ReleaseOutcome,
-};
+use crate::logging::Example;
+use crate::metrics::{AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation, ReleaseOutcome};
 use crate::peers;
 use crate::random::refusal_id;
 use crate::session::now_ms;
 use crate::shared::{Active, mode_label};
 use crate::unheard::Undelivered;
 
-/// Between two log lines of one kind of finding, for one session.
-const REPORTED_EVERY: Duration = Duration::from_secs(60);
+/// What a record holds as the owner in a lock whose type has none: the type, which is nobody's value.
+const TYPES: [&[u8]; 5] = [b"hash", b"zset", b"list", b"set", b"stream"];
 
 /// One lock of a step, with its outcome.
 struct Settled<'a> {
@@ -57,6 +56,12 @@ fn deed(op: &LockOp, answer: &Answer) -> Option<Operation> {
         Outcome::Released { .. } => Some(Operation::Release),
         _ => answer.deed,
     }
+}
+
+/// When the TTL that was asked for is over, if one was. A time beyond the clock is for ever.
+fn asked_end(asked_ms: u64, now: Instant) -> Option<Instant> {
+    let asked = (asked_ms > 0).then(|| Duration::from_millis(asked_ms))?;
+    now.checked_add(asked)
 }
 
 impl Session {
@@ -129,8 +134,10 @@ impl Session {
                 | LockOp::Take { .. }
                 | LockOp::AcquireAll { .. }
                 | LockOp::Store { .. }
-                | LockOp::Wrapped { .. }
                 | LockOp::Opaque { .. } => false,
+                LockOp::Wrapped { .. } => {
+                    flight.permitted.command().script_tokens().next().is_none()
+                }
             };
             let grant = flight.grants.get(index).copied();
             let enforced = flight.permitted.enforces();
@@ -175,27 +182,29 @@ impl Session {
                 }
                 self.granted(one, granted, active, now);
             }
-            Outcome::Busy { governed, .. } => {
+            Outcome::Busy { governed, own, .. } => {
                 metrics.acquires.at(AcquireOutcome::Contended).inc();
                 if !governed {
                     metrics.ungoverned.inc();
                 }
-                let own = self.evidence.facts(one.key, now).own;
-                let holds =
-                    |own: &Own| own.lapsed.is_none() && own.ends.is_none_or(|ends| ends > now);
-                if acquires && own.as_ref().is_some_and(holds) {
-                    self.observed(Observation::SharedSession, one.target, active, now);
-                }
-                self.evidence.refused(one.key);
+                self.refused_the_lock(one, *own, active, now);
             }
             Outcome::Extended {
-                ttl_ms, kept, own, ..
+                ttl_ms,
+                kept,
+                own,
+                asked_ms,
+                ..
             } => {
                 if self.clamped(op, *ttl_ms, one) {
                     metrics.ttl_clamped.inc();
                     decision = DecisionKind::Modify;
                 }
+                self.touched_the_lease(one, active, now);
                 self.extended(one, *ttl_ms, *kept, *own, now);
+                if let (true, Some(asked_ms)) = (*own, asked_ms) {
+                    self.evidence.asked(one.key, asked_end(*asked_ms, now));
+                }
             }
             Outcome::Released { taken_over, .. } => {
                 metrics.releases.at(ReleaseOutcome::Released).inc();
@@ -207,9 +216,7 @@ impl Session {
                         "a lock whose deadline had passed was taken over"
                     );
                 }
-                if one.tokenless && self.evidence.facts(one.key, now).refused_since {
-                    self.observed(Observation::RefusedThenReleased, one.target, active, now);
-                }
+                self.touched_the_lease(one, active, now);
                 self.evidence.released(one.key);
                 self.shared.kept.remove(one.key, None);
                 let ended = self
@@ -240,6 +247,7 @@ impl Session {
                 if self.acted_late(one, refused.late, now) {
                     metrics.overlaps.inc();
                 }
+                self.touched_the_lease(one, active, now);
                 if refused.paid_debt {
                     self.observed(Observation::Debt, one.target, active, now);
                 }
@@ -267,7 +275,7 @@ impl Session {
                     return;
                 }
             }
-            Outcome::Untouched { governed } => {
+            Outcome::Untouched { governed, own } => {
                 let LockOp::Wrapped { script, .. } = op else {
                     return;
                 };
@@ -277,7 +285,7 @@ impl Session {
                 // A script that takes locks and changed nothing met one that is held.
                 if script.takes_locks() {
                     metrics.acquires.at(AcquireOutcome::Contended).inc();
-                    self.evidence.refused(one.key);
+                    self.refused_the_lock(one, *own, active, now);
                 }
             }
             Outcome::Ungoverned => metrics.ungoverned.inc(),
@@ -339,6 +347,7 @@ impl Session {
             fence: granted.fence,
             stored: stored_form(value),
             ends: ttl.map(|ttl| now + ttl),
+            asked_end: asked_end(granted.asked_ms, now),
             lapsed: None,
         };
         self.evidence.granted(one.key.clone(), own);
@@ -354,6 +363,7 @@ impl Session {
             crate::mirror::count(&ended, active);
         }
         self.keep(one, grant, granted.ttl_ms, granted.kept, now);
+        self.uses_a_token(one, value, granted, active, now);
         let who = self.state.who();
         if who.identity(one.allowed.rules.trust_address)
             == who.client.with_process(Process::Pending)
@@ -472,21 +482,62 @@ impl Session {
         overlapped
     }
 
-    /// Counts a finding, and logs it once a minute for each kind.
-    fn observed(&mut self, what: Observation, target: &Target, active: &Active, now: Instant) {
+    /// An acquire was refused, because the lock is held. `own`: this very connection holds it, so
+    /// several threads share it. A command on several locks is answered once for all of them, so what
+    /// the connection knows of each is asked, too.
+    fn refused_the_lock(&mut self, one: &Settled<'_>, own: bool, active: &Active, now: Instant) {
+        if own && self.evidence.facts(one.key, now).own.is_some() {
+            self.observed(Observation::SharedSession, one.target, active, now);
+        }
+        self.evidence.refused(one.key);
+    }
+
+    /// A release or extension that met a lease, whether it was refused or not: one without an owner
+    /// token, by a connection that did not get the lock when it last tried, is found.
+    fn touched_the_lease(&mut self, one: &Settled<'_>, active: &Active, now: Instant) {
+        let gives_back = matches!(one.operation, Operation::Release | Operation::Extend);
+        if gives_back && one.tokenless && self.evidence.facts(one.key, now).refused_since {
+            self.observed(Observation::RefusedThenReleased, one.target, active, now);
+        }
+    }
+
+    /// A lock was granted with a value: one that another client was granted lately is found.
+    fn uses_a_token(
+        &mut self,
+        one: &Settled<'_>,
+        value: &Bytes,
+        granted: &Granted,
+        active: &Active,
+        now: Instant,
+    ) {
+        if granted.again.is_some() || TYPES.contains(&&value[..]) {
+            return;
+        }
+        let trust = one.allowed.rules.trust_address;
+        let shared = self.shared.owner_tokens.granted(
+            &active.namespace(one.target.namespace).name,
+            &stored_form(value),
+            self.state.who().identity(trust),
+            granted.shared_token,
+            now,
+        );
+        if shared {
+            self.observed(Observation::SharedToken, one.target, active, now);
+        }
+    }
+
+    /// Counts a finding, and logs it: one line a kind, namespace and minute.
+    fn observed(&mut self, kind: Observation, target: &Target, active: &Active, now: Instant) {
         let details = active.namespace(target.namespace);
-        details.metrics.observations.at(what).inc();
-        let last = &mut self.reported[what.index()];
-        if last.is_none_or(|last| now.duration_since(last) > REPORTED_EVERY) {
-            *last = Some(now);
-            tracing::info!(
-                namespace = %details.name,
-                key = %String::from_utf8_lossy(&target.key),
-                client = %self.peer,
-                name = %String::from_utf8_lossy(&self.state.name),
-                kind = what.word(),
-                "observed"
-            );
+        details.metrics.observations.at(kind).inc();
+        let example = Example {
+            key: target.key.clone(),
+            name: self.state.name.clone(),
+            client: self.peer,
+        };
+        let folder = &self.shared.observations;
+        if let Some(line) = folder.observed(&details.name, kind, example, now) {
+            line.log();
         }
     }
 
@@ -503,7 +554,7 @@ impl Session {
             let current = self.shared.mirror.current(key);
             let longer = ceiling.is_some_and(|ms| {
                 let ceiling = Duration::from_millis(ms);
-                own.ends.is_none_or(|ends| ends > now + ceiling)
+                own.asked_end.is_some_and(|end| end > now + ceiling)
             });
             if longer && current.is_some_and(|(grant, _)| grant == own.grant) {
                 let key = key.key.clone();
