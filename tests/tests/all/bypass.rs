@@ -244,8 +244,18 @@ impl Others {
         let records = direct.sends("KEYS lw:*").reply();
         let mut names = locks();
         // What an identity owes is paid by releases that are refused: only leases stay as they are.
-        let is_record = |name: &String| name.contains("}:");
-        names.extend(records.elements().iter().map(Reply::text).filter(is_record));
+        let is_record = |name: &&String| name.contains("}:");
+        let records: Vec<String> = records.elements().iter().map(Reply::text).collect();
+        names.extend(records.iter().filter(is_record).cloned());
+        // A lease's record is written once more when its holder's process was looked up.
+        wait_for("the holder's process to be known", || {
+            names.iter().filter(is_record).all(|name| {
+                let process = direct
+                    .sends_arguments(&["GETRANGE", name, "43", "50"])
+                    .reply();
+                process.bytes() != [0xff; 8]
+            })
+        });
         assert_eq!(names.len(), 1 + 2 * Kind::ALL.len(), "{names:?}");
         let is_of_string =
             |name: &&String| name.starts_with("lw:") && name.ends_with(&Kind::String.lock());

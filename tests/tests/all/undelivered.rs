@@ -452,35 +452,3 @@ fn two_hundred_timeouts_block_nobody_and_make_no_two_holders() {
         }
     });
 }
-
-#[test]
-fn where_it_is_chosen_a_holder_of_a_distinctive_identity_may_acquire_again() {
-    let redis = Redis::start();
-    let proxy = Proxy::builder(&redis)
-        .namespace("on_repeat", "\"grant\"")
-        .start();
-    let clients = [
-        ("127.18.14.1", "worker-1"),
-        ("127.18.14.1", "worker-1"),
-        ("127.18.14.1", "worker-2"),
-    ]
-    .map(|(source, name)| {
-        let client = proxy.client_from(source);
-        client.sends(format!("CLIENT SETNAME {name}")).gets("+OK");
-        client
-    });
-    let [first, again, other] = &clients;
-    first.sends(ACQUIRE).gets("+OK");
-    first.sends("PING").gets("+PONG");
-    let fence = redis.fence("lock:job");
-    other.sends(ACQUIRE).gets("nil");
-    again.sends(ACQUIRE).gets("+OK");
-    first.sends(ACQUIRE).gets("+OK");
-    assert_eq!(redis.fence("lock:job"), fence);
-    again.sends("DEL lock:job").gets(":1");
-    assert!(redis.is_free("lock:job"));
-    proxy.counts(
-        "lockwarden_lock_acquires_total{namespace=\"locks\",outcome=\"repeated\"}",
-        2.0,
-    );
-}

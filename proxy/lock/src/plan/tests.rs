@@ -8,8 +8,7 @@ use crate::evidence::{Own, Seen};
 use crate::namespace::NamespaceId;
 use crate::op::{ComparedBy, Comparison, LockCommand, Target, Test};
 use crate::recipe::{Replies, Reply};
-use crate::settle::OpaqueScripts;
-use crate::settle::{OnFault, Rules, Settled, settle};
+use crate::settle::{OnFault, OpaqueScripts, Rules, Settled, settle};
 use crate::token::FencingToken;
 
 const ENFORCE: Rules = Rules {
@@ -257,7 +256,7 @@ fn only_a_value_of_ones_own_may_be_acquired_again() {
             },
             value: Bytes::from_static(value.as_bytes()),
             ttl: AskedTtl::None,
-            reply: crate::op::AcquireReply::Integer,
+            reply: AcquireReply::Integer,
         };
         let rules = Rules {
             on_repeat,

@@ -19,9 +19,8 @@ use super::register::{ByLabel, Registrar};
 use crate::sweep::Found;
 
 /// A hold shorter than the first bucket is one round trip; past the last, look at single locks.
-const HOLD_SECONDS: [f64; 17] = [
-    0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
-    1800.0,
+const HOLD_SECONDS: [f64; 16] = [
+    0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0,
 ];
 
 /// What is counted about one namespace.
