@@ -219,10 +219,9 @@ impl Upkeep {
             .ask(&["COMMAND", "COUNT"])
             .await?
             .as_integer();
-        if count.is_some() && self.commands.is_some() && count != self.commands {
-            if let Some(table) = facts::ask_commands(&mut self.conversation).await? {
-                shared.server.set_commands(table);
-            }
+        let changed = count.is_some() && self.commands.is_some() && count != self.commands;
+        if changed && let Some(table) = facts::ask_commands(&mut self.conversation).await? {
+            shared.server.set_commands(table);
         }
         self.commands = count;
         Ok(())
