@@ -125,20 +125,17 @@ impl Control for Controller {
         let mut details = before.details.clone();
         let mut switched = Vec::new();
         for (details, configured) in details.iter_mut().zip(&mut config.namespaces) {
-            if namespace.is_none_or(|name| name == details.name) {
+            if namespace.is_none_or(|name| name == &*details.name) {
                 details.rules.mode = mode;
                 configured.mode = match mode {
                     Mode::Enforce => config::Mode::Enforce,
                     Mode::Monitor => config::Mode::Monitor,
                 };
-                switched.push((details.name.clone(), mode.word().to_owned()));
+                switched.push((details.name.to_string(), mode.word().to_owned()));
             }
         }
         if let (Some(name), true) = (namespace, switched.is_empty()) {
-            let known: Vec<&str> = details
-                .iter()
-                .map(|details| details.name.as_str())
-                .collect();
+            let known: Vec<&str> = details.iter().map(|details| &*details.name).collect();
             let text = format!(
                 "no such namespace: {name:?}; there are {}",
                 known.join(", ")
@@ -223,7 +220,7 @@ pub(crate) fn activate(
         .iter()
         .enumerate()
         .map(|(index, namespace)| NamespaceDetails {
-            name: namespace.name.clone(),
+            name: namespace.name.as_str().into(),
             rules: rules(namespace),
             ceiling_ms: ceiling_ms(index, &generation),
             metrics: metrics.namespace(index),

@@ -31,6 +31,7 @@ use crate::session::state::{Place, StateChange};
 use crate::session::transaction::elements;
 use crate::session::{InFlight, Look, Session, error_frame, now_ms};
 use crate::shared::Active;
+use crate::trail::Happened;
 use crate::wires::{End, Muted};
 
 /// An acquire that met a lease which may be its client's own is tried once more after this time: the
@@ -89,7 +90,10 @@ impl Session {
             Class::Admin(command) => self.administer(inbox, command, &active, muted).await,
             Class::Trusted(pass, target) => {
                 let metrics = &active.namespace(target.namespace).metrics;
-                metrics.unjudged.at(UnjudgedWhy::TrustedFunction).inc();
+                let why = UnjudgedWhy::TrustedFunction;
+                metrics.unjudged.at(why).inc();
+                let entry = self.entry(Happened::Unjudged(why), &target, "fcall", None, &active);
+                self.shared.trail.leave(entry);
                 self.count(CommandClass::Policy, CommandResult::Ok);
                 self.wires.forward(pass, muted);
                 self.queued();
@@ -195,6 +199,7 @@ impl Session {
                     let metrics = &active.namespace(target.namespace).metrics;
                     metrics.unjudged.at(why).inc();
                 }
+                self.tell_unjudged(&command.op, command.name, why, active);
                 self.count(CommandClass::Policy, CommandResult::Ok);
                 if let Some(pass) = settle::forward_script(&command, &rules) {
                     self.wires.forward(pass, muted);
@@ -204,13 +209,9 @@ impl Session {
             }
             Settled::Forward(command, would) => {
                 let target = command.op.target().clone();
-                self.would_refuse(
-                    &target,
-                    command.name,
-                    command.op.operation(now_ms()),
-                    &would,
-                    active,
-                );
+                let operation = command.op.operation(now_ms());
+                let id = self.would_refuse(&target, command.name, operation, &would, active);
+                self.tell_forwarded(&target, command.name, operation, (id, &would), active);
                 self.count(CommandClass::Policy, CommandResult::Ok);
                 let pass = settle::forward_watched(&command, &would);
                 self.wires.forward(pass, muted);
@@ -713,6 +714,7 @@ impl Session {
     ) -> Result<(), End> {
         let namespace = command.op.target().namespace;
         active.namespace(namespace).metrics.unjudged.at(why).inc();
+        self.tell_unjudged(&command.op, command.name, why, active);
         self.count(CommandClass::Policy, CommandResult::Ok);
         let Some(pass) = settle::forward_unjudged(&command, active.rules(namespace)) else {
             self.error(

@@ -25,7 +25,9 @@ mod owner_tokens;
 mod peers;
 mod processes;
 mod texts;
+mod trail;
 mod unheard;
+mod view;
 mod watches;
 
 mod backend;

@@ -147,6 +147,7 @@ impl Prepared {
             owner_tokens: OwnerTokens::new(),
             refusals: RepeatFolder::new(),
             observations: ObservationFolder::default(),
+            trail: Arc::default(),
             sweep: config.sweep,
             drain: serve::drain_switch(),
             started: Instant::now(),

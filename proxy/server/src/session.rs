@@ -10,6 +10,7 @@ mod listings;
 mod reads;
 mod refusals;
 pub(crate) mod state;
+mod telling;
 pub(crate) mod transaction;
 mod verbs;
 
@@ -37,6 +38,7 @@ use crate::metrics::{CommandClass, CommandResult, LocalCounters, ProtocolErrorKi
 use crate::peers::Peer;
 use crate::random::Random;
 use crate::shared::{Active, Shared};
+use crate::trail::Caller;
 use crate::unheard::Unheard;
 use crate::wires::{End, Event, Muted, Want, Wires};
 use state::{Place, State, StateChange};
@@ -88,6 +90,8 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     /// The same with the way to wake it, for keep-alive.
     pub(crate) holder: Holder,
+    /// The client as it presents itself now, for the trail.
+    caller: Arc<Caller>,
     /// Names the refusal that a step found, until its error line is worded.
     pub(crate) last_refusal: Option<String>,
     /// The client said that it goes.
@@ -119,7 +123,9 @@ impl Session {
         };
         let local = client.local_addr().ok();
         let client_peer = Arc::new(Peer::new(id, holder.clone(), peer, local));
-        let session = Session {
+        let state = State::new(client_peer);
+        let caller = telling::caller(number, peer, &state);
+        let mut session = Session {
             wires: Wires::new(
                 client,
                 backend,
@@ -129,7 +135,7 @@ impl Session {
             ),
             active: Cache::new(shared.active.clone()),
             shared,
-            state: State::new(client_peer),
+            state,
             evidence: Evidence::default(),
             unheard: Unheard::default(),
             orphan: None,
@@ -138,6 +144,7 @@ impl Session {
             peer,
             number,
             holder,
+            caller,
             last_refusal: None,
             took_leave: false,
             requests: 0,
@@ -148,7 +155,8 @@ impl Session {
     }
 
     /// Lets others know who this client is now.
-    pub(crate) fn introduce(&self) {
+    pub(crate) fn introduce(&mut self) {
+        self.caller = telling::caller(self.number, self.peer, &self.state);
         let client = self.state.who().client;
         self.shared.peers.put(client, self.state.peer());
     }

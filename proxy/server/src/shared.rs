@@ -25,6 +25,7 @@ use crate::owner_tokens::OwnerTokens;
 use crate::peers::Peers;
 use crate::processes::Processes;
 use crate::texts::Texts;
+use crate::trail::Trail;
 use crate::unheard::Reports;
 use crate::watches::Watches;
 
@@ -59,7 +60,7 @@ impl Administration {
 /// One namespace in force.
 #[derive(Clone)]
 pub(crate) struct NamespaceDetails {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) rules: Rules,
     /// The longest TTL that its policies allow, ms; for the words of a refusal.
     pub(crate) ceiling_ms: Option<u64>,
@@ -116,6 +117,7 @@ pub(crate) struct Shared {
     pub(crate) owner_tokens: OwnerTokens,
     pub(crate) refusals: RepeatFolder,
     pub(crate) observations: ObservationFolder,
+    pub(crate) trail: Arc<Trail>,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,
     /// Turns true when the proxy is about to stop.

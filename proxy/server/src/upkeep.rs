@@ -16,9 +16,10 @@ use crate::facts::{self, Standing};
 use crate::kept::KeptLease;
 use crate::metrics::{ConnectionState, KeepAliveOutcome, ReconnectReason, UndeliveredOutcome};
 use crate::mirror;
-use crate::session::ending;
-use crate::shared::Shared;
+use crate::session::{ending, now_ms};
+use crate::shared::{NamespaceDetails, Shared};
 use crate::sweep::Sweeper;
+use crate::trail::{Entry, Happened};
 use crate::unheard::Undelivered;
 
 /// Between two looks at a server that is there.
@@ -249,6 +250,7 @@ impl Upkeep {
                     let namespace = usize::from(lapse.transition.namespace.0);
                     if let Some(details) = active.details.get(namespace) {
                         details.metrics.expired_while_held.inc();
+                        shared.trail.leave(ran_out(lapse, details));
                     }
                 }
             }
@@ -413,6 +415,30 @@ pub(crate) fn settle(
                 shared.kept.postpone(key, lease, now + FIRST_PAUSE);
             }
         }
+    }
+}
+
+/// A lease ran out before its holder gave it back.
+fn ran_out(lapse: &Lapse, details: &NamespaceDetails) -> Entry {
+    let held = lapse.transition.held.as_millis();
+    Entry {
+        at: Instant::now(),
+        at_ms: now_ms(),
+        id: None,
+        happened: Happened::RanOut,
+        namespace: details.name.clone(),
+        mode: details.rules.mode,
+        db: lapse.key.db,
+        key: lapse.key.key.clone(),
+        command: "".into(),
+        operation: None,
+        caller: None,
+        verdict: None,
+        token: None,
+        fence: None,
+        ttl_ms: None,
+        asked_ms: None,
+        held_ms: Some(u64::try_from(held).unwrap_or(u64::MAX)),
     }
 }
 

@@ -17,6 +17,7 @@ use lockwarden_lock::settle::{Allowed, Mode, TrustAddress};
 use lockwarden_lock::token::{Grant, Process, stored_form};
 
 use super::refusals::policy_of;
+use super::telling::{Lease, told};
 use super::{InFlight, Session};
 use crate::kept::Kin;
 use crate::logging::Example;
@@ -25,6 +26,7 @@ use crate::peers;
 use crate::random::refusal_id;
 use crate::session::now_ms;
 use crate::shared::{Active, mode_label};
+use crate::trail::{Happened, Verdict};
 use crate::unheard::Undelivered;
 
 /// What a record holds as the owner in a lock whose type has none: the type, which is nobody's value.
@@ -40,6 +42,8 @@ struct Settled<'a> {
     answer: &'a Answer,
     grant: Option<Grant>,
     stored: Option<&'a Bytes>,
+    /// The owner token that the command names.
+    named: Option<&'a Bytes>,
     /// The command names no owner token.
     tokenless: bool,
     enforced: bool,
@@ -150,6 +154,7 @@ impl Session {
                 answer,
                 grant,
                 stored,
+                named: op.owner_token(index),
                 tokenless,
                 enforced,
             };
@@ -161,6 +166,7 @@ impl Session {
         let metrics = active.namespace(one.target.namespace).metrics.clone();
         let acquires = one.operation == Operation::Acquire || one.operation == Operation::TakeOver;
         let mut decision = DecisionKind::Allow;
+        let mut overlap = false;
         match &one.answer.outcome {
             Outcome::Granted(granted) => {
                 let outcome = match granted.again {
@@ -244,7 +250,8 @@ impl Session {
                 if acquires && refused.reason == Reason::Overwrite {
                     metrics.acquires.at(AcquireOutcome::Denied).inc();
                 }
-                if self.acted_late(one, refused.late, now) {
+                overlap = self.acted_late(one, refused.late, now);
+                if overlap {
                     metrics.overlaps.inc();
                 }
                 self.touched_the_lease(one, active, now);
@@ -255,14 +262,16 @@ impl Session {
                     self.shared.kept.remove(one.key, None);
                     metrics.keep_alive.at(KeepAliveOutcome::Ended).inc();
                 }
-                self.refused_by_step(one, refused, active);
+                let (id, verdict) = self.refused_by_step(one, refused, active);
+                self.tell_of(one, overlap, Some(id), verdict, active, now);
                 return;
             }
             Outcome::Different { late } => {
                 if one.operation == Operation::Release {
                     metrics.releases.at(ReleaseOutcome::NotOwner).inc();
                 }
-                if self.acted_late(one, *late, now) {
+                overlap = self.acted_late(one, *late, now);
+                if overlap {
                     metrics.overlaps.inc();
                     let policy = policy_of(Reason::Expired, one.target, active);
                     let kind = if one.enforced {
@@ -272,6 +281,8 @@ impl Session {
                     };
                     let mode = mode_label(one.allowed.rules.mode);
                     metrics.decision(one.operation, kind, Some(Reason::Expired), policy, mode);
+                    let verdict = Verdict::refused(kind, Reason::Expired, policy, None);
+                    self.tell_of(one, overlap, None, verdict, active, now);
                     return;
                 }
             }
@@ -296,16 +307,23 @@ impl Session {
                 }
             }
         }
-        self.decided(one, decision, active);
+        let (id, verdict) = self.decided(one, decision, &mut overlap, active);
+        self.tell_of(one, overlap, id, verdict, active, now);
     }
 
     /// Counts the decision, and in monitor mode what enforce would have refused.
-    fn decided(&mut self, one: &Settled<'_>, decision: DecisionKind, active: &Active) {
+    fn decided(
+        &mut self,
+        one: &Settled<'_>,
+        decision: DecisionKind,
+        overlap: &mut bool,
+        active: &Active,
+    ) -> (Option<String>, Verdict) {
         let details = active.namespace(one.target.namespace);
         let mode = mode_label(one.allowed.rules.mode);
         if let Some(would) = &one.allowed.would {
-            self.would_refuse(one.target, one.name, one.operation, would, active);
-            return;
+            let id = self.would_refuse(one.target, one.name, one.operation, would, active);
+            return (Some(id), Verdict::would_refuse(would));
         }
         if let Some(reason) = one.answer.would.filter(|_| !one.enforced) {
             let policy = policy_of(reason, one.target, active);
@@ -314,19 +332,21 @@ impl Session {
                 detail: None,
                 policy: policy.into(),
             };
-            self.would_refuse(one.target, one.name, one.operation, &would, active);
-            if self.acted_late(one, reason == Reason::Expired, Instant::now()) {
+            let id = self.would_refuse(one.target, one.name, one.operation, &would, active);
+            *overlap = self.acted_late(one, reason == Reason::Expired, Instant::now());
+            if *overlap {
                 active
                     .namespace(one.target.namespace)
                     .metrics
                     .overlaps
                     .inc();
             }
-            return;
+            return (Some(id), Verdict::would_refuse(&would));
         }
         details
             .metrics
             .decision(one.operation, decision, None, "", mode);
+        (None, Verdict::permitted(decision))
     }
 
     fn granted(&mut self, one: &Settled<'_>, granted: &Granted, active: &Active, now: Instant) {
@@ -539,6 +559,8 @@ impl Session {
         if let Some(line) = folder.observed(&details.name, kind, example, now) {
             line.log();
         }
+        let entry = self.entry(Happened::Observed(kind), target, "", None, active);
+        self.shared.trail.leave(entry);
     }
 
     /// The client closed its connection in order: leases that are meant to go on without it for
@@ -566,9 +588,43 @@ impl Session {
         }
     }
 
+    /// Leaves on the trail what came of one lock of a step.
+    fn tell_of(
+        &self,
+        one: &Settled<'_>,
+        overlap: bool,
+        id: Option<String>,
+        verdict: Verdict,
+        active: &Active,
+        now: Instant,
+    ) {
+        let (happened, lease) = told(&one.answer.outcome, overlap, now_ms());
+        let token = one.stored.or(one.named);
+        let mut entry = self.entry(happened, one.target, one.name, Some(one.operation), active);
+        entry.at = now;
+        entry.mode = one.allowed.rules.mode;
+        entry.id = id.map(String::into_boxed_str);
+        entry.verdict = Some(verdict);
+        entry.token = token.map(|token| self.shared.trail.fingerprint(&stored_form(token)));
+        let Lease {
+            fence,
+            ttl_ms,
+            asked_ms,
+            held_ms,
+        } = lease;
+        (entry.fence, entry.ttl_ms) = (fence, ttl_ms);
+        (entry.asked_ms, entry.held_ms) = (asked_ms, held_ms);
+        self.shared.trail.leave(entry);
+    }
+
     /// Counts and logs a refusal that the script found. The error line, where there is one, is
     /// worded by [`Session::refusal_of_step`].
-    fn refused_by_step(&mut self, one: &Settled<'_>, refused: &StepRefused, active: &Active) {
+    fn refused_by_step(
+        &mut self,
+        one: &Settled<'_>,
+        refused: &StepRefused,
+        active: &Active,
+    ) -> (String, Verdict) {
         let policy = policy_of(refused.reason, one.target, active);
         let details = active.namespace(one.target.namespace);
         let mode = mode_label(one.allowed.rules.mode);
@@ -589,6 +645,8 @@ impl Session {
             Mode::Enforce,
             active,
         );
-        self.last_refusal = Some(id);
+        self.last_refusal = Some(id.clone());
+        let verdict = Verdict::refused(DecisionKind::Deny, refused.reason, policy, None);
+        (id, verdict)
     }
 }

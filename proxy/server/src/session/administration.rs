@@ -11,8 +11,9 @@ use lockwarden_lock::administration::{
 };
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::op::Target;
 use lockwarden_lock::outcome::{
-    BulkRefusal, FlushAnswer, Found, Looked, bulk_line, not_permitted_line, read_flush,
+    BulkRefusal, FlushAnswer, Found, LiveLeases, Looked, bulk_line, not_permitted_line, read_flush,
 };
 use lockwarden_lock::plan;
 use lockwarden_lock::reason::Reason;
@@ -26,6 +27,7 @@ use crate::intercept::lacks_rights;
 use crate::metrics::{CommandClass, CommandResult, DecisionKind, UnjudgedWhy};
 use crate::random::refusal_id;
 use crate::shared::{Active, mode_label};
+use crate::trail::{Happened, Verdict};
 use crate::wires::{End, Muted};
 
 /// The policy that decisions about many keys at once are counted for: they follow from no chain.
@@ -279,13 +281,14 @@ impl Session {
                 }
             }
         };
+        let first = found.and_then(|found| found.leases.first());
+        self.leave_bulk(told, command, id, first);
         let counted = found.and_then(Found::locks);
         let namespaces = self.shared.active.load().details.len();
         let locks = counted.unwrap_or_else(|| {
             let held = self.shared.mirror.held(namespaces);
             held.iter().map(|one| one.held_finite + one.held_none).sum()
         });
-        let first = found.and_then(|found| found.leases.first());
         tracing::info!(
             id,
             cmd = %command.replace('|', " ").to_ascii_uppercase(),
@@ -305,6 +308,37 @@ impl Session {
                 Told::Listed => "let through for one of admin_identities",
             }
         );
+    }
+
+    /// One entry for all locks that a command could erase; the first that was found is its example.
+    fn leave_bulk(&self, told: Told, command: &str, id: &str, first: Option<&LiveLeases>) {
+        let active = self.shared.active.load();
+        let namespace = first.map_or(0, |first| usize::from(first.namespace.0));
+        let Some(details) = active.details.get(namespace) else {
+            return;
+        };
+        let refused = |kind| Some(Verdict::refused(kind, Reason::BulkDelete, POLICY, None));
+        let (happened, verdict) = match told {
+            Told::Refused => (
+                Happened::Refused { overlap: false },
+                refused(DecisionKind::Deny),
+            ),
+            Told::WouldRefuse => (Happened::Forwarded, refused(DecisionKind::WouldDeny)),
+            Told::Listed => (Happened::Forwarded, None),
+        };
+        let target = Target {
+            namespace: NamespaceId(u16::try_from(namespace).unwrap_or(0)),
+            key: first.map_or_else(Bytes::new, |first| first.key.clone()),
+        };
+        let mut entry = self.entry(happened, &target, command, Some(Operation::Write), &active);
+        entry.mode = match told {
+            Told::Refused => Mode::Enforce,
+            Told::WouldRefuse => Mode::Monitor,
+            Told::Listed => details.rules.mode,
+        };
+        entry.id = Some(id.into());
+        entry.verdict = verdict;
+        self.shared.trail.leave(entry);
     }
 
     fn encoded(&self, value: &Value) -> BytesMut {

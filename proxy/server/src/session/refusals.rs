@@ -9,12 +9,14 @@ use lockwarden_lock::op::{AskedTtl, LockOp, Target};
 use lockwarden_lock::outcome::{RefusalLine, Refused as StepRefused, native_nothing, refusal_line};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::{Code, Mode, Refused};
+use lockwarden_lock::token::stored_form;
 use lockwarden_resp::put_value;
 
 use super::{InFlight, Session, now_ms};
 use crate::metrics::{AcquireOutcome, CommandClass, CommandResult, DecisionKind, ReleaseOutcome};
 use crate::random::refusal_id;
 use crate::shared::{Active, mode_label};
+use crate::trail::{Happened, Verdict};
 use crate::wires::Muted;
 
 impl Session {
@@ -82,31 +84,26 @@ impl Session {
             Mode::Enforce,
             active,
         );
+        let mut entry = self.entry(
+            Happened::Refused { overlap: false },
+            &refused.target,
+            refused.command.name,
+            Some(op.operation(now_ms())),
+            active,
+        );
+        entry.id = Some(id.as_str().into());
+        let detail = refused.denial.detail.as_deref();
+        entry.verdict = Some(Verdict::refused(DecisionKind::Deny, reason, policy, detail));
+        let token = op.owner_token(0);
+        entry.token = token.map(|token| self.shared.trail.fingerprint(&stored_form(token)));
+        entry.asked_ms = asked_ms(op);
+        self.shared.trail.leave(entry);
         if refused.native && self.state.block.is_none() {
             let mut reply = BytesMut::new();
             put_value(&mut reply, &native_nothing(op), self.state.protocol);
             self.answer_locally(reply, muted);
             return;
         }
-        let asked = match op {
-            LockOp::Acquire {
-                ttl: AskedTtl::For(ms),
-                ..
-            }
-            | LockOp::Take {
-                ttl: AskedTtl::For(ms),
-                ..
-            }
-            | LockOp::Store {
-                ttl: AskedTtl::For(ms),
-                ..
-            }
-            | LockOp::Extend {
-                ttl: AskedTtl::For(ms),
-                ..
-            } => u64::try_from(*ms).ok(),
-            _ => None,
-        };
         let line = refusal_line(&RefusalLine {
             code: refused.code,
             reason,
@@ -115,7 +112,7 @@ impl Session {
             policy,
             id: &id,
             fence: None,
-            ttl_ms: asked.filter(|_| reason == Reason::TtlTooLong),
+            ttl_ms: asked_ms(op).filter(|_| reason == Reason::TtlTooLong),
             max_ms: details
                 .ceiling_ms
                 .filter(|_| matches!(reason, Reason::TtlTooLong | Reason::NoTtl)),
@@ -125,7 +122,7 @@ impl Session {
         self.error(&line, muted);
     }
 
-    /// Monitor mode: what enforce would have refused.
+    /// Monitor mode: what enforce would have refused; answers the refusal's name.
     pub(crate) fn would_refuse(
         &mut self,
         target: &Target,
@@ -133,7 +130,7 @@ impl Session {
         operation: Operation,
         would: &Denial,
         active: &Active,
-    ) {
+    ) -> String {
         let details = active.namespace(target.namespace);
         let mode = mode_label(details.rules.mode);
         details.metrics.decision(
@@ -143,8 +140,9 @@ impl Session {
             &would.policy,
             mode,
         );
+        let id = refusal_id();
         self.log(
-            &refusal_id(),
+            &id,
             target,
             command,
             would.reason,
@@ -152,6 +150,7 @@ impl Session {
             Mode::Monitor,
             active,
         );
+        id
     }
 
     #[expect(clippy::too_many_arguments, reason = "each is one field of the line")]
@@ -189,6 +188,29 @@ impl Session {
                 Mode::Monitor => "would have been refused",
             }
         );
+    }
+}
+
+/// The TTL that a command names, ms.
+fn asked_ms(op: &LockOp) -> Option<u64> {
+    match op {
+        LockOp::Acquire {
+            ttl: AskedTtl::For(ms),
+            ..
+        }
+        | LockOp::Take {
+            ttl: AskedTtl::For(ms),
+            ..
+        }
+        | LockOp::Store {
+            ttl: AskedTtl::For(ms),
+            ..
+        }
+        | LockOp::Extend {
+            ttl: AskedTtl::For(ms),
+            ..
+        } => u64::try_from(*ms).ok(),
+        _ => None,
     }
 }
 

@@ -1,0 +1,341 @@
+//! What the JSON API under `/api/v1/` says, as the server writes it and the command line reads it.
+//! Times are Unix milliseconds of the proxy's clock, durations milliseconds. Keys and names are bytes to
+//! Redis; here they are text in which a backslash and whatever cannot be printed stands as `\xNN`
+//! ([`crate::view::spell`]). An owner token is never here, only its fingerprint.
+
+use serde::{Deserialize, Serialize};
+
+/// `GET /api/v1/overview`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Overview {
+    pub(crate) version: String,
+    pub(crate) started_at: u64,
+    pub(crate) now: u64,
+    pub(crate) backend: Backend,
+    pub(crate) namespaces: Vec<Namespace>,
+    pub(crate) policies: Vec<Policy>,
+    pub(crate) totals: Totals,
+    /// Entries of the trail that came too fast to be seen; above 0 the rest is incomplete.
+    pub(crate) unseen: u64,
+}
+
+/// The Redis behind the proxy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Backend {
+    pub(crate) address: String,
+    /// As the server says, once it was asked.
+    pub(crate) version: Option<String>,
+    pub(crate) up: bool,
+    /// Why clients are not served, in one line.
+    pub(crate) problem: Option<String>,
+}
+
+/// One namespace in force. `GET /api/v1/config` answers the list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Namespace {
+    pub(crate) name: String,
+    /// Its globs.
+    pub(crate) keys: Vec<String>,
+    /// `enforce` or `monitor`.
+    pub(crate) mode: String,
+    pub(crate) policies: Vec<String>,
+    pub(crate) ceiling_ms: Option<u64>,
+    pub(crate) held: u64,
+    pub(crate) without_ttl: u64,
+    /// Locks that the last walk over the server found without a record.
+    pub(crate) ungoverned: u64,
+    /// How long its leases last.
+    pub(crate) holds: Holds,
+    /// What that says about the TTL to ask for, in words.
+    pub(crate) advice: Option<String>,
+}
+
+/// How long leases lasted, over the last [`Holds::count`] of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Holds {
+    pub(crate) count: u64,
+    pub(crate) p50_ms: u64,
+    pub(crate) p99_ms: u64,
+    pub(crate) max_ms: u64,
+    /// How many of them ran out before they were given back.
+    pub(crate) ran_out: u64,
+}
+
+/// One policy. `GET /api/v1/policies` answers the list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Policy {
+    pub(crate) name: String,
+    pub(crate) version: String,
+    /// The first 12 hex digits of its SHA-256.
+    pub(crate) digest: String,
+    /// `enforce`, `monitor`, `mixed` or `unused`.
+    pub(crate) mode: String,
+    pub(crate) evaluations: u64,
+    pub(crate) failures: u64,
+}
+
+/// The figures at the head of the board.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Totals {
+    pub(crate) held: u64,
+    pub(crate) waiting: u64,
+    pub(crate) refused_last_hour: u64,
+    pub(crate) would_refuse_last_hour: u64,
+    pub(crate) overlaps_last_day: u64,
+    pub(crate) without_ttl: u64,
+}
+
+/// `GET /api/v1/locks?namespace=&contains=&problems=&limit=`: problems first, then the oldest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Locks {
+    pub(crate) now: u64,
+    /// How many match; the list may be shorter.
+    pub(crate) matching: u64,
+    pub(crate) locks: Vec<Lock>,
+}
+
+/// One lock that is held, as far as this proxy has seen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Lock {
+    pub(crate) key: String,
+    pub(crate) db: u32,
+    pub(crate) namespace: String,
+    pub(crate) state: LockState,
+    /// Who took it, where that was seen.
+    pub(crate) holder: Option<Client>,
+    /// The fingerprint of the owner token.
+    pub(crate) token: Option<String>,
+    pub(crate) fence: u64,
+    pub(crate) since: u64,
+    pub(crate) age_ms: u64,
+    /// What is left of the TTL; `None`: it has none.
+    pub(crate) ttl_left_ms: Option<u64>,
+    /// The TTL that it was given last.
+    pub(crate) ttl_ms: Option<u64>,
+    /// The proxy renews it while its holder lives.
+    pub(crate) kept_alive: bool,
+    /// Connections that were refused it at least twice and try on.
+    pub(crate) waiters: u64,
+    /// How it came to be known: `acquire` or `scan`.
+    pub(crate) seen: String,
+}
+
+/// What is to be said of a held lock, the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum LockState {
+    /// A former holder acted while this one held it.
+    Overlap,
+    /// It waits for what it holds itself, or for a circle of others.
+    Deadlock,
+    /// It has no TTL.
+    NoTtl,
+    /// Nothing is wrong.
+    Held,
+}
+
+/// A client, as it presented itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Client {
+    /// `CLIENT SETNAME`, or else the user it logged in as, or else its address without the port: what
+    /// tells one application from another.
+    pub(crate) application: String,
+    pub(crate) address: String,
+    pub(crate) name: Option<String>,
+    pub(crate) user: Option<String>,
+    /// `CLIENT SETINFO`: the library and its version.
+    pub(crate) library: Option<String>,
+}
+
+/// `GET /api/v1/locks/{key}?db=`: a lock that is held, or that something was told of lately.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LockDetail {
+    pub(crate) key: String,
+    pub(crate) db: u32,
+    pub(crate) namespace: String,
+    /// The lease, while the lock is held.
+    pub(crate) lock: Option<Lock>,
+    /// What happened to it lately, the oldest first.
+    pub(crate) timeline: Vec<Moment>,
+    pub(crate) waiters: Vec<Waiter>,
+    pub(crate) holds: Holds,
+    /// What stands out, in words.
+    pub(crate) remarks: Vec<String>,
+}
+
+/// Somebody who polls a held lock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Waiter {
+    pub(crate) client: Client,
+    pub(crate) since: u64,
+    pub(crate) tries: u64,
+}
+
+/// Something that happened. `GET /api/v1/decisions?since=&id=&namespace=&limit=` answers those that were
+/// refused or would have been, the newest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Moment {
+    pub(crate) at: u64,
+    /// What an error reply carries.
+    pub(crate) id: Option<String>,
+    /// One word: `acquired`, `contended`, `extended`, `released`, `absent`, `ran-out`, `refused`,
+    /// `different`, `unchanged`, `ungoverned`, `unjudged`, `forwarded`, `failed`, `observed`, `broken`.
+    pub(crate) event: String,
+    /// The kind of an observation, or why something was not judged.
+    pub(crate) kind: Option<String>,
+    /// A former holder acted while another held the lock.
+    pub(crate) overlap: bool,
+    pub(crate) namespace: String,
+    pub(crate) mode: String,
+    pub(crate) key: String,
+    pub(crate) db: u32,
+    /// In upper case, as people know it.
+    pub(crate) command: Option<String>,
+    pub(crate) operation: Option<String>,
+    pub(crate) client: Option<Client>,
+    /// `allow`, `modify`, `deny` or `would-deny`.
+    pub(crate) decision: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) policy: Option<String>,
+    pub(crate) detail: Option<String>,
+    pub(crate) token: Option<String>,
+    pub(crate) fence: Option<u64>,
+    pub(crate) ttl_ms: Option<u64>,
+    pub(crate) asked_ms: Option<u64>,
+    pub(crate) held_ms: Option<u64>,
+}
+
+/// `GET /api/v1/clients`: what each application did, and what enforce mode would break, worst first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Application {
+    pub(crate) application: String,
+    pub(crate) libraries: Vec<String>,
+    /// Of the connections that are open now.
+    pub(crate) connections: u64,
+    pub(crate) namespaces: Vec<Usage>,
+}
+
+/// What an application did in a namespace, since the start or the last reset of the report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Usage {
+    pub(crate) namespace: String,
+    pub(crate) mode: String,
+    /// Operations on locks.
+    pub(crate) operations: u64,
+    pub(crate) acquired: u64,
+    pub(crate) contended: u64,
+    pub(crate) overlaps: u64,
+    /// Refused, or in monitor mode what would have been.
+    pub(crate) refusals: Vec<Misuse>,
+    /// Findings about how it uses its locks: `shared-token`, `shared-session`, `refused-then-released`,
+    /// `outlived`, `debt`.
+    pub(crate) findings: Vec<Misuse>,
+}
+
+/// One kind of misuse.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Misuse {
+    /// The reason of a refusal, or the kind of a finding.
+    pub(crate) what: String,
+    pub(crate) count: u64,
+    pub(crate) last: u64,
+    pub(crate) example: Moment,
+    /// What to do about it, in words.
+    pub(crate) advice: String,
+}
+
+/// `GET /api/v1/report`: a verdict per namespace and per application.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) since: u64,
+    pub(crate) now: u64,
+    pub(crate) namespaces: Vec<NamespaceReport>,
+    pub(crate) applications: Vec<Application>,
+}
+
+/// What can be said about a namespace.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NamespaceReport {
+    pub(crate) namespace: String,
+    pub(crate) mode: String,
+    pub(crate) operations: u64,
+    pub(crate) refused: u64,
+    pub(crate) would_refuse: u64,
+    pub(crate) overlaps: u64,
+    pub(crate) ran_out: u64,
+    /// Leases that live on keep-alive for longer than the ceiling.
+    pub(crate) kept_alive: u64,
+    /// Releases without a proof of their own, which only the connection or its identity proved.
+    pub(crate) ungoverned: u64,
+    pub(crate) without_ttl: u64,
+    pub(crate) ready: bool,
+    /// Why, and what to do, in words.
+    pub(crate) verdict: String,
+}
+
+/// `GET /api/v1/hot`: the locks that are asked for most, and circles of waiters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Hot {
+    pub(crate) locks: Vec<HotLock>,
+    pub(crate) cycles: Vec<Cycle>,
+}
+
+/// One of the locks that are asked for most.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct HotLock {
+    pub(crate) key: String,
+    pub(crate) db: u32,
+    pub(crate) namespace: String,
+    /// Acquires, at most; the real number is at least this less [`HotLock::error`].
+    pub(crate) tries: u64,
+    pub(crate) error: u64,
+    /// Of those, how many met a held lock.
+    pub(crate) contended: u64,
+}
+
+/// Clients that wait for each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Cycle {
+    pub(crate) since: u64,
+    pub(crate) members: Vec<CycleMember>,
+}
+
+/// Holds one lock and polls the next.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CycleMember {
+    pub(crate) client: Client,
+    pub(crate) holds: String,
+    pub(crate) waits_for: String,
+}
+
+/// `POST /api/v1/locks/{key}/break`, with a token.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Break {
+    #[serde(default)]
+    pub(crate) db: u32,
+    /// The fencing token of the lease that is meant: a newer one is left alone.
+    pub(crate) fence: u64,
+    /// For the audit trail.
+    pub(crate) reason: String,
+}
+
+/// What came of a [`Break`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Broken {
+    /// The lease is over; the name of the record in the audit trail.
+    Done {
+        /// See the variant.
+        id: String,
+    },
+    /// Nobody holds the lock.
+    Absent,
+    /// Another lease holds it by now.
+    Newer {
+        /// Its fencing token.
+        fence: u64,
+    },
+    /// It has no record, so there is no lease to name; `DEL` at Redis is all there is.
+    Ungoverned,
+}
