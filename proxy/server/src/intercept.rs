@@ -8,27 +8,26 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::{Class, Classifier, TooLong};
-use lockwarden_lock::decision::{Decision, Proofs};
+use lockwarden_lock::decision::Decision;
 use lockwarden_lock::evidence::{DbKey, Facts};
-use lockwarden_lock::op::{LockCommand, LockOp, Target, Test};
-use lockwarden_lock::outcome::{self, Answers, AskedBack, RaisedAt, limit_line};
+use lockwarden_lock::op::{LockCommand, LockOp};
+use lockwarden_lock::outcome::{self, Answers, AskedBack, limit_line};
 use lockwarden_lock::plan::{Form, Plan, Who, identify, plan};
-use lockwarden_lock::reason::Reason;
-use lockwarden_lock::recipe::ScriptFacts;
-use lockwarden_lock::settle::{
-    self, Allowed, OnViolation, Permitted, Settled, TrustAddress, judge, settle,
-};
-use lockwarden_lock::token::{Process, stored_form};
+use lockwarden_lock::settle::{self, Settled, judge, settle};
+use lockwarden_lock::token::Process;
 use lockwarden_policy::Chains;
 use lockwarden_resp::{Value, parse_reply, put_value};
 use smallvec::SmallVec;
 
-use crate::facts::NamesScripts;
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 use crate::random::refusal_id;
+use crate::session::digests::Compared;
+use crate::session::known::may_need_process;
+use crate::session::rights::{lacking_rights, rights_line};
 use crate::session::state::{Place, StateChange};
 use crate::session::transaction::elements;
+use crate::session::wrapped::{Examined, own_no, under_its_own_name};
 use crate::session::{InFlight, Look, Session, error_frame, now_ms};
 use crate::shared::Active;
 use crate::trail::Happened;
@@ -271,72 +270,6 @@ impl Session {
         Ok(())
     }
 
-    /// No script can compute the digest that Redis 8.4 compares. So the value is read here, and the
-    /// step compares that very value again.
-    async fn compare_digest(
-        &mut self,
-        inbox: &mut Inbox,
-        command: &mut LockCommand,
-    ) -> Result<Compared, End> {
-        match command.op.comparison().map(|comparison| comparison.test) {
-            Some(Test::OtherDigest) => return Ok(Compared::Never),
-            Some(Test::Digest(_)) if self.state.block.is_some() => return Ok(Compared::Never),
-            Some(Test::Digest(_)) => {}
-            Some(Test::Equal | Test::Differs | Test::Failed) | None => return Ok(Compared::Judged),
-        }
-        self.wires
-            .inquire(&[b"GET", &command.op.target().key], Look::Answer);
-        let answer = self.answer(inbox).await?;
-        let value = parse_reply(&answer, self.state.protocol)
-            .map_err(|_| End::OutOfStep("an answer to GET is no reply".to_owned()))?;
-        match value.as_error() {
-            // The step finds the other type again, and words it as the command does.
-            Some(error) if !error.starts_with(b"WRONGTYPE") => {
-                Ok(Compared::Unreadable(error.clone()))
-            }
-            Some(_) | None => {
-                command.op.resolve_digest(value.as_bytes());
-                Ok(Compared::Judged)
-            }
-        }
-    }
-
-    fn digest_unjudged(
-        &mut self,
-        command: LockCommand,
-        active: &Active,
-        muted: Muted,
-    ) -> Result<(), End> {
-        if is_only_watched(&command, active) {
-            return self.forward_unjudged(command, UnjudgedWhy::Digest, active, muted);
-        }
-        let limit = "IFDNE, and IFDEQ inside MULTI, cannot be judged in one step; use IFEQ or IFNE";
-        self.limit(limit, &command, muted);
-        Ok(())
-    }
-
-    fn digest_unreadable(
-        &mut self,
-        command: LockCommand,
-        error: &Bytes,
-        active: &Active,
-        muted: Muted,
-    ) -> Result<(), End> {
-        let text = String::from_utf8_lossy(error);
-        let rights = text.starts_with("NOPERM");
-        if rights && is_only_watched(&command, active) {
-            return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
-        }
-        self.count(CommandClass::Policy, CommandResult::Error);
-        if rights {
-            let line = rights_line(&text, &command, &active.companion_prefix);
-            self.error(&line, muted);
-        } else {
-            self.error(&text, muted);
-        }
-        Ok(())
-    }
-
     /// Where Redis takes hardly any command: before a login, while subscribed under RESP2, while
     /// monitoring. There it is asked with a short command that is allowed nowhere of these, and what
     /// it says to that is the answer; so nothing is judged that Redis would not look at.
@@ -488,96 +421,6 @@ impl Session {
         self.answer(inbox).await
     }
 
-    /// A script that is to be wrapped must be a chunk of its own, or it could end the function that
-    /// it is wrapped into. The server's own Lua says so, once a text.
-    async fn examine(&mut self, inbox: &mut Inbox, script: &ScriptFacts) -> Result<Examined, End> {
-        let check: [&[u8]; 4] = [b"EVAL", COMPILES.as_bytes(), b"0", script.chunk()];
-        let names = self.shared.server.names_scripts() == NamesScripts::Unknown;
-        let value = if self.state.block.is_some() {
-            // What is asked on this connection would be queued.
-            let asked = async {
-                let mut aside = self.shared.backend.converse().await?;
-                if names {
-                    let error = aside.ask(&[b"EVAL", RAISES.as_bytes(), b"0"]).await?;
-                    self.learn_how_errors_look(&error);
-                }
-                aside.ask(&check).await
-            };
-            match asked.await {
-                Ok(value) => value,
-                Err(error) => return Ok(Examined::NoRights(error.to_string())),
-            }
-        } else {
-            if names {
-                self.wires
-                    .inquire(&[b"EVAL", RAISES.as_bytes(), b"0"], Look::Answer);
-            }
-            self.wires.inquire(&check, Look::Answer);
-            // As Redis does itself with the text of an EVAL.
-            self.wires
-                .inquire(&[b"SCRIPT", b"LOAD", &script.text], Look::Answer);
-            if names {
-                let error = self.answer(inbox).await?;
-                if let Ok(error) = parse_reply(&error, self.state.protocol) {
-                    self.learn_how_errors_look(&error);
-                }
-            }
-            let answer = self.answer(inbox).await?;
-            let loaded = self.answer(inbox).await?;
-            if loaded.starts_with(b"-") && !loaded.starts_with(b"-NOPERM") {
-                let words = String::from_utf8_lossy(&loaded[1..]).trim_end().to_owned();
-                return Ok(Examined::Unsound(words));
-            }
-            parse_reply(&answer, self.state.protocol)
-                .map_err(|_| End::OutOfStep("a script's answer is no reply".to_owned()))?
-        };
-        Ok(match value {
-            Value::Integer(1) => {
-                script.found_to_compile();
-                Examined::Sound
-            }
-            Value::Error(text) => Examined::NoRights(String::from_utf8_lossy(&text).into_owned()),
-            other => {
-                let text = other.as_bytes().cloned().unwrap_or_default();
-                let text = String::from_utf8_lossy(&text).into_owned();
-                Examined::Unsound(format!("ERR Error compiling script (new function): {text}"))
-            }
-        })
-    }
-
-    fn learn_how_errors_look(&self, error: &Value) {
-        if let Some(text) = error.as_error() {
-            let nameless = memchr::memmem::find(text, b"script: on ").is_some();
-            self.shared.server.set_names_scripts(!nameless);
-        }
-    }
-
-    /// The error that the application's script raised, as Redis words it for this script.
-    fn raised(&self, script: &ScriptFacts, text: &Bytes, at: &RaisedAt) -> BytesMut {
-        let mut line = BytesMut::from(&text[..]);
-        match at {
-            RaisedAt::Line(source, number) => {
-                let sha = match self.shared.server.names_scripts() {
-                    NamesScripts::No => String::new(),
-                    NamesScripts::Yes | NamesScripts::Unknown => format!("{},", script.sha),
-                };
-                let blank = if sha.is_empty() { "" } else { " " };
-                let source = String::from_utf8_lossy(source);
-                let tail = format!(" script: {sha}{blank}on {source}:{number}.");
-                line.extend_from_slice(tail.as_bytes());
-            }
-            RaisedAt::Nowhere => {}
-            RaisedAt::InText => {
-                let head = format!("ERR Error running script (call to f_{}): ", script.sha);
-                line = BytesMut::from(head.as_bytes());
-                line.extend_from_slice(text);
-            }
-        }
-        let mut frame = BytesMut::new();
-        lockwarden_resp::put_error(&mut frame, &line);
-        frame
-    }
-
     /// Reads a step's answer.
     pub(crate) fn read_answers(&self, answer: &Bytes) -> Result<Answers, End> {
         let value = parse_reply(answer, self.state.protocol)
@@ -698,14 +541,14 @@ impl Session {
     }
 
     /// Answers that the proxy cannot do this.
-    fn limit(&mut self, limit: &str, command: &LockCommand, muted: Muted) {
+    pub(crate) fn limit(&mut self, limit: &str, command: &LockCommand, muted: Muted) {
         let line = limit_line(limit, &command.op.target().key, command.name, &refusal_id());
         self.count(CommandClass::Policy, CommandResult::ProxyError);
         self.error(&line, muted);
     }
 
     /// In a namespace that is only watched, what cannot be judged is Redis's alone.
-    fn forward_unjudged(
+    pub(crate) fn forward_unjudged(
         &mut self,
         command: LockCommand,
         why: UnjudgedWhy,
@@ -741,189 +584,14 @@ impl Session {
         block.queued += 1;
         self.wires.execute_queued(step, muted);
     }
-
-    /// Whether the lease that is current, as far as this proxy has seen, was granted to a client of
-    /// the same distinctive identity. Told to policies; whether it is so is checked by the step.
-    fn is_same_identity(&self, key: &DbKey, trust: TrustAddress) -> bool {
-        let who = self.state.who();
-        let Some((_, session)) = self.shared.mirror.current(key) else {
-            return false;
-        };
-        let Some((client, peer)) = self.shared.peers.of_session(session) else {
-            return false;
-        };
-        let by_process = who.local && trust != TrustAddress::Process;
-        let processes = (who.process, peer.process());
-        client == who.client
-            && match processes {
-                (Process::Known(ours), Process::Known(theirs)) if by_process => ours == theirs,
-                (Process::None, Process::None) => who.is_distinctive(trust),
-                _ => !by_process && who.is_distinctive(trust),
-            }
-    }
-
-    fn keys(&self, op: &LockOp) -> SmallVec<[DbKey; 1]> {
-        let db = self.state.db();
-        op.targets()
-            .into_iter()
-            .map(|target| DbKey {
-                db,
-                key: target.key.clone(),
-            })
-            .collect()
-    }
-
-    fn facts(
-        &mut self,
-        command: &LockCommand,
-        keys: &[DbKey],
-        active: &Active,
-        now: Instant,
-    ) -> SmallVec<[Facts; 1]> {
-        let op = &command.op;
-        let acquires = match op {
-            LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => true,
-            LockOp::Wrapped { script, .. } => script.takes_locks(),
-            _ => false,
-        };
-        keys.iter()
-            .zip(op.targets())
-            .enumerate()
-            .map(|(index, (key, target))| {
-                if acquires {
-                    self.evidence.attempted(key, now);
-                }
-                let mut facts = self.evidence.facts(key, now);
-                if let Some(grants) = self
-                    .state
-                    .block
-                    .as_ref()
-                    .and_then(|block| block.grants.get(key))
-                {
-                    facts.queued.clone_from(grants);
-                }
-                if !acquires && facts.own.is_none() {
-                    facts.same_identity =
-                        self.is_same_identity(key, active.rules(target.namespace).trust_address);
-                }
-                facts.shared_token = self.names_shared_token(command, index, target, active, now);
-                facts
-            })
-            .collect()
-    }
-
-    /// Whether another client was granted a lock with the value that a command carries. Of a script
-    /// whose meaning is not known every argument may be one that can be told from others'.
-    fn names_shared_token(
-        &self,
-        command: &LockCommand,
-        index: usize,
-        target: &Target,
-        active: &Active,
-        now: Instant,
-    ) -> bool {
-        let details = active.namespace(target.namespace);
-        let who = self.state.who().identity(details.rules.trust_address);
-        let tokens = &self.shared.owner_tokens;
-        let is_shared =
-            |value: &Bytes| tokens.is_shared(&details.name, &stored_form(value), who, now);
-        match command.op.owner_token(index) {
-            Some(value) => is_shared(value),
-            None => command.script_tokens().any(is_shared),
-        }
-    }
 }
 
-/// Answers 1 where a text compiles as a chunk of its own, else why it does not.
-const COMPILES: &str =
-    "local f, e = loadstring(ARGV[1], '@user_script') return f and 1 or tostring(e)";
-/// Shows how the server words an error that a script raises.
-const RAISES: &str = "error('x')";
 /// Which element of a wrapped script's answer is what the application's script returned.
 const SCRIPT_REPLY: usize = 3;
 
-/// What the server's Lua says of a text.
-enum Examined {
-    /// It is a chunk of its own.
-    Sound,
-    /// It is none; what Redis says to that.
-    Unsound(String),
-    /// This user may not find out.
-    NoRights(String),
-}
-
-/// What a wrapped script says to somebody whose lock it is not, where that is known and refusals of
-/// releases and extensions are native.
-fn own_no(command: &LockCommand, flight: &InFlight, refused: &outcome::Refused) -> Option<Value> {
-    let LockOp::Wrapped { script, keys, .. } = &command.op else {
-        return None;
-    };
-    let native = flight
-        .permitted
-        .allowed()
-        .iter()
-        .all(|allowed| allowed.rules.on_violation == OnViolation::Native);
-    let unproven = matches!(refused.reason, Reason::NotOwner | Reason::Expired);
-    if !native || !unproven {
-        return None;
-    }
-    let (keys, arguments) = command.argv.get(3..)?.split_at_checked(*keys)?;
-    let targets = command.op.targets();
-    let is_lock = |key: &[u8]| targets.iter().any(|target| target.key == key);
-    outcome::plain(&script.refusal_reply(keys, arguments, &is_lock)?)
-}
-
-/// Where Redis names the script that it ran, the client knows it by another name.
-fn under_its_own_name(value: Value, op: &LockOp) -> Value {
-    let (Value::Error(text), LockOp::Wrapped { script, .. }) = (&value, op) else {
-        return value;
-    };
-    let wrapped = script.wrapped().sha();
-    match memchr::memmem::find(text, wrapped.as_bytes()) {
-        Some(at) => {
-            let mut named = text.to_vec();
-            named[at..at + wrapped.len()].copy_from_slice(script.sha.to_string().as_bytes());
-            Value::Error(named.into())
-        }
-        None => value,
-    }
-}
-
-/// Whether a command without an owner token may have to be proven by its client's process.
-fn may_need_process(permitted: &Permitted, facts: &[Facts]) -> bool {
-    let tokenless = match &permitted.command().op {
-        LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => {
-            comparison.is_none()
-        }
-        LockOp::ReleaseMany { .. }
-        | LockOp::Store { .. }
-        | LockOp::Take { .. }
-        | LockOp::Wrapped { .. } => true,
-        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Opaque { .. } => false,
-    };
-    let not_own = |facts: &Facts| facts.own.is_none() && facts.queued.is_empty();
-    let counts = |allowed: &Allowed| {
-        let script = allowed.terms.as_deref().map(|terms| &terms.release.0);
-        let required = script.unwrap_or(&allowed.obligations).require;
-        allowed.rules.trust_address != TrustAddress::Process
-            && required.is_some_and(|required| required.contains(Proofs::IDENTITY))
-    };
-    tokenless && facts.iter().any(not_own) && permitted.allowed().iter().any(counts)
-}
-
 /// Whether nothing is refused in the namespace of a command.
-fn is_only_watched(command: &LockCommand, active: &Active) -> bool {
+pub(crate) fn is_only_watched(command: &LockCommand, active: &Active) -> bool {
     settle::forward_unjudged(command, active.rules(command.op.target().namespace)).is_some()
-}
-
-/// What came of a condition on a digest.
-enum Compared {
-    /// It was compared, or there was none.
-    Judged,
-    /// It cannot be judged.
-    Never,
-    /// Redis's words, where it would not show the value.
-    Unreadable(Bytes),
 }
 
 /// What came of a step.
@@ -939,42 +607,4 @@ impl Concluded {
     fn error(line: &str) -> Concluded {
         Concluded::Reply(error_frame(line))
     }
-}
-
-/// Redis's words where its ACLs stopped the step, or the command in it.
-fn lacking_rights(answers: &Answers) -> Option<String> {
-    let error = match answers {
-        Answers::Error(text) => Some(text.clone()),
-        Answers::One(one) if one.outcome == outcome::Outcome::Failed => one
-            .native
-            .as_ref()
-            .and_then(|native| native.as_error().cloned()),
-        Answers::One(_) | Answers::Many(..) | Answers::Script(..) => None,
-    }?;
-    let text = String::from_utf8_lossy(&error).into_owned();
-    lacks_rights(&text).then_some(text)
-}
-
-/// Whether Redis's ACLs stopped a command: alone, or in a script, which 7.2 began to word anew.
-pub(crate) fn lacks_rights(error: &str) -> bool {
-    error.starts_with("NOPERM")
-        || error.contains("The user executing the script")
-        || error.contains("ACL failure in script")
-}
-
-fn rights_line(text: &str, command: &LockCommand, prefix: &[u8]) -> String {
-    let more = match command.op {
-        LockOp::Wrapped { .. } => {
-            " +type +dump +restore +memory|usage +pexpiretime +pexpireat +select +hexists +hget \
-             +hkeys +zscore +zrange"
-        }
-        _ => "",
-    };
-    format!(
-        "NOPERM lockwarden runs {} on a lock as a script: this user needs +eval +evalsha +mget +set \
-         +get +getrange +del +unlink +exists +pexpire +pttl +persist +time +setrange{more} and the keys ~{}* \
-         beside its locks ({text})",
-        command.name.to_ascii_uppercase(),
-        String::from_utf8_lossy(prefix),
-    )
 }

@@ -5,14 +5,18 @@
 
 mod account;
 mod administration;
+pub(crate) mod digests;
 pub(crate) mod ending;
+pub(crate) mod known;
 mod listings;
 mod reads;
 mod refusals;
+pub(crate) mod rights;
 pub(crate) mod state;
 mod telling;
 pub(crate) mod transaction;
 mod verbs;
+pub(crate) mod wrapped;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

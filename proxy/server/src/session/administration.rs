@@ -20,10 +20,10 @@ use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::Mode;
 use lockwarden_resp::{Value, parse_reply, put_value};
 
+use super::rights::lacks_rights;
 use super::state::Place;
 use super::{Session, error_frame};
 use crate::inbox::Inbox;
-use crate::intercept::lacks_rights;
 use crate::metrics::{CommandClass, CommandResult, DecisionKind, UnjudgedWhy};
 use crate::random::refusal_id;
 use crate::shared::{Active, mode_label};

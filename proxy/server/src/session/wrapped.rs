@@ -1,0 +1,169 @@
+//! Scripts whose meaning is not known: whether their text may be wrapped, and the words in which a
+//! wrapped one answers, which are those that it would have without the wrap.
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::op::{LockCommand, LockOp};
+use lockwarden_lock::outcome::{self, RaisedAt};
+use lockwarden_lock::reason::Reason;
+use lockwarden_lock::recipe::ScriptFacts;
+use lockwarden_lock::settle::OnViolation;
+use lockwarden_resp::{Value, parse_reply};
+
+use super::{InFlight, Look, Session};
+use crate::facts::NamesScripts;
+use crate::inbox::Inbox;
+use crate::wires::End;
+
+impl Session {
+    /// A script that is to be wrapped must be a chunk of its own, or it could end the function that
+    /// it is wrapped into. The server's own Lua says so, once a text.
+    pub(crate) async fn examine(
+        &mut self,
+        inbox: &mut Inbox,
+        script: &ScriptFacts,
+    ) -> Result<Examined, End> {
+        let check: [&[u8]; 4] = [b"EVAL", COMPILES.as_bytes(), b"0", script.chunk()];
+        let names = self.shared.server.names_scripts() == NamesScripts::Unknown;
+        let value = if self.state.block.is_some() {
+            // What is asked on this connection would be queued.
+            let asked = async {
+                let mut aside = self.shared.backend.converse().await?;
+                if names {
+                    let error = aside.ask(&[b"EVAL", RAISES.as_bytes(), b"0"]).await?;
+                    self.learn_how_errors_look(&error);
+                }
+                aside.ask(&check).await
+            };
+            match asked.await {
+                Ok(value) => value,
+                Err(error) => return Ok(Examined::NoRights(error.to_string())),
+            }
+        } else {
+            if names {
+                self.wires
+                    .inquire(&[b"EVAL", RAISES.as_bytes(), b"0"], Look::Answer);
+            }
+            self.wires.inquire(&check, Look::Answer);
+            // As Redis does itself with the text of an EVAL.
+            self.wires
+                .inquire(&[b"SCRIPT", b"LOAD", &script.text], Look::Answer);
+            if names {
+                let error = self.answer(inbox).await?;
+                if let Ok(error) = parse_reply(&error, self.state.protocol) {
+                    self.learn_how_errors_look(&error);
+                }
+            }
+            let answer = self.answer(inbox).await?;
+            let loaded = self.answer(inbox).await?;
+            if loaded.starts_with(b"-") && !loaded.starts_with(b"-NOPERM") {
+                let words = String::from_utf8_lossy(&loaded[1..]).trim_end().to_owned();
+                return Ok(Examined::Unsound(words));
+            }
+            parse_reply(&answer, self.state.protocol)
+                .map_err(|_| End::OutOfStep("a script's answer is no reply".to_owned()))?
+        };
+        Ok(match value {
+            Value::Integer(1) => {
+                script.found_to_compile();
+                Examined::Sound
+            }
+            Value::Error(text) => Examined::NoRights(String::from_utf8_lossy(&text).into_owned()),
+            other => {
+                let text = other.as_bytes().cloned().unwrap_or_default();
+                let text = String::from_utf8_lossy(&text).into_owned();
+                Examined::Unsound(format!("ERR Error compiling script (new function): {text}"))
+            }
+        })
+    }
+
+    fn learn_how_errors_look(&self, error: &Value) {
+        if let Some(text) = error.as_error() {
+            let nameless = memchr::memmem::find(text, b"script: on ").is_some();
+            self.shared.server.set_names_scripts(!nameless);
+        }
+    }
+
+    /// The error that the application's script raised, as Redis words it for this script.
+    pub(crate) fn raised(&self, script: &ScriptFacts, text: &Bytes, at: &RaisedAt) -> BytesMut {
+        let mut line = BytesMut::from(&text[..]);
+        match at {
+            RaisedAt::Line(source, number) => {
+                let sha = match self.shared.server.names_scripts() {
+                    NamesScripts::No => String::new(),
+                    NamesScripts::Yes | NamesScripts::Unknown => format!("{},", script.sha),
+                };
+                let blank = if sha.is_empty() { "" } else { " " };
+                let source = String::from_utf8_lossy(source);
+                let tail = format!(" script: {sha}{blank}on {source}:{number}.");
+                line.extend_from_slice(tail.as_bytes());
+            }
+            RaisedAt::Nowhere => {}
+            RaisedAt::InText => {
+                let head = format!("ERR Error running script (call to f_{}): ", script.sha);
+                line = BytesMut::from(head.as_bytes());
+                line.extend_from_slice(text);
+            }
+        }
+        let mut frame = BytesMut::new();
+        lockwarden_resp::put_error(&mut frame, &line);
+        frame
+    }
+}
+
+/// Answers 1 where a text compiles as a chunk of its own, else why it does not.
+const COMPILES: &str =
+    "local f, e = loadstring(ARGV[1], '@user_script') return f and 1 or tostring(e)";
+
+/// Shows how the server words an error that a script raises.
+const RAISES: &str = "error('x')";
+
+/// What the server's Lua says of a text.
+pub(crate) enum Examined {
+    /// It is a chunk of its own.
+    Sound,
+    /// It is none; what Redis says to that.
+    Unsound(String),
+    /// This user may not find out.
+    NoRights(String),
+}
+
+/// What a wrapped script says to somebody whose lock it is not, where that is known and refusals of
+/// releases and extensions are native.
+pub(crate) fn own_no(
+    command: &LockCommand,
+    flight: &InFlight,
+    refused: &outcome::Refused,
+) -> Option<Value> {
+    let LockOp::Wrapped { script, keys, .. } = &command.op else {
+        return None;
+    };
+    let native = flight
+        .permitted
+        .allowed()
+        .iter()
+        .all(|allowed| allowed.rules.on_violation == OnViolation::Native);
+    let unproven = matches!(refused.reason, Reason::NotOwner | Reason::Expired);
+    if !native || !unproven {
+        return None;
+    }
+    let (keys, arguments) = command.argv.get(3..)?.split_at_checked(*keys)?;
+    let targets = command.op.targets();
+    let is_lock = |key: &[u8]| targets.iter().any(|target| target.key == key);
+    outcome::plain(&script.refusal_reply(keys, arguments, &is_lock)?)
+}
+
+/// Where Redis names the script that it ran, the client knows it by another name.
+pub(crate) fn under_its_own_name(value: Value, op: &LockOp) -> Value {
+    let (Value::Error(text), LockOp::Wrapped { script, .. }) = (&value, op) else {
+        return value;
+    };
+    let wrapped = script.wrapped().sha();
+    match memchr::memmem::find(text, wrapped.as_bytes()) {
+        Some(at) => {
+            let mut named = text.to_vec();
+            named[at..at + wrapped.len()].copy_from_slice(script.sha.to_string().as_bytes());
+            Value::Error(named.into())
+        }
+        None => value,
+    }
+}
