@@ -49,6 +49,11 @@ impl Glob {
         }
     }
 
+    /// The pattern, as it was given.
+    pub fn pattern(&self) -> &[u8] {
+        &self.pattern
+    }
+
     /// Whether the whole key matches. Time is at most pattern length × key length.
     pub fn matches(&self, key: &[u8]) -> bool {
         match self.shape {

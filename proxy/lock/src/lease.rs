@@ -209,6 +209,11 @@ impl LeaseTable {
         self.leases.get(key)
     }
 
+    /// Every lease, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = (&DbKey, &Lease)> {
+        self.leases.iter()
+    }
+
     /// Removes the leases that ran out by `now`, as far as this view knows.
     pub fn expire(&mut self, now: Instant) -> Vec<Lapse> {
         let mut ended = Vec::new();

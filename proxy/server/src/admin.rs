@@ -3,6 +3,7 @@
 //! delay a command, and it knows the proxy only as [`Control`]. `admin/routes.rs` says what is
 //! answered, `admin/limits.rs` what a peer may take up.
 
+mod api;
 mod limits;
 mod routes;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+use crate::view::Views;
 use limits::Limited;
 use routes::Peer;
 
@@ -44,6 +46,9 @@ pub(crate) trait Control: Send + Sync + 'static {
     /// Reads the configuration again, and says in one line what was done. An error has changed
     /// nothing. It may take as long as compiling the policies.
     fn reload(&self) -> Result<String, String>;
+
+    /// What is known of locks.
+    fn views(&self) -> &dyn Views;
 }
 
 /// Why an order was not carried out.

@@ -22,6 +22,7 @@ use crate::facts::Standing;
 use crate::metrics::{Metrics, ModeLabel, PolicyInfo, PolicyMode};
 use crate::policies;
 use crate::shared::{Active, Administration, NamespaceDetails, Shared, mode_label};
+use crate::view::Views;
 
 /// What a reload needs beside the file.
 pub(crate) struct Source {
@@ -181,6 +182,10 @@ impl Control for Controller {
             }
         }
         reloaded
+    }
+
+    fn views(&self) -> &dyn Views {
+        &*self.shared
     }
 }
 

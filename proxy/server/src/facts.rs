@@ -40,6 +40,7 @@ pub(crate) struct Server {
     commands: ArcSwapOption<ForeignTable>,
     wants_password: AtomicBool,
     names_scripts: AtomicU8,
+    version: ArcSwapOption<String>,
 }
 
 /// Whether the server puts the name of a script into the errors that it raises.
@@ -61,6 +62,7 @@ impl Default for Server {
             commands: ArcSwapOption::empty(),
             wants_password: AtomicBool::new(false),
             names_scripts: AtomicU8::new(0),
+            version: ArcSwapOption::empty(),
         }
     }
 }
@@ -101,6 +103,16 @@ impl Server {
     pub(crate) fn set_names_scripts(&self, names: bool) {
         let value = if names { 1 } else { 2 };
         self.names_scripts.store(value, Ordering::Relaxed);
+    }
+
+    /// What it says it is, for example `redis 7.0.15`, once it was asked and said so.
+    pub(crate) fn version(&self) -> Option<Arc<String>> {
+        self.version.load_full()
+    }
+
+    pub(crate) fn set_version(&self, version: &str) {
+        let version = (!version.is_empty()).then(|| Arc::new(version.to_owned()));
+        self.version.store(version);
     }
 
     pub(crate) fn set_wants_password(&self, wants: bool) {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::lease::{End, Held, Lapse, LeaseEvent, LeaseTable, Transition};
+use lockwarden_lock::lease::{End, Held, Lapse, Lease, LeaseEvent, LeaseTable, Transition};
 use lockwarden_lock::token::{Grant, SessionId};
 
 use crate::metrics::{HoldEnd, NamespaceMirror};
@@ -44,6 +44,21 @@ impl Mirror {
     pub(crate) fn current(&self, key: &DbKey) -> Option<(Grant, SessionId)> {
         let shard = lock(self.shard(key));
         shard.get(key).map(|lease| (lease.grant, lease.session))
+    }
+
+    /// Shows every lease that this proxy knows of, some of them together. `look` must be quick: sessions
+    /// may wait for it.
+    pub(crate) fn visit(&self, mut look: impl FnMut(&DbKey, &Lease)) {
+        for shard in &self.shards {
+            for (key, lease) in lock(shard).iter() {
+                look(key, lease);
+            }
+        }
+    }
+
+    /// The lease of a lock, as far as this proxy has seen.
+    pub(crate) fn lease(&self, key: &DbKey) -> Option<Lease> {
+        lock(self.shard(key)).get(key).cloned()
     }
 
     /// The leases that seem to have run out since the last call.

@@ -14,6 +14,7 @@ use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 use crate::kept::{Holder, SessionNumber};
 use crate::shared::Shared;
 use crate::sockets::is_loopback;
+use crate::trail::Caller;
 
 /// One connection of a client.
 #[derive(Debug)]
@@ -131,9 +132,16 @@ async fn identify(shared: Arc<Shared>, peer: Arc<Peer>) {
     }
 }
 
+struct Known {
+    client: Identity,
+    peer: Arc<Peer>,
+    /// As it presents itself.
+    caller: Arc<Caller>,
+}
+
 #[derive(Default)]
 struct Register {
-    by_session: HashMap<SessionId, (Identity, Arc<Peer>)>,
+    by_session: HashMap<SessionId, Known>,
     by_client: HashMap<Identity, HashMap<SessionNumber, Arc<Peer>>>,
 }
 
@@ -145,11 +153,15 @@ pub(crate) struct Peers {
 
 impl Peers {
     /// A client is known by this from now on; its identity is the one without a process.
-    pub(crate) fn put(&self, client: Identity, peer: &Arc<Peer>) {
+    pub(crate) fn put(&self, client: Identity, peer: &Arc<Peer>, caller: &Arc<Caller>) {
         let mut register = self.lock();
         register.remove(peer.session);
-        let entry = (client, peer.clone());
-        register.by_session.insert(peer.session, entry);
+        let known = Known {
+            client,
+            peer: peer.clone(),
+            caller: caller.clone(),
+        };
+        register.by_session.insert(peer.session, known);
         let namesakes = register.by_client.entry(client).or_default();
         namesakes.insert(peer.holder.session, peer.clone());
     }
@@ -161,7 +173,22 @@ impl Peers {
 
     /// The client with this session, if it is one of this proxy's and still here.
     pub(crate) fn of_session(&self, session: SessionId) -> Option<(Identity, Arc<Peer>)> {
-        self.lock().by_session.get(&session).cloned()
+        let register = self.lock();
+        let known = register.by_session.get(&session)?;
+        Some((known.client, known.peer.clone()))
+    }
+
+    /// How this client presents itself, if it is one of this proxy's and still here.
+    pub(crate) fn caller(&self, session: SessionId) -> Option<Arc<Caller>> {
+        let register = self.lock();
+        Some(register.by_session.get(&session)?.caller.clone())
+    }
+
+    /// How all clients present themselves.
+    pub(crate) fn callers(&self) -> Vec<Arc<Caller>> {
+        let register = self.lock();
+        let known = register.by_session.values();
+        known.map(|known| known.caller.clone()).collect()
     }
 
     /// At most `most` of those whose connections tell the same of them.
@@ -178,7 +205,7 @@ impl Peers {
 
 impl Register {
     fn remove(&mut self, session: SessionId) {
-        let Some((client, peer)) = self.by_session.remove(&session) else {
+        let Some(Known { client, peer, .. }) = self.by_session.remove(&session) else {
             return;
         };
         if let Some(namesakes) = self.by_client.get_mut(&client) {
@@ -192,6 +219,8 @@ impl Register {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn peer(number: u8, client: &str) -> Arc<Peer> {
@@ -208,6 +237,16 @@ mod tests {
         ))
     }
 
+    fn caller(peer: &Peer) -> Arc<Caller> {
+        Arc::new(Caller {
+            session: peer.holder.session,
+            address: peer.client,
+            name: Bytes::new(),
+            user: Bytes::new(),
+            library: None,
+        })
+    }
+
     #[test]
     fn a_client_that_takes_a_name_leaves_its_old_namesakes() {
         let (peers, one, two) = (
@@ -216,11 +255,11 @@ mod tests {
             peer(2, "127.0.0.1:2"),
         );
         let (nameless, named) = (Identity::of(&[b""]), Identity::of(&[b"worker"]));
-        peers.put(nameless, &one);
-        peers.put(nameless, &two);
+        peers.put(nameless, &one, &caller(&one));
+        peers.put(nameless, &two, &caller(&two));
         assert_eq!(peers.namesakes(nameless, 9).len(), 2);
         assert_eq!(peers.namesakes(nameless, 1).len(), 1);
-        peers.put(named, &one);
+        peers.put(named, &one, &caller(&one));
         assert_eq!(peers.namesakes(nameless, 9).len(), 1);
         assert!(
             peers

@@ -30,8 +30,10 @@ use crate::shared::Shared;
 use crate::sockets;
 use crate::stop::{Ask, Signals};
 use crate::texts::Texts;
+use crate::trail::{Follower, Following};
 use crate::unheard::Reports;
 use crate::upkeep::{self, Order};
+use crate::view::{Fold, View};
 use crate::watches::Watches;
 
 /// Runs the proxy.
@@ -85,6 +87,8 @@ struct Prepared {
     admin: Option<AdminHandle>,
     metrics: Option<AdminHandle>,
     private: Option<PrivateRedis>,
+    /// The thread that tells the followers of the trail what happened.
+    following: Following,
     judgement: upkeep::Judgement,
     patience: std::time::Duration,
 }
@@ -148,6 +152,7 @@ impl Prepared {
             refusals: RepeatFolder::new(),
             observations: ObservationFolder::default(),
             trail: Arc::default(),
+            view: View::default(),
             sweep: config.sweep,
             drain: serve::drain_switch(),
             started: Instant::now(),
@@ -159,6 +164,9 @@ impl Prepared {
             };
             shared.mirror.held(shared.active.load().details.len())
         }));
+
+        let followers: Vec<Box<dyn Follower>> = vec![Box::new(Fold::new(shared.clone()))];
+        let following = shared.trail.start(followers).map_err(Failure::line)?;
 
         let token = match &config.admin_token {
             Some(secret) => AdminToken::configured(secret.expose().to_owned()),
@@ -184,6 +192,7 @@ impl Prepared {
             admin,
             metrics,
             private,
+            following,
             judgement,
             patience,
         };
@@ -263,6 +272,8 @@ impl Prepared {
             handle.stop();
         }
         runtime.shutdown_background();
+        // What happened last is handed over before the end.
+        drop(self.following);
         if let Some(private) = &mut self.private {
             private.stop();
         }

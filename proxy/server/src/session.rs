@@ -162,7 +162,9 @@ impl Session {
     pub(crate) fn introduce(&mut self) {
         self.caller = telling::caller(self.number, self.peer, &self.state);
         let client = self.state.who().client;
-        self.shared.peers.put(client, self.state.peer());
+        self.shared
+            .peers
+            .put(client, self.state.peer(), &self.caller);
     }
 
     /// Serves the client until one side is gone.

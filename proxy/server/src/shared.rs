@@ -27,6 +27,7 @@ use crate::processes::Processes;
 use crate::texts::Texts;
 use crate::trail::Trail;
 use crate::unheard::Reports;
+use crate::view::View;
 use crate::watches::Watches;
 
 /// The configuration in force. Never changed, only replaced as a whole.
@@ -118,6 +119,7 @@ pub(crate) struct Shared {
     pub(crate) refusals: RepeatFolder,
     pub(crate) observations: ObservationFolder,
     pub(crate) trail: Arc<Trail>,
+    pub(crate) view: View,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,
     /// Turns true when the proxy is about to stop.

@@ -3,11 +3,6 @@
 //! view behind the board). Nobody on the way of a command waits for a follower: where they fall
 //! behind, entries are dropped and counted.
 
-#![expect(
-    dead_code,
-    reason = "its followers come with the view and the audit files"
-)]
-
 mod entry;
 
 use std::hash::{BuildHasher, RandomState};

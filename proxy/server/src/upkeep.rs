@@ -101,6 +101,7 @@ async fn connection(
         let mut stranger = Conversation::new(shared.backend.connect().await?);
         let (report, commands) = facts::ask(&mut own.conversation, &mut stranger).await?;
         shared.server.set_wants_password(!report.open);
+        shared.server.set_version(&report.version);
         if let Some(commands) = commands {
             shared.server.set_commands(commands);
         }
@@ -433,6 +434,7 @@ fn ran_out(lapse: &Lapse, details: &NamespaceDetails) -> Entry {
         command: "".into(),
         operation: None,
         caller: None,
+        overlap: false,
         verdict: None,
         token: None,
         fence: None,

@@ -1,3 +1,91 @@
-//! The view of locks for people: what the board and the command line show.
+//! The view of locks for people: what the board and the command line show. It follows the trail on
+//! the trail's own thread and folds what happened into a bounded memory ([`seen`]); the functions of
+//! [`answers`] put that together with the mirror when somebody asks. Nothing here decides anything,
+//! and no session ever waits for it.
 
+mod answers;
 pub(crate) mod api;
+mod lately;
+mod recent;
+mod seen;
+mod spelling;
+mod telling;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+pub(crate) use answers::{DecisionsQuery, LocksQuery};
+pub(crate) use spelling::{spell, unspell};
+
+use crate::shared::Shared;
+use crate::trail::{Entry, Follower};
+use seen::Seen;
+
+/// Entries are folded so many at a time, so that whoever asks does not wait for all of them.
+const FOLDED_AT_ONCE: usize = 1_024;
+
+/// What was seen. The trail's thread writes it, those of the admin address read it.
+#[derive(Default)]
+pub(crate) struct View {
+    seen: Mutex<Seen>,
+}
+
+/// What can be asked about locks; each answer is what `GET /api/v1/*` says. None of it changes
+/// anything.
+pub(crate) trait Views: Send + Sync {
+    /// The head of the board.
+    fn overview(&self) -> api::Overview;
+
+    /// The locks that are held.
+    fn locks(&self, query: &LocksQuery) -> api::Locks;
+
+    /// One lock, by its bytes; `None` where nothing is known of it.
+    fn lock(&self, key: &[u8], db: u32) -> Option<api::LockDetail>;
+
+    /// What was refused, or would have been, the newest first.
+    fn decisions(&self, query: &DecisionsQuery) -> Vec<api::Moment>;
+
+    /// What each application did.
+    fn applications(&self) -> Vec<api::Application>;
+
+    /// The loaded policies.
+    fn policies(&self) -> Vec<api::Policy>;
+
+    /// The locks that are asked for most, and circles of waiters.
+    fn hot(&self) -> api::Hot;
+
+    /// A verdict per namespace and application.
+    fn report(&self) -> api::Report;
+
+    /// The namespaces in force.
+    fn namespaces(&self) -> Vec<api::Namespace>;
+}
+
+impl View {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The follower that fills the view of a process.
+pub(crate) struct Fold {
+    shared: Arc<Shared>,
+}
+
+impl Fold {
+    pub(crate) fn new(shared: Arc<Shared>) -> Fold {
+        Fold { shared }
+    }
+}
+
+impl Follower for Fold {
+    fn follow(&mut self, entries: &[Entry], now: Instant) {
+        for some in entries.chunks(FOLDED_AT_ONCE) {
+            let mut seen = self.shared.view.seen();
+            for entry in some {
+                seen.fold(entry);
+            }
+        }
+        self.shared.view.seen().tick(now);
+    }
+}

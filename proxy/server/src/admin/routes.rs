@@ -17,6 +17,7 @@ use axum::routing::{get, post};
 use axum::serve::IncomingStream;
 use serde::{Deserialize, Serialize};
 
+use super::api;
 use super::limits::Limited;
 use super::{AdminOptions, AdminToken, Control, ControlError, Origin};
 
@@ -64,7 +65,8 @@ pub(super) fn router(options: AdminOptions, control: Arc<dyn Control>) -> Router
     let routes = match &options {
         AdminOptions::Full { .. } => readable
             .route("/mode", post(mode))
-            .route("/reload", post(reload)),
+            .route("/reload", post(reload))
+            .merge(api::routes()),
         AdminOptions::MetricsOnly => readable,
     };
     routes
@@ -288,7 +290,7 @@ async fn reload(State(control): Shared, ConnectInfo(Peer(peer)): ConnectInfo<Pee
 }
 
 /// Orders may take a while; pages are served meanwhile.
-async fn in_background<T: Send + 'static>(
+pub(super) async fn in_background<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Response> {
     tokio::task::spawn_blocking(work).await.map_err(|error| {
@@ -300,7 +302,7 @@ async fn in_background<T: Send + 'static>(
     })
 }
 
-fn problem(status: StatusCode, text: &str) -> Response {
+pub(super) fn problem(status: StatusCode, text: &str) -> Response {
     (status, Json(serde_json::json!({ "error": text }))).into_response()
 }
 

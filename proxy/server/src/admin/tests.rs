@@ -4,6 +4,8 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use super::*;
+use crate::view::api as told;
+use crate::view::{DecisionsQuery, LocksQuery};
 
 #[derive(Default)]
 struct Fake {
@@ -45,6 +47,84 @@ impl Control for Fake {
             Some(text) => Err(text),
             None => Ok("2 namespaces, 3 policies".to_owned()),
         }
+    }
+
+    fn views(&self) -> &dyn Views {
+        self
+    }
+}
+
+/// One lock is held, `lock:a/b`, in database 3.
+impl Views for Fake {
+    fn overview(&self) -> told::Overview {
+        told::Overview {
+            version: "0.1.0".to_owned(),
+            started_at: 1,
+            now: 2,
+            backend: told::Backend {
+                address: "redis://127.0.0.1:6379".to_owned(),
+                version: None,
+                up: true,
+                problem: None,
+            },
+            namespaces: Vec::new(),
+            policies: Vec::new(),
+            totals: told::Totals::default(),
+            unseen: 0,
+        }
+    }
+
+    fn locks(&self, query: &LocksQuery) -> told::Locks {
+        told::Locks {
+            now: 2,
+            matching: query.limit.unwrap_or(0) as u64,
+            locks: Vec::new(),
+        }
+    }
+
+    fn lock(&self, key: &[u8], db: u32) -> Option<told::LockDetail> {
+        (key == b"lock:a/b" && db == 3).then(|| told::LockDetail {
+            key: "lock:a/b".to_owned(),
+            db,
+            namespace: "orders".to_owned(),
+            lock: None,
+            timeline: Vec::new(),
+            waiters: Vec::new(),
+            holds: told::Holds::default(),
+            remarks: Vec::new(),
+        })
+    }
+
+    fn decisions(&self, _query: &DecisionsQuery) -> Vec<told::Moment> {
+        Vec::new()
+    }
+
+    fn applications(&self) -> Vec<told::Application> {
+        Vec::new()
+    }
+
+    fn policies(&self) -> Vec<told::Policy> {
+        Vec::new()
+    }
+
+    fn hot(&self) -> told::Hot {
+        told::Hot {
+            locks: Vec::new(),
+            cycles: Vec::new(),
+        }
+    }
+
+    fn report(&self) -> told::Report {
+        told::Report {
+            since: 1,
+            now: 2,
+            namespaces: Vec::new(),
+            applications: Vec::new(),
+        }
+    }
+
+    fn namespaces(&self) -> Vec<told::Namespace> {
+        Vec::new()
     }
 }
 
@@ -338,4 +418,62 @@ fn stopping_does_not_wait_for_a_silent_peer() {
     admin.handle.stop();
     assert!(before.elapsed() < Duration::from_secs(15));
     assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn what_is_known_of_locks_is_open_on_the_admin_address_alone() {
+    let served = full();
+    for path in [
+        "overview",
+        "locks",
+        "decisions",
+        "clients",
+        "policies",
+        "hot",
+        "report",
+        "config",
+    ] {
+        let answer = served.gets(&format!("/api/v1/{path}"));
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(
+            answer.head.contains("content-type: application/json"),
+            "{path}"
+        );
+    }
+    let metrics_only = serve_with(AdminOptions::MetricsOnly);
+    assert_eq!(metrics_only.gets("/api/v1/locks").status, 404);
+}
+
+#[test]
+fn a_lock_is_named_by_its_spelled_key() {
+    let served = full();
+    for (path, status) in [
+        ("/api/v1/locks/lock:a%2Fb?db=3", 200),
+        ("/api/v1/locks/lock:a%5Cx2fb?db=3", 200),
+        ("/api/v1/locks/lock:a%2Fb", 404),
+        ("/api/v1/locks/lock:%5C?db=3", 400),
+        ("/api/v1/locks/lock:a%2Fb?db=x", 400),
+        ("/api/v1/locks/lock:a%2Fb?base=3", 400),
+        ("/api/v1/locks/%ff", 400),
+    ] {
+        assert_eq!(served.gets(path).status, status, "{path}");
+    }
+}
+
+#[test]
+fn a_query_that_is_not_understood_is_an_error() {
+    let served = full();
+    let locks = served.gets("/api/v1/locks?limit=7&problems=true&namespace=orders&contains=a");
+    assert!(locks.body.contains("\"matching\":7"), "{}", locks.body);
+    for query in [
+        "locks?limit=-1",
+        "locks?contain=a",
+        "decisions?since=yesterday",
+    ] {
+        assert_eq!(
+            served.gets(&format!("/api/v1/{query}")).status,
+            400,
+            "{query}"
+        );
+    }
 }

@@ -120,6 +120,15 @@ impl NamespaceMetrics {
         locks.at(HeldTtl::None).set(gauge(found.ungoverned_endless));
     }
 
+    /// Locks without a record that the last walk over the server's keys has found.
+    pub(crate) fn ungoverned_found(&self) -> u64 {
+        let locks = [HeldTtl::Finite, HeldTtl::None].map(|ttl| self.ungoverned_locks.at(ttl).get());
+        locks
+            .into_iter()
+            .filter_map(|count| u64::try_from(count).ok())
+            .sum()
+    }
+
     fn show(&self, mirror: NamespaceMirror) {
         self.held.at(HeldTtl::Finite).set(gauge(mirror.held_finite));
         self.held.at(HeldTtl::None).set(gauge(mirror.held_none));

@@ -602,6 +602,7 @@ impl Session {
         let token = one.stored.or(one.named);
         let mut entry = self.entry(happened, one.target, one.name, Some(one.operation), active);
         entry.at = now;
+        entry.overlap = overlap;
         entry.mode = one.allowed.rules.mode;
         entry.id = id.map(String::into_boxed_str);
         entry.verdict = Some(verdict);

@@ -21,6 +21,7 @@ pub(super) fn caller(session: u64, address: SocketAddr, state: &State) -> Arc<Ca
         address,
         name: state.name.clone(),
         user: state.user.clone(),
+        library: None,
     })
 }
 
@@ -47,6 +48,7 @@ impl Session {
             command: command.into(),
             operation,
             caller: Some(self.caller.clone()),
+            overlap: false,
             verdict: None,
             token: None,
             fence: None,

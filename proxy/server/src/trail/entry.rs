@@ -38,6 +38,8 @@ pub(crate) struct Entry {
     pub(crate) operation: Option<Operation>,
     /// Who; `None`: the proxy noticed or did it itself.
     pub(crate) caller: Option<Arc<Caller>>,
+    /// A former holder acted while another held the lock, whatever came of it.
+    pub(crate) overlap: bool,
     /// What was decided; `None` where nothing was judged.
     pub(crate) verdict: Option<Verdict>,
     /// The owner token that the command carries, or the lease got.
@@ -175,6 +177,8 @@ pub(crate) struct Caller {
     pub(crate) name: Bytes,
     /// The user that it logged in as.
     pub(crate) user: Bytes,
+    /// `CLIENT SETINFO`: its library and that one's version, spelled.
+    pub(crate) library: Option<Arc<str>>,
 }
 
 /// Stands for an owner token.
@@ -206,6 +210,7 @@ pub(crate) fn example(key: &'static str) -> Entry {
         command: "setnx".into(),
         operation: Some(Operation::Acquire),
         caller: None,
+        overlap: false,
         verdict: None,
         token: None,
         fence: None,

@@ -1,0 +1,432 @@
+//! What is answered to whoever asks: the view and the mirror put into the words of the API. It takes
+//! the view's lock first and then, shard by shard, the mirror's; nobody takes them the other way.
+
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::lease::Lease;
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::settle::Mode;
+use lockwarden_lock::token::SessionId;
+use memchr::memmem;
+
+use super::api;
+use super::seen::{LockSeen, Seen};
+use super::telling::{client, moment};
+use super::{Views, spell, unspell};
+use crate::facts::Standing;
+use crate::session::now_ms;
+use crate::shared::{Active, Shared};
+use lockwarden_lock::decision::FaultKind;
+
+/// Locks in an answer that does not say how many, and in any.
+const USUAL_LOCKS: usize = 200;
+const MOST_LOCKS: usize = 10_000;
+/// Decisions in an answer that does not say how many; there are never more than are kept.
+const USUAL_DECISIONS: usize = 100;
+
+/// What is asked of the locks that are held.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LocksQuery {
+    pub(crate) namespace: Option<String>,
+    /// What their keys contain, spelled as keys are shown.
+    pub(crate) contains: Option<String>,
+    /// Only those of which something is to be said.
+    #[serde(default)]
+    pub(crate) problems: bool,
+    pub(crate) limit: Option<usize>,
+}
+
+/// What is asked of the decisions.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DecisionsQuery {
+    /// Unix ms: later ones only.
+    pub(crate) since: Option<u64>,
+    pub(crate) id: Option<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) limit: Option<usize>,
+}
+
+impl Views for Shared {
+    fn overview(&self) -> api::Overview {
+        overview(self)
+    }
+
+    fn locks(&self, query: &LocksQuery) -> api::Locks {
+        locks(self, query)
+    }
+
+    fn lock(&self, key: &[u8], db: u32) -> Option<api::LockDetail> {
+        lock(self, key, db)
+    }
+
+    fn decisions(&self, query: &DecisionsQuery) -> Vec<api::Moment> {
+        decisions(self, query)
+    }
+
+    fn applications(&self) -> Vec<api::Application> {
+        applications(self)
+    }
+
+    fn policies(&self) -> Vec<api::Policy> {
+        policies(self)
+    }
+
+    fn hot(&self) -> api::Hot {
+        hot(self)
+    }
+
+    fn report(&self) -> api::Report {
+        report(self)
+    }
+
+    fn namespaces(&self) -> Vec<api::Namespace> {
+        namespaces(self)
+    }
+}
+
+/// `GET /api/v1/overview`.
+fn overview(shared: &Shared) -> api::Overview {
+    let namespaces = namespaces(shared);
+    let (now, now_ms) = (Instant::now(), now_ms());
+    let seen = shared.view.seen();
+    let uptime = shared.started.elapsed();
+    api::Overview {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at: now_ms.saturating_sub(ms(uptime)),
+        now: now_ms,
+        backend: backend(shared),
+        totals: api::Totals {
+            held: namespaces.iter().map(|namespace| namespace.held).sum(),
+            waiting: 0,
+            refused_last_hour: seen.refused.count(now),
+            would_refuse_last_hour: seen.would_refuse.count(now),
+            overlaps_last_day: seen.overlaps.count(now),
+            without_ttl: namespaces
+                .iter()
+                .map(|namespace| namespace.without_ttl)
+                .sum(),
+        },
+        policies: policies(shared),
+        namespaces,
+        unseen: shared.trail.dropped(),
+    }
+}
+
+fn backend(shared: &Shared) -> api::Backend {
+    let problem = match &*shared.server.standing() {
+        Standing::Serving => None,
+        Standing::NotServing(why) => Some(why.clone()),
+    };
+    api::Backend {
+        address: shared.backend.to_string(),
+        version: shared.server.version().map(|version| version.to_string()),
+        up: problem.is_none(),
+        problem,
+    }
+}
+
+/// `GET /api/v1/config`: the namespaces in force.
+fn namespaces(shared: &Shared) -> Vec<api::Namespace> {
+    let active = shared.active.load_full();
+    let held = shared.mirror.held(active.details.len());
+    active
+        .details
+        .iter()
+        .zip(held)
+        .enumerate()
+        .map(|(index, (details, held))| {
+            let id = NamespaceId(u16::try_from(index).unwrap_or(u16::MAX));
+            let globs = active.namespaces.globs();
+            api::Namespace {
+                name: details.name.to_string(),
+                keys: globs
+                    .filter(|(of, _)| *of == id)
+                    .map(|(_, glob)| spell(glob.pattern()))
+                    .collect(),
+                mode: details.rules.mode.word().to_owned(),
+                policies: chain(&active, id),
+                ceiling_ms: details.ceiling_ms,
+                held: held.held_finite + held.held_none,
+                without_ttl: held.held_none,
+                ungoverned: details.metrics.ungoverned_found(),
+                holds: api::Holds::default(),
+                advice: None,
+            }
+        })
+        .collect()
+}
+
+fn chain(active: &Active, id: NamespaceId) -> Vec<String> {
+    let chain = active.generation.chain(id);
+    chain.map(ToString::to_string).collect()
+}
+
+/// `GET /api/v1/policies`.
+fn policies(shared: &Shared) -> Vec<api::Policy> {
+    let active = shared.active.load_full();
+    let policies = active.generation.policies().iter();
+    policies
+        .map(|policy| {
+            let metrics = shared.metrics.policy(&policy.name);
+            let failures = FaultKind::ALL.into_iter();
+            api::Policy {
+                name: policy.name.to_string(),
+                version: policy.version.unwrap_or("").to_owned(),
+                digest: policy.digest().to_owned(),
+                mode: policy_mode(&active, &policy.name).to_owned(),
+                evaluations: metrics.evaluation.get_sample_count(),
+                failures: failures.map(|kind| metrics.failures.at(kind).get()).sum(),
+            }
+        })
+        .collect()
+}
+
+fn policy_mode(active: &Active, policy: &str) -> &'static str {
+    let mut modes = (0..=u16::MAX)
+        .zip(&active.details)
+        .filter_map(|(id, details)| {
+            let mut chain = active.generation.chain(NamespaceId(id));
+            chain
+                .any(|name| &**name == policy)
+                .then_some(details.rules.mode)
+        });
+    match modes.next() {
+        None => "unused",
+        Some(first) if modes.all(|mode| mode == first) => first.word(),
+        Some(Mode::Enforce | Mode::Monitor) => "mixed",
+    }
+}
+
+/// A lease that may be in the answer; the first are the greatest.
+#[derive(PartialEq, Eq)]
+struct Candidate {
+    state: api::LockState,
+    since: Instant,
+    key: DbKey,
+    /// Makes the order of leases that are alike the same in every answer.
+    lease: Box<Lease>,
+}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Candidate) -> std::cmp::Ordering {
+        let place = |one: &Candidate| (one.state, one.since, one.key.db, one.key.key.clone());
+        place(self).cmp(&place(other))
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Candidate) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// `GET /api/v1/locks`.
+fn locks(shared: &Shared, query: &LocksQuery) -> api::Locks {
+    let active = shared.active.load_full();
+    let (now, now_ms) = (Instant::now(), now_ms());
+    let limit = query.limit.unwrap_or(USUAL_LOCKS).min(MOST_LOCKS);
+    let contains = query.contains.as_deref().unwrap_or_default();
+    let contains = unspell(contains).unwrap_or_else(|| contains.into());
+    let contains = memmem::Finder::new(&contains);
+    let seen = shared.view.seen();
+    let troubled = troubled(&seen);
+    let mut matching = 0;
+    // The last of those in the answer is on top, to make room for a better one.
+    let mut best: BinaryHeap<Candidate> = BinaryHeap::new();
+    shared.mirror.visit(|key, lease| {
+        let Some(details) = active.details.get(usize::from(lease.namespace.0)) else {
+            return;
+        };
+        let asked_for = query
+            .namespace
+            .as_deref()
+            .is_none_or(|name| name == &*details.name);
+        let lives = lease.ends.is_none_or(|ends| ends > now);
+        if !asked_for || !lives || contains.find(&key.key).is_none() {
+            return;
+        }
+        let state = state(troubled.get(key), lease);
+        if query.problems && state == api::LockState::Held {
+            return;
+        }
+        matching += 1;
+        if best.len() >= limit {
+            let is_better = best
+                .peek()
+                .is_some_and(|last| (state, lease.since) < (last.state, last.since));
+            if !is_better {
+                return;
+            }
+            best.pop();
+        }
+        best.push(Candidate {
+            state,
+            since: lease.since,
+            key: key.clone(),
+            lease: Box::new(lease.clone()),
+        });
+    });
+    let best = best.into_sorted_vec().into_iter();
+    let locks = best.map(|one| lock_of(shared, &active, &seen, &one.key, &one.lease, now, now_ms));
+    api::Locks {
+        now: now_ms,
+        matching,
+        locks: locks.collect(),
+    }
+}
+
+/// The locks of which something is to be said that the mirror does not know.
+fn troubled(seen: &Seen) -> HashMap<DbKey, (u64, api::LockState)> {
+    let overlapped = seen.locks.iter().filter_map(|(key, lock)| {
+        let holding = lock.holding.as_ref()?;
+        holding
+            .overlapped
+            .then(|| (key.clone(), (holding.fence, api::LockState::Overlap)))
+    });
+    overlapped.collect()
+}
+
+fn state(trouble: Option<&(u64, api::LockState)>, lease: &Lease) -> api::LockState {
+    match trouble {
+        Some((fence, state)) if *fence == lease.fence.0 => *state,
+        Some(_) | None if lease.ends.is_none() => api::LockState::NoTtl,
+        Some(_) | None => api::LockState::Held,
+    }
+}
+
+fn lock_of(
+    shared: &Shared,
+    active: &Active,
+    seen: &Seen,
+    key: &DbKey,
+    lease: &Lease,
+    now: Instant,
+    now_ms: u64,
+) -> api::Lock {
+    let known = seen.lock(key);
+    let holding = known
+        .and_then(|known| known.holding.as_ref())
+        .filter(|holding| holding.fence == lease.fence.0);
+    let trouble = holding
+        .filter(|holding| holding.overlapped)
+        .map(|holding| (holding.fence, api::LockState::Overlap));
+    let age = now.saturating_duration_since(lease.since);
+    let granted_here = lease.session != SessionId([0; 16]);
+    let caller = match holding.and_then(|holding| holding.caller.clone()) {
+        None if granted_here => shared.peers.caller(lease.session),
+        known => known,
+    };
+    let left = lease.ends.map(|ends| ends.saturating_duration_since(now));
+    let details = active.details.get(usize::from(lease.namespace.0));
+    api::Lock {
+        key: spell(&key.key),
+        db: key.db,
+        namespace: details.map_or_else(String::new, |details| details.name.to_string()),
+        state: state(trouble.as_ref(), lease),
+        holder: caller.as_deref().map(client),
+        token: holding.and_then(|holding| Some(holding.token?.to_string())),
+        fence: lease.fence.0,
+        since: now_ms.saturating_sub(ms(age)),
+        age_ms: ms(age),
+        ttl_left_ms: left.map(ms),
+        ttl_ms: holding.map(|holding| holding.ttl_ms).filter(|ttl| *ttl > 0),
+        kept_alive: holding.is_some_and(|holding| holding.kept),
+        waiters: 0,
+        seen: if granted_here { "acquire" } else { "scan" }.to_owned(),
+    }
+}
+
+/// `GET /api/v1/locks/{key}`: the key as it is, not spelled.
+fn lock(shared: &Shared, key: &[u8], db: u32) -> Option<api::LockDetail> {
+    let active = shared.active.load_full();
+    let (now, now_ms) = (Instant::now(), now_ms());
+    let key = DbKey {
+        db,
+        key: Bytes::copy_from_slice(key),
+    };
+    let seen = shared.view.seen();
+    let lease = shared.mirror.lease(&key);
+    let lease = lease.filter(|lease| lease.ends.is_none_or(|ends| ends > now));
+    let known = seen.lock(&key);
+    if lease.is_none() && known.is_none() {
+        return None;
+    }
+    let lock = lease.map(|lease| lock_of(shared, &active, &seen, &key, &lease, now, now_ms));
+    let namespace = match (&lock, known) {
+        (Some(lock), _) => lock.namespace.clone(),
+        (None, Some(known)) => known.namespace.to_string(),
+        (None, None) => String::new(),
+    };
+    let timeline = |known: &LockSeen| known.timeline.iter().map(|entry| moment(entry)).collect();
+    Some(api::LockDetail {
+        key: spell(&key.key),
+        db,
+        namespace,
+        lock,
+        timeline: known.map(timeline).unwrap_or_default(),
+        waiters: Vec::new(),
+        holds: api::Holds::default(),
+        remarks: Vec::new(),
+    })
+}
+
+/// `GET /api/v1/decisions`: the newest first.
+fn decisions(shared: &Shared, query: &DecisionsQuery) -> Vec<api::Moment> {
+    let limit = query.limit.unwrap_or(USUAL_DECISIONS);
+    let seen = shared.view.seen();
+    let found: Vec<Arc<_>> = seen
+        .decisions
+        .iter()
+        .rev()
+        .filter(|entry| {
+            query.since.is_none_or(|since| entry.at_ms > since)
+                && query
+                    .id
+                    .as_deref()
+                    .is_none_or(|id| entry.id.as_deref() == Some(id))
+                && query
+                    .namespace
+                    .as_deref()
+                    .is_none_or(|name| *name == *entry.namespace)
+        })
+        .take(limit)
+        .cloned()
+        .collect();
+    // Wording them needs no lock.
+    drop(seen);
+    found.iter().map(|entry| moment(entry)).collect()
+}
+
+/// `GET /api/v1/clients`.
+fn applications(_shared: &Shared) -> Vec<api::Application> {
+    Vec::new()
+}
+
+/// `GET /api/v1/hot`.
+fn hot(_shared: &Shared) -> api::Hot {
+    api::Hot {
+        locks: Vec::new(),
+        cycles: Vec::new(),
+    }
+}
+
+/// `GET /api/v1/report`.
+fn report(shared: &Shared) -> api::Report {
+    let now = now_ms();
+    api::Report {
+        since: now.saturating_sub(ms(shared.started.elapsed())),
+        now,
+        namespaces: Vec::new(),
+        applications: applications(shared),
+    }
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

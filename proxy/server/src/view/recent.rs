@@ -1,0 +1,118 @@
+//! A map that forgets what was not used for long: bounded, and as cheap as two hash maps. It keeps a
+//! young half and an old one; using a value makes it young, and when the young half is full, the old
+//! one is forgotten.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// See the module.
+pub(super) struct Recent<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+    half: usize,
+    /// What is kept even if it was not used for long, as far as there is room.
+    keeps: fn(&V) -> bool,
+}
+
+impl<K: Eq + Hash, V> Recent<K, V> {
+    /// At most `most` values.
+    pub(super) fn new(most: usize, keeps: fn(&V) -> bool) -> Recent<K, V> {
+        Recent {
+            young: HashMap::new(),
+            old: HashMap::new(),
+            half: (most / 2).max(1),
+            keeps,
+        }
+    }
+
+    /// The value, without using it.
+    pub(super) fn get(&self, key: &K) -> Option<&V> {
+        self.young.get(key).or_else(|| self.old.get(key))
+    }
+
+    /// The same, to change it.
+    pub(super) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        match self.young.get_mut(key) {
+            Some(value) => Some(value),
+            None => self.old.get_mut(key),
+        }
+    }
+
+    /// Uses the value, which is made where there is none. The key is only cloned then.
+    pub(super) fn used(
+        &mut self,
+        key: &K,
+        own: impl Fn(&K) -> K,
+        make: impl FnOnce() -> V,
+    ) -> &mut V {
+        if !self.young.contains_key(key) {
+            let (key, value) = match self.old.remove_entry(key) {
+                Some(known) => known,
+                None => (own(key), make()),
+            };
+            if self.young.len() >= self.half {
+                self.grow_old();
+            }
+            self.young.insert(key, value);
+        }
+        self.young
+            .get_mut(key)
+            .expect("it was there or has just been put there")
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.young.iter().chain(&self.old)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&K, &mut V)> {
+        self.young.iter_mut().chain(&mut self.old)
+    }
+
+    fn grow_old(&mut self) {
+        let forgotten = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
+        let kept = forgotten
+            .into_iter()
+            .filter(|(_, value)| (self.keeps)(value));
+        self.young.extend(kept.take(self.half / 2));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn use_up_to(recent: &mut Recent<u32, u32>, count: u32) {
+        for number in 0..count {
+            *recent.used(&number, |key| *key, || 0) += number;
+        }
+    }
+
+    #[test]
+    fn it_is_bounded_and_the_latest_stay() {
+        let mut recent = Recent::new(100, |_| false);
+        use_up_to(&mut recent, 10_000);
+        assert!(recent.iter().count() <= 100);
+        assert!((9_950..10_000).all(|number| recent.get(&number).is_some()));
+        assert_eq!(recent.get(&0), None);
+    }
+
+    #[test]
+    fn what_is_used_stays() {
+        let mut recent = Recent::new(100, |_| false);
+        for number in 1..10_000 {
+            *recent.used(&0, |key| *key, || 0) += 1;
+            recent.used(&number, |key| *key, || 0);
+        }
+        assert_eq!(recent.get(&0), Some(&9_999));
+    }
+
+    #[test]
+    fn what_is_worth_it_stays_as_far_as_there_is_room() {
+        let mut recent = Recent::new(100, |value| value % 100 == 7);
+        use_up_to(&mut recent, 1_000);
+        assert_eq!(recent.get(&7), Some(&7));
+        let mut all = Recent::new(100, |_| true);
+        use_up_to(&mut all, 10_000);
+        assert!(all.iter().count() <= 100);
+    }
+}

@@ -1,0 +1,107 @@
+//! What happened, in the words of the API.
+
+use super::api::{Client, Moment};
+use super::spell;
+use crate::metrics::Label;
+use crate::trail::{Caller, Entry, Happened};
+
+/// Who everybody is that has not logged in as somebody else.
+const DEFAULT_USER: &[u8] = b"default";
+
+/// What tells one application from another: the name that its connections take, as it is, because
+/// whether `worker-7` is the seventh of several is for its owner to know; else the user, where it
+/// logged in as one; else where it comes from.
+pub(super) fn application(caller: &Caller) -> String {
+    if !caller.name.is_empty() {
+        return spell(&caller.name);
+    }
+    if !caller.user.is_empty() && caller.user != DEFAULT_USER {
+        return spell(&caller.user);
+    }
+    caller.address.ip().to_canonical().to_string()
+}
+
+pub(super) fn client(caller: &Caller) -> Client {
+    let spelled = |bytes: &[u8]| (!bytes.is_empty()).then(|| spell(bytes));
+    Client {
+        application: application(caller),
+        address: caller.address.to_string(),
+        name: spelled(&caller.name),
+        user: spelled(&caller.user),
+        library: caller.library.as_ref().map(ToString::to_string),
+    }
+}
+
+/// What happened, in one word.
+fn event(happened: Happened) -> &'static str {
+    match happened {
+        Happened::Acquired { .. } => "acquired",
+        Happened::Contended { .. } => "contended",
+        Happened::Extended { .. } => "extended",
+        Happened::Released { .. } => "released",
+        Happened::Absent { .. } => "absent",
+        Happened::RanOut => "ran-out",
+        Happened::Refused { .. } => "refused",
+        Happened::Different { .. } => "different",
+        Happened::Unchanged => "unchanged",
+        Happened::Ungoverned => "ungoverned",
+        Happened::Unjudged(_) => "unjudged",
+        Happened::Forwarded => "forwarded",
+        Happened::Failed => "failed",
+        Happened::Observed(_) => "observed",
+        Happened::Broken => "broken",
+    }
+}
+
+/// The kind of what has kinds.
+fn kind(happened: Happened) -> Option<&'static str> {
+    match happened {
+        Happened::Observed(observation) => Some(observation.word()),
+        Happened::Unjudged(why) => Some(why.word()),
+        Happened::Acquired { again: true, .. } => Some("again"),
+        Happened::Acquired { replaced: true, .. } | Happened::Released { taken_over: true } => {
+            Some("taken-over")
+        }
+        Happened::Acquired { .. }
+        | Happened::Contended { .. }
+        | Happened::Extended { .. }
+        | Happened::Released { .. }
+        | Happened::Absent { .. }
+        | Happened::RanOut
+        | Happened::Refused { .. }
+        | Happened::Different { .. }
+        | Happened::Unchanged
+        | Happened::Ungoverned
+        | Happened::Forwarded
+        | Happened::Failed
+        | Happened::Broken => None,
+    }
+}
+
+pub(super) fn moment(entry: &Entry) -> Moment {
+    let verdict = entry.verdict.as_ref();
+    let told = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    Moment {
+        at: entry.at_ms,
+        id: entry.id.as_deref().map(str::to_owned),
+        event: event(entry.happened).to_owned(),
+        kind: kind(entry.happened).map(str::to_owned),
+        overlap: entry.overlap,
+        namespace: entry.namespace.to_string(),
+        mode: entry.mode.word().to_owned(),
+        key: spell(&entry.key),
+        db: entry.db,
+        command: told(&entry.command.to_ascii_uppercase()),
+        operation: entry.operation.map(|operation| operation.word().to_owned()),
+        client: entry.caller.as_deref().map(client),
+        decision: verdict.map(|verdict| verdict.kind.word().to_owned()),
+        reason: verdict.and_then(|verdict| Some(verdict.reason?.word().to_owned())),
+        policy: verdict.and_then(|verdict| told(&verdict.policy)),
+        detail: verdict.and_then(|verdict| Some(spell(verdict.detail.as_deref()?.as_bytes()))),
+        token: entry.token.map(|token| token.to_string()),
+        fence: entry.fence,
+        ttl_ms: entry.ttl_ms,
+        asked_ms: entry.asked_ms,
+        held_ms: entry.held_ms,
+    }
+}
