@@ -212,6 +212,11 @@ pub(crate) struct Application {
     pub(crate) libraries: Vec<String>,
     /// Of the connections that are open now.
     pub(crate) connections: u64,
+    /// Nothing that it did would be refused, and nothing was found that enforce mode would turn against
+    /// it.
+    pub(crate) ready: bool,
+    /// Why, and what to do, in words.
+    pub(crate) verdict: String,
     pub(crate) namespaces: Vec<Usage>,
 }
 
@@ -228,7 +233,8 @@ pub(crate) struct Usage {
     /// Refused, or in monitor mode what would have been.
     pub(crate) refusals: Vec<Misuse>,
     /// Findings about how it uses its locks: `shared-token`, `shared-session`, `refused-then-released`,
-    /// `outlived`, `debt`.
+    /// `outlived`, `debt` (as the log and the metrics name them), `tokenless-release`, `pooled`,
+    /// `ran-out`, `kept-alive`, `unjudged`, `ungoverned`.
     pub(crate) findings: Vec<Misuse>,
 }
 
@@ -265,9 +271,14 @@ pub(crate) struct NamespaceReport {
     pub(crate) ran_out: u64,
     /// Leases that live on keep-alive for longer than the ceiling.
     pub(crate) kept_alive: u64,
-    /// Releases without a proof of their own, which only the connection or its identity proved.
+    /// Operations on locks without a record, which Redis alone answered.
     pub(crate) ungoverned: u64,
+    /// Releases that carried no owner token: only the connection or its identity proved them.
+    pub(crate) tokenless_releases: u64,
+    /// Locks without a TTL: held now, or found without a record by the last walk over the server.
     pub(crate) without_ttl: u64,
+    /// Some of those, spelled.
+    pub(crate) without_ttl_examples: Vec<String>,
     pub(crate) ready: bool,
     /// Why, and what to do, in words.
     pub(crate) verdict: String,
