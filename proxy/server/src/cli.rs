@@ -1,5 +1,7 @@
 //! The command line.
 
+mod api_client;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 

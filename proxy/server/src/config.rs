@@ -36,7 +36,7 @@ pub(crate) use namespace::{
 };
 pub(crate) use overrides::Overrides;
 pub(crate) use policy::PolicyModule;
-pub(crate) use secret::Secret;
+pub(crate) use secret::{Secret, admin_token, admin_token_in};
 pub(crate) use value::milliseconds;
 
 use draft::Draft;

@@ -41,7 +41,7 @@ pub(super) fn password(text: &str) -> Result<Secret, String> {
 }
 
 /// An admin token travels in an `Authorization: Bearer` header, so it is printable ASCII.
-pub(super) fn admin_token(text: &str) -> Result<Secret, String> {
+pub(crate) fn admin_token(text: &str) -> Result<Secret, String> {
     let secret = password(text)?;
     if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("may hold only printable ASCII characters and no spaces; \
@@ -49,6 +49,12 @@ pub(super) fn admin_token(text: &str) -> Result<Secret, String> {
             .to_owned());
     }
     Ok(secret)
+}
+
+/// The admin token in a file of its own.
+pub(crate) fn admin_token_in(path: &Path) -> Result<Secret, String> {
+    admin_token(&read_file(path)?)
+        .map_err(|wrong| format!("the text in {} {wrong}", path.display()))
 }
 
 /// The text of a secret's own file, without the newline that editors add.

@@ -1,0 +1,427 @@
+//! Speaks HTTP to the admin address for every command that asks a running proxy. Knows where that is, how an
+//! order is signed and what a failed request means to the caller; the types of the answers are
+//! [`crate::view::api`]. One request a connection, as the admin address serves them.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpStream;
+
+use crate::config::{self, Overrides, Secret};
+use crate::control::Source;
+use crate::exit;
+
+/// What a part of a path or query keeps as it is.
+const KEPT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+/// For a connection to be made.
+const CONNECT: Duration = Duration::from_secs(5);
+/// For a whole answer; the admin address gives up after 20 seconds.
+const ANSWER: Duration = Duration::from_secs(25);
+/// The longest answer that is read: the list of a hundred thousand locks is shorter.
+const LONGEST_ANSWER: usize = 64 * 1024 * 1024;
+/// What a person gets to see of an answer that is not ours.
+const SHOWN: usize = 200;
+
+/// Where the proxy is that a command asks.
+#[derive(Args, Clone, Debug)]
+pub(super) struct ApiArgs {
+    /// The proxy's admin address, for example 127.0.0.1:9180 or http://proxy.internal:9180; without
+    /// it what the configuration says
+    #[arg(long, value_name = "URL", env = "LOCKWARDEN_ADMIN")]
+    admin: Option<String>,
+    /// A file with the admin token; else LOCKWARDEN_ADMIN_TOKEN, else what the configuration says
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
+    /// The configuration of the proxy
+    #[arg(short, long, value_name = "FILE", env = "LOCKWARDEN_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// Why there is no answer. Told apart by what the process's end says about it.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ApiError {
+    /// The command line or the configuration is wrong.
+    #[error("{0}")]
+    Usage(String),
+    /// Nobody answers there; an order may have been carried out if it was sent.
+    #[error("the admin address {address} cannot be reached: {source}")]
+    Unreachable {
+        /// As it was given.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// What was asked for is not there.
+    #[error("{0}")]
+    NotFound(String),
+    /// The proxy did not do it.
+    #[error("the proxy refused ({status}): {text}")]
+    Refused {
+        /// Its status.
+        status: u16,
+        /// Its words.
+        text: String,
+    },
+    /// It is no lockwarden, or one of another version.
+    #[error("{address} answers what no lockwarden of this version answers: {text}")]
+    Foreign {
+        /// As it was given.
+        address: String,
+        /// What is wrong.
+        text: String,
+    },
+}
+
+impl ApiError {
+    /// What the process ends with.
+    pub(super) fn exit(&self) -> ExitCode {
+        match self {
+            ApiError::Usage(_) => exit::configuration(),
+            ApiError::Unreachable { .. } | ApiError::Foreign { .. } => exit::unreachable(),
+            ApiError::NotFound(_) | ApiError::Refused { .. } => exit::findings(),
+        }
+    }
+}
+
+/// One proxy's admin address.
+pub(super) struct ApiClient {
+    place: Place,
+    token: Option<Secret>,
+    runtime: tokio::runtime::Runtime,
+}
+
+/// Host and port as they are connected to and as `Host` names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Place {
+    host: String,
+    port: u16,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+impl ApiClient {
+    /// The proxy that the command line means. Connects to nothing yet.
+    pub(super) fn new(args: &ApiArgs) -> Result<ApiClient, ApiError> {
+        let given = args.admin.as_deref().filter(|text| !text.is_empty());
+        let token = given_token(args)?;
+        // With both at hand the configuration is not looked at, so that a broken one is in nobody's way.
+        let config = match (given, &token) {
+            (Some(_), Some(_)) => None,
+            (Some(_), None) if args.config.is_none() => None,
+            _ => Some(load(args)?),
+        };
+        let place = match given {
+            Some(text) => place(text).map_err(ApiError::Usage)?,
+            None => configured(config.as_ref()).map_err(ApiError::Usage)?,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| ApiError::Usage(error.to_string()))?;
+        Ok(ApiClient {
+            place,
+            token: token.or_else(|| config.and_then(|config| config.admin_token)),
+            runtime,
+        })
+    }
+
+    /// Where it asks, for messages.
+    pub(super) fn address(&self) -> String {
+        self.place.to_string()
+    }
+
+    /// Reads. `path` is made with [`path`].
+    pub(super) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ApiError> {
+        let (status, body) = self.send(Method::GET, path, None)?;
+        match status.is_success() {
+            true => self.read(status, &body),
+            false => Err(self.problem(status, &body)),
+        }
+    }
+
+    /// Gives an order. What came of it is an answer, whatever its status.
+    pub(super) fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        order: &impl Serialize,
+    ) -> Result<T, ApiError> {
+        let body = serde_json::to_vec(order).map_err(|error| ApiError::Usage(error.to_string()))?;
+        if self.token.is_none() {
+            return Err(ApiError::Usage(
+                "this changes something, so it needs the admin token: --admin-token-file, \
+                 LOCKWARDEN_ADMIN_TOKEN or the configuration (a proxy that has none makes one up and logs it \
+                 at the start)"
+                    .to_owned(),
+            ));
+        }
+        let (status, body) = self.send(Method::POST, path, Some(body))?;
+        self.read(status, &body)
+    }
+
+    fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Vec<u8>>,
+    ) -> Result<(StatusCode, Bytes), ApiError> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(HOST, self.place.to_string());
+        if let (Some(token), true) = (&self.token, body.is_some()) {
+            request = request.header(AUTHORIZATION, format!("Bearer {}", token.expose()));
+        }
+        if body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let request = request
+            .body(Full::new(Bytes::from(body.unwrap_or_default())))
+            .map_err(|error| ApiError::Usage(error.to_string()))?;
+        self.runtime
+            .block_on(async {
+                tokio::time::timeout(ANSWER, exchange(&self.place, request))
+                    .await
+                    .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            })
+            .map_err(|source| ApiError::Unreachable {
+                address: self.address(),
+                source,
+            })
+    }
+
+    fn read<T: DeserializeOwned>(&self, status: StatusCode, body: &[u8]) -> Result<T, ApiError> {
+        match serde_json::from_slice(body) {
+            Ok(answer) => Ok(answer),
+            Err(error) if status.is_success() => Err(ApiError::Foreign {
+                address: self.address(),
+                text: error.to_string(),
+            }),
+            Err(_) => Err(self.problem(status, body)),
+        }
+    }
+
+    /// The words of `{"error": …}`, which every refusal of ours has.
+    fn problem(&self, status: StatusCode, body: &[u8]) -> ApiError {
+        #[derive(serde::Deserialize)]
+        struct Problem {
+            error: String,
+        }
+        match serde_json::from_slice::<Problem>(body) {
+            Ok(Problem { error }) if status == StatusCode::NOT_FOUND => ApiError::NotFound(error),
+            Ok(Problem { error }) => ApiError::Refused {
+                status: status.as_u16(),
+                text: error,
+            },
+            Err(_) => ApiError::Foreign {
+                address: self.address(),
+                text: format!(
+                    "{status}, {}",
+                    String::from_utf8_lossy(&body[..body.len().min(SHOWN)]).trim()
+                ),
+            },
+        }
+    }
+}
+
+async fn exchange(place: &Place, request: Request<Full<Bytes>>) -> io::Result<(StatusCode, Bytes)> {
+    let stream = tokio::time::timeout(
+        CONNECT,
+        TcpStream::connect((place.host.as_str(), place.port)),
+    )
+    .await
+    .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(io::Error::other)?;
+    // It drives the request; its own end is seen by the request.
+    tokio::spawn(connection);
+    let response = sender
+        .send_request(request)
+        .await
+        .map_err(io::Error::other)?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), LONGEST_ANSWER)
+        .collect()
+        .await
+        .map_err(io::Error::other)?;
+    Ok((status, body.to_bytes()))
+}
+
+/// A path below `/api/v1/`: the segments, and what is asked about them.
+pub(super) fn path(segments: &[&str], query: &[(&str, &str)]) -> String {
+    let mut path = "/api/v1".to_owned();
+    for segment in segments {
+        path.push('/');
+        path.extend(utf8_percent_encode(segment, KEPT));
+    }
+    for (at, (name, value)) in query.iter().enumerate() {
+        path.push(if at == 0 { '?' } else { '&' });
+        path.push_str(name);
+        path.push('=');
+        path.extend(utf8_percent_encode(value, KEPT));
+    }
+    path
+}
+
+fn given_token(args: &ApiArgs) -> Result<Option<Secret>, ApiError> {
+    if let Some(file) = &args.admin_token_file {
+        return config::admin_token_in(file)
+            .map(Some)
+            .map_err(|wrong| ApiError::Usage(format!("--admin-token-file: {wrong}")));
+    }
+    match std::env::var("LOCKWARDEN_ADMIN_TOKEN") {
+        Ok(text) if !text.is_empty() => config::admin_token(&text)
+            .map(Some)
+            .map_err(|wrong| ApiError::Usage(format!("LOCKWARDEN_ADMIN_TOKEN: the text {wrong}"))),
+        Ok(_) | Err(_) => Ok(None),
+    }
+}
+
+fn load(args: &ApiArgs) -> Result<config::Config, ApiError> {
+    load_config(args.config.as_deref()).map_err(|report| {
+        ApiError::Usage(format!(
+            "{report}\nwith --admin and --admin-token-file the configuration is not needed"
+        ))
+    })
+}
+
+/// The configuration, or what is wrong with it.
+pub(super) fn load_config(file: Option<&Path>) -> Result<config::Config, String> {
+    let source = Source {
+        file: file.map(Path::to_owned),
+        overrides: Overrides::default(),
+    };
+    let loaded = source.load();
+    loaded
+        .config
+        .ok_or_else(|| config::Report(&loaded.findings).to_string())
+}
+
+fn configured(config: Option<&config::Config>) -> Result<Place, String> {
+    let address = config
+        .and_then(|config| config.admin)
+        .ok_or("the configuration has no admin address (admin = \"off\"); name one with --admin")?;
+    let ip = address.ip();
+    // What listens everywhere is near as well.
+    let host = match (ip.is_unspecified(), ip.is_ipv4()) {
+        (true, true) => "127.0.0.1".to_owned(),
+        (true, false) => "::1".to_owned(),
+        (false, _) => ip.to_string(),
+    };
+    match address.port() {
+        0 => Err(
+            "the configuration lets the system choose the admin port; name it with --admin"
+                .to_owned(),
+        ),
+        port => Ok(Place { host, port }),
+    }
+}
+
+/// `http://host:port`, `host:port` or `[::1]:port`.
+fn place(text: &str) -> Result<Place, String> {
+    let wrong = || {
+        format!(
+            "--admin: {text:?} is no address; write for example 127.0.0.1:9180 or http://proxy.internal:9180"
+        )
+    };
+    let authority = match text.split_once("://") {
+        Some(("http", rest)) => rest.trim_end_matches('/'),
+        Some(("https", _)) => {
+            return Err("--admin: the admin address speaks http:// only, without TLS".to_owned());
+        }
+        Some(_) => return Err(wrong()),
+        None if text == "off" => {
+            return Err("--admin: the admin address is off (LOCKWARDEN_ADMIN)".to_owned());
+        }
+        None => text,
+    };
+    let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
+    let port = port
+        .parse()
+        .ok()
+        .filter(|&port| port != 0)
+        .ok_or_else(wrong)?;
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .filter(|host| host.parse::<std::net::Ipv6Addr>().is_ok())
+        .or((!host.contains(':')).then_some(host))
+        .ok_or_else(wrong)?;
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
+    if host.is_empty() || !host.bytes().all(plain) {
+        return Err(wrong());
+    }
+    Ok(Place {
+        host: host.to_owned(),
+        port,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_as_people_write_it() {
+        for (text, shown) in [
+            ("127.0.0.1:9180", "127.0.0.1:9180"),
+            ("http://proxy.internal:80/", "proxy.internal:80"),
+            ("[::1]:9180", "[::1]:9180"),
+            ("http://[::1]:9180", "[::1]:9180"),
+        ] {
+            assert_eq!(place(text).unwrap().to_string(), shown);
+        }
+        for text in [
+            "",
+            "off",
+            "9180",
+            ":9180",
+            "localhost",
+            "::1:9180",
+            "[x]:1",
+            "host:0",
+            "host:99999",
+            "https://host:1",
+            "ftp://host:1",
+            "a b:1",
+            "user@host:1",
+            "host:1/path",
+        ] {
+            assert!(place(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_key_in_a_path_stays_one_segment() {
+        assert_eq!(
+            path(
+                &["locks", "lock:a/b?c=d&e ü\\x00"],
+                &[("db", "1"), ("contains", "a&b")]
+            ),
+            "/api/v1/locks/lock%3Aa%2Fb%3Fc%3Dd%26e%20%C3%BC%5Cx00?db=1&contains=a%26b"
+        );
+    }
+}
