@@ -11,7 +11,7 @@ use lockwarden_policy::PolicyHost;
 use lockwarden_resp::Value;
 
 use crate::backend::{Address, BackendError, Conversation};
-use crate::config::{Backend, Config, Finding, Report, Severity};
+use crate::config::{Backend, Config, EnforceFor, Finding, Report, Severity};
 use crate::control::Source;
 use crate::{exit, facts, policies, run};
 
@@ -55,10 +55,14 @@ fn describe(config: &Config) {
             .map(|key| String::from_utf8_lossy(key))
             .collect();
         println!(
-            "namespace {}: {} in {:?} mode, policies {}",
+            "namespace {}: {} in {:?} mode{}, policies {}",
             namespace.name,
             keys.join(" "),
             namespace.mode,
+            namespace
+                .enforce_for
+                .as_ref()
+                .map_or_else(String::new, enforced),
             if namespace.policies.is_empty() {
                 "none".into()
             } else {
@@ -69,6 +73,20 @@ fn describe(config: &Config) {
     println!(
         "memory: about 200 bytes on Redis for each lock used in the last ten ceilings (at least ten minutes)"
     );
+}
+
+/// For whom a namespace in monitor mode is enforced.
+fn enforced(for_whom: &EnforceFor) -> String {
+    let clients: Vec<_> = for_whom
+        .clients
+        .iter()
+        .map(|glob| String::from_utf8_lossy(glob))
+        .collect();
+    let clients = clients.join(" ");
+    match for_whom.percent {
+        100 => format!(" (enforced for {clients})"),
+        percent => format!(" (enforced for {percent} % of the applications {clients})"),
+    }
 }
 
 fn ask_backend(config: &Config) -> ExitCode {

@@ -13,6 +13,7 @@ mod administration;
 mod backend;
 mod document;
 mod draft;
+mod enforce_for;
 mod file;
 mod finding;
 mod namespace;
@@ -30,6 +31,7 @@ mod tests;
 
 pub(crate) use administration::ServerCommands;
 pub(crate) use backend::{Backend, BackendUrl};
+pub(crate) use enforce_for::EnforceFor;
 pub(crate) use finding::{Finding, Report, Severity};
 pub(crate) use namespace::{
     Adopt, Mode, NamespaceConfig, OnFault, OnRepeat, OnViolation, OpaqueScripts,

@@ -17,6 +17,7 @@ use lockwarden_lock::settle::{
 use lockwarden_policy::{Chains, Generation, PolicyHost};
 
 use crate::admin::{Control, ControlError};
+use crate::cohort::{Partly, Views};
 use crate::config::{self, Config, NamespaceConfig, Overrides, Report};
 use crate::facts::Standing;
 use crate::metrics::{Metrics, ModeLabel, PolicyInfo, PolicyMode};
@@ -127,11 +128,19 @@ impl Control for Controller {
         let mut switched = Vec::new();
         for (details, configured) in details.iter_mut().zip(&mut config.namespaces) {
             if namespace.is_none_or(|name| name == &*details.name) {
+                // The mode is an order for everybody: after "monitor" nobody is refused anything.
                 details.rules.mode = mode;
-                configured.mode = match mode {
+                let partly = details.partly.take().is_some();
+                configured.switch(match mode {
                     Mode::Enforce => config::Mode::Enforce,
                     Mode::Monitor => config::Mode::Monitor,
-                };
+                });
+                if partly {
+                    tracing::warn!(
+                        namespace = &*details.name,
+                        "enforce_for is off until the configuration is loaded again"
+                    );
+                }
                 switched.push((details.name.to_string(), mode.word().to_owned()));
             }
         }
@@ -143,12 +152,10 @@ impl Control for Controller {
             );
             return Err(ControlError::NotFound(text));
         }
+        let views = Views::of(&details);
         let active = Active {
-            namespaces: before.namespaces.clone(),
-            details,
-            generation: before.generation.clone(),
-            companion_prefix: before.companion_prefix.clone(),
-            administration: before.administration.clone(),
+            views,
+            ..before.with_details(details)
         };
         self.shared.active.store(Arc::new(active));
         tell_metrics(
@@ -227,18 +234,23 @@ pub(crate) fn activate(
         .map(|(index, namespace)| NamespaceDetails {
             name: namespace.name.as_str().into(),
             rules: rules(namespace),
+            partly: namespace
+                .enforce_for
+                .as_ref()
+                .map(|for_whom| Arc::new(Partly::new(for_whom, rules(namespace)))),
             ceiling_ms: ceiling_ms(index, &generation),
             metrics: metrics.namespace(index),
         })
-        .collect();
+        .collect::<Vec<_>>();
     Ok(Active {
         namespaces: Arc::new(Namespaces::new(
             config.namespaces.iter().map(globs).collect(),
         )),
-        details,
         generation,
         companion_prefix: config.companion_prefix.clone(),
         administration: Arc::new(administration(config)),
+        views: Views::of(&details),
+        details,
     })
 }
 
@@ -297,6 +309,11 @@ fn tell_metrics(
     metrics: &Arc<Metrics>,
 ) -> prometheus::Result<()> {
     metrics.set_namespaces(&labels(config))?;
+    for (index, namespace) in config.namespaces.iter().enumerate() {
+        if namespace.enforce_for.is_some() {
+            metrics.namespace(index).expect_mode(ModeLabel::Enforce);
+        }
+    }
     let infos: Vec<PolicyInfo<'_>> = generation
         .policies()
         .iter()
@@ -313,6 +330,10 @@ fn tell_metrics(
 fn policy_mode(config: &Config, policy: &str) -> PolicyMode {
     let serves =
         |namespace: &&NamespaceConfig| namespace.policies.iter().any(|name| name == policy);
+    let partly = |namespace: &NamespaceConfig| namespace.enforce_for.is_some();
+    if config.namespaces.iter().filter(serves).any(partly) {
+        return PolicyMode::Mixed;
+    }
     let mut modes = config.namespaces.iter().filter(serves).map(mode);
     let Some(first) = modes.next() else {
         return PolicyMode::Unused;

@@ -148,6 +148,7 @@ impl Session {
             self.reply(&error, muted);
             return Ok(());
         }
+        let active = &self.seen(active.clone());
         let rules = |namespace| active.rules(namespace);
         if self.state.may_judge == Some(false) && is_only_watched(&command, active) {
             return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
@@ -506,6 +507,7 @@ impl Session {
             self.reply(&error, muted);
             return Ok(());
         }
+        let active = &self.seen(active.clone());
         if is_only_watched(&command, active) {
             return self.forward_unjudged(command, UnjudgedWhy::UnknownScript, active, muted);
         }
@@ -529,6 +531,7 @@ impl Session {
             self.reply(&error, muted);
             return Ok(());
         }
+        let active = &self.seen(active.clone());
         if is_only_watched(&command, active) {
             return self.forward_unjudged(command, UnjudgedWhy::TooLong, active, muted);
         }

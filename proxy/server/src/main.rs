@@ -15,6 +15,7 @@ mod inbox;
 mod pushes;
 mod wires;
 
+mod cohort;
 mod shared;
 
 mod facts;

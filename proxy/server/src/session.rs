@@ -30,11 +30,12 @@ use lockwarden_lock::evidence::{DbKey, Evidence};
 use lockwarden_lock::op::Arguments;
 use lockwarden_lock::plan::{self, Form};
 use lockwarden_lock::settle::{Circumstances, Permitted};
-use lockwarden_lock::token::{Grant, SessionId};
+use lockwarden_lock::token::{Grant, Identity, SessionId};
 use lockwarden_resp::{RequestError, RequestLimits};
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
+use crate::cohort::{self, Application};
 use crate::heirs;
 use crate::inbox::Inbox;
 use crate::kept::{Holder, KeptLease};
@@ -81,6 +82,8 @@ pub(crate) struct InFlight {
 pub(crate) struct Session {
     pub(crate) shared: Arc<Shared>,
     active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
+    /// The configuration as this client sees it, where that depends on the client.
+    view: Option<View>,
     pub(crate) wires: Wires<Look>,
     pub(crate) state: State,
     pub(crate) evidence: Evidence,
@@ -102,6 +105,13 @@ pub(crate) struct Session {
     pub(crate) took_leave: bool,
     requests: u32,
     draining: bool,
+}
+
+/// The configuration as a client sees it that says this of itself.
+struct View {
+    of: Arc<Active>,
+    client: Identity,
+    seen: Arc<Active>,
 }
 
 /// How many passed-through commands share one measurement of the time that they take here.
@@ -138,6 +148,7 @@ impl Session {
                 holder.nudge.clone(),
             ),
             active: Cache::new(shared.active.clone()),
+            view: None,
             shared,
             state,
             evidence: Evidence::default(),
@@ -290,8 +301,37 @@ impl Session {
         }
     }
 
+    /// The configuration in force, as this client sees it.
     pub(crate) fn active(&mut self) -> Arc<Active> {
-        self.active.load().clone()
+        let active = self.active.load().clone();
+        self.seen(active)
+    }
+
+    /// The same configuration as this client sees it now. What it says of itself can change while
+    /// replies are awaited, so whoever waited asks again.
+    pub(crate) fn seen(&mut self, active: Arc<Active>) -> Arc<Active> {
+        if active.views.is_none() {
+            return active;
+        }
+        let client = self.state.client();
+        if let Some(view) = &self.view
+            && view.client == client
+            && (Arc::ptr_eq(&view.of, &active) || Arc::ptr_eq(&view.seen, &active))
+        {
+            return view.seen.clone();
+        }
+        let application = Application {
+            name: &self.state.name,
+            user: &self.state.user,
+            address: self.peer.ip(),
+        };
+        let seen = cohort::seen_by(&active, &application);
+        self.view = Some(View {
+            of: active,
+            client,
+            seen: seen.clone(),
+        });
+        seen
     }
 
     pub(crate) fn circumstances(&self, now: Instant) -> Circumstances {

@@ -16,6 +16,7 @@ use lockwarden_policy::Generation;
 use tokio::sync::watch;
 
 use crate::backend::Address;
+use crate::cohort::{Partly, Views};
 use crate::facts::Server;
 use crate::kept::Kept;
 use crate::logging::{ObservationFolder, RepeatFolder};
@@ -37,6 +38,8 @@ pub(crate) struct Active {
     pub(crate) generation: Arc<Generation>,
     pub(crate) companion_prefix: Bytes,
     pub(crate) administration: Arc<Administration>,
+    /// Where it depends on the client which mode a namespace has: the same as such clients see it.
+    pub(crate) views: Option<Arc<Views>>,
 }
 
 /// Who may administer the server, and which functions are trusted with locks.
@@ -62,7 +65,10 @@ impl Administration {
 #[derive(Clone)]
 pub(crate) struct NamespaceDetails {
     pub(crate) name: Arc<str>,
+    /// For whoever looks: the namespace's own, or those of a client in `partly`.
     pub(crate) rules: Rules,
+    /// Where it is enforced for some only.
+    pub(crate) partly: Option<Arc<Partly>>,
     /// The longest TTL that its policies allow, ms; for the words of a refusal.
     pub(crate) ceiling_ms: Option<u64>,
     pub(crate) metrics: Arc<NamespaceMetrics>,
@@ -86,11 +92,23 @@ impl Active {
         }
     }
 
-    /// Whether any namespace is only watched.
+    /// Whether any namespace is only watched, for some client.
     pub(crate) fn watches_any(&self) -> bool {
         self.details
             .iter()
-            .any(|details| details.rules.mode == Mode::Monitor)
+            .any(|details| details.rules.mode == Mode::Monitor || details.partly.is_some())
+    }
+
+    /// The same with other rules.
+    pub(crate) fn with_details(&self, details: Vec<NamespaceDetails>) -> Active {
+        Active {
+            namespaces: self.namespaces.clone(),
+            details,
+            generation: self.generation.clone(),
+            companion_prefix: self.companion_prefix.clone(),
+            administration: self.administration.clone(),
+            views: self.views.clone(),
+        }
     }
 }
 

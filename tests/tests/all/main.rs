@@ -43,6 +43,7 @@ mod undelivered;
 mod administration;
 mod blocks;
 mod bypass;
+mod enforcing_some;
 mod fencing;
 mod flushing;
 mod flushing_globs;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use bytes::Bytes;
 use toml::de::DeTable;
 
+use super::enforce_for::{self, EnforceFor};
 use super::finding::Position;
 use super::policy::BUILT_IN_POLICIES;
 use super::reach;
@@ -39,6 +40,10 @@ pub(super) const KEYS: &[Key] = &[
     Key {
         name: "mode",
         example: "\"monitor\"",
+    },
+    Key {
+        name: "enforce_for",
+        example: "{ clients = [\"billing*\"] }",
     },
     Key {
         name: "policies",
@@ -161,6 +166,9 @@ pub(crate) struct NamespaceConfig {
     pub(crate) keys: Vec<Bytes>,
     /// Whether refusals happen, after overrides by environment and flags.
     pub(crate) mode: Mode,
+    /// For whom refusals happen in monitor mode. Nobody where the environment or a flag says which
+    /// mode it is: that is an order for all.
+    pub(crate) enforce_for: Option<EnforceFor>,
     /// The chain: names of built-in policies or of [`super::PolicyModule`]s, each at most once.
     pub(crate) policies: Vec<String>,
     /// Settings by policy, each a list of key and value sorted by key. Only policies of the chain
@@ -191,6 +199,7 @@ impl NamespaceConfig {
             name: "default".to_owned(),
             keys: vec![Bytes::from_static(b"lock:*")],
             mode: Mode::default(),
+            enforce_for: None,
             policies: BUILT_IN_POLICIES.map(str::to_owned).to_vec(),
             settings: BTreeMap::new(),
             on_violation: OnViolation::default(),
@@ -203,6 +212,12 @@ impl NamespaceConfig {
             policy_positions: HashMap::new(),
             setting_positions: HashMap::new(),
         }
+    }
+
+    /// One mode for everybody.
+    pub(crate) fn switch(&mut self, mode: Mode) {
+        self.mode = mode;
+        self.enforce_for = None;
     }
 
     /// What `policy` is told about `key`, if anything.
@@ -347,6 +362,7 @@ fn one(
         reader.warning(globs.span.clone(), message);
     }
     let mode = reader.choice(section, "mode", &MODES).unwrap_or_default();
+    let enforce_for = enforce_for::read(reader, section, mode == Mode::Enforce);
     let mut policy_positions = HashMap::new();
     let chain = chain(reader, section, known_policies, &mut policy_positions);
     let on_violation = reader
@@ -380,6 +396,7 @@ fn one(
         name: name.unwrap_or_default().to_owned(),
         keys: globs.iter().map(|glob| glob.value.clone()).collect(),
         mode,
+        enforce_for,
         policies: chain.unwrap_or(built_in.policies),
         settings: values,
         on_violation,
@@ -396,7 +413,7 @@ fn one(
 }
 
 /// Every byte string is a valid Redis glob; only its length is bounded.
-fn glob(text: &str) -> Result<Bytes, String> {
+pub(super) fn glob(text: &str) -> Result<Bytes, String> {
     match text.len() <= LONGEST_GLOB {
         true => Ok(Bytes::copy_from_slice(text.as_bytes())),
         false => Err(format!(

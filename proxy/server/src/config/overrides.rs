@@ -163,7 +163,7 @@ fn modes<'a>(
             Ok(mode) => draft
                 .namespaces
                 .iter_mut()
-                .for_each(|namespace| namespace.mode = mode),
+                .for_each(|namespace| namespace.switch(mode)),
             Err(wrong) => findings.error(
                 place.clone(),
                 format!("{wrong}, or a namespace and one of them, as in \"orders=monitor\""),
@@ -182,7 +182,11 @@ fn modes<'a>(
             .iter_mut()
             .find(|namespace| namespace.name == name)
         {
-            Some(namespace) => namespace.mode = mode.unwrap_or(namespace.mode),
+            Some(namespace) => {
+                if let Ok(mode) = mode {
+                    namespace.switch(mode);
+                }
+            }
             None if draft.all_named => {
                 let message = unknown_namespace(draft, word, name);
                 findings.error(place.clone(), message);

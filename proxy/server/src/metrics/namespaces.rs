@@ -111,6 +111,11 @@ impl NamespaceMetrics {
             .count(operation.into(), decision, reason, policy, mode);
     }
 
+    /// Makes the series of a mode that is in force here beside the namespace's own.
+    pub(crate) fn expect_mode(&self, mode: ModeLabel) {
+        self.decisions.expect_mode(mode);
+    }
+
     /// What a walk over the server's keys has found.
     pub(crate) fn swept(&self, found: &Found) {
         let locks = &self.ungoverned_locks;

@@ -56,6 +56,7 @@ impl Session {
             self.reply(&error, muted);
             return Ok(());
         }
+        let active = &self.seen(active.clone());
         let (name, erases) = (command.name(), command.may_erase_locks());
         match self.rule(command, active) {
             Ruling::Forward(forward) => {

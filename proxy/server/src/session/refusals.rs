@@ -13,7 +13,9 @@ use lockwarden_lock::token::stored_form;
 use lockwarden_resp::put_value;
 
 use super::{InFlight, Session, now_ms};
-use crate::metrics::{AcquireOutcome, CommandClass, CommandResult, DecisionKind, ReleaseOutcome};
+use crate::metrics::{
+    AcquireOutcome, CommandClass, CommandResult, DecisionKind, ModeLabel, ReleaseOutcome,
+};
 use crate::random::refusal_id;
 use crate::shared::{Active, mode_label};
 use crate::trail::{Happened, Verdict};
@@ -132,13 +134,12 @@ impl Session {
         active: &Active,
     ) -> String {
         let details = active.namespace(target.namespace);
-        let mode = mode_label(details.rules.mode);
         details.metrics.decision(
             operation,
             DecisionKind::WouldDeny,
             Some(would.reason),
             &would.policy,
-            mode,
+            ModeLabel::Monitor,
         );
         let id = refusal_id();
         self.log(

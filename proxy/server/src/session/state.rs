@@ -167,6 +167,11 @@ impl State {
         }
     }
 
+    /// Who it says that it is.
+    pub(crate) fn client(&self) -> Identity {
+        self.client
+    }
+
     pub(crate) fn peer(&self) -> &Arc<Peer> {
         &self.peer
     }

@@ -303,3 +303,50 @@ module = "mine.wasm"
         ),
     ]);
 }
+
+#[test]
+fn enforce_for_is_checked_as_a_whole() {
+    let with = |line: &str| format!("[[namespace]]\nname = \"a\"\nkeys = [\"a\"]\n{line}\n");
+    for (line, expected) in [
+        (
+            r#"enforce_for = "billing*""#,
+            r#"c.toml:4:15 error: namespace "a": enforce_for: must be a table, not a string; write enforce_for = { clients = ["billing*"] }"#,
+        ),
+        (
+            "enforce_for = {}",
+            r#"c.toml:4:15 error: namespace "a": enforce_for: names nobody; say clients = ["billing*"], percent = 10, or both"#,
+        ),
+        (
+            "enforce_for = { clients = [] }",
+            r#"c.toml:4:27 error: namespace "a": enforce_for: clients: the list is empty, so it names nobody"#,
+        ),
+        (
+            "enforce_for = { percent = 0 }",
+            r#"c.toml:4:27 error: namespace "a": enforce_for: percent: 0 is outside 1 to 100"#,
+        ),
+        (
+            "enforce_for = { percent = 101 }",
+            r#"c.toml:4:27 error: namespace "a": enforce_for: percent: 101 is outside 1 to 100"#,
+        ),
+        (
+            "enforce_for = { client = [\"a\"] }",
+            r#"c.toml:4:17 error: namespace "a": enforce_for: unknown key "client"; did you mean "clients"?"#,
+        ),
+        (
+            "mode = \"enforce\"\nenforce_for = { percent = 10 }",
+            r#"c.toml:5:15 error: namespace "a": enforce_for: mode = "enforce" refuses for everybody; keep mode = "monitor" to refuse for these clients only, or remove enforce_for"#,
+        ),
+    ] {
+        let (config, found) = loaded(&with(line));
+        assert_eq!(found, [expected], "for {line}");
+        assert!(config.is_none());
+    }
+    let (config, found) = loaded(&with("enforce_for = { clients = [\"b*\"], percent = 10 }"));
+    assert_eq!(found, [String::new(); 0]);
+    let enforce_for = config.and_then(|config| config.namespaces[0].enforce_for.clone());
+    let expected = EnforceFor {
+        clients: vec![Bytes::from_static(b"b*")],
+        percent: 10,
+    };
+    assert_eq!(enforce_for, Some(expected));
+}
