@@ -102,6 +102,21 @@ impl Proxy {
         self.listen
     }
 
+    /// Where operators connect.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin
+    }
+
+    /// An order by POST, with the admin token; the status and body.
+    #[track_caller]
+    pub fn post(&self, path: &str) -> (u16, String) {
+        let bearer = format!("Bearer {ADMIN_TOKEN}");
+        let headers = [("Authorization", bearer.as_str())];
+        let answer = http::request(self.admin, "POST", path, &headers, "")
+            .unwrap_or_else(|| panic!("nobody answers POST {path}"));
+        (answer.status, answer.body)
+    }
+
     /// The file that it was started with.
     pub fn config(&self) -> &Path {
         &self.config

@@ -43,6 +43,10 @@ pub(crate) trait Control: Send + Sync + 'static {
         mode: &str,
     ) -> Result<Vec<(String, String)>, ControlError>;
 
+    /// Takes no new clients, lets those that are there finish, and ends the process; says what it
+    /// waits for. Asked a second time, it waits no longer.
+    fn drain(&self) -> String;
+
     /// Reads the configuration again, and says in one line what was done. An error has changed
     /// nothing. It may take as long as compiling the policies.
     fn reload(&self) -> Result<String, String>;
@@ -131,13 +135,6 @@ pub(crate) enum AdminOptions {
     },
     /// The `metrics` address: only `/metrics`, `/live` and `/ready`, by whatever name.
     MetricsOnly,
-}
-
-/// Opens an admin address. An address that is in use is an error here, before anything has started.
-pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let listener = TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
 }
 
 /// Serves until the handle is stopped or dropped.

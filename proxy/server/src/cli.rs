@@ -9,6 +9,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::config::Overrides;
 use crate::control::Source;
+use crate::sockets::Arrival;
 use crate::{check, demo, metrics, run};
 
 /// Makes the locks of legacy applications safe: a proxy in front of Redis.
@@ -22,7 +23,13 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Start the proxy
-    Run(Settings),
+    Run {
+        #[command(flatten)]
+        settings: Settings,
+        /// Take the addresses over from a proxy that runs and is to stop afterwards
+        #[arg(long)]
+        takeover: bool,
+    },
     /// Check the configuration and the policies; with --backend also the server
     Check {
         #[command(flatten)]
@@ -82,7 +89,13 @@ impl Settings {
 pub(crate) fn main() -> ExitCode {
     // A wrong command line ends with 2, which is ours for it too.
     match Cli::parse().command {
-        Command::Run(settings) => run::run(settings.source()),
+        Command::Run { settings, takeover } => {
+            let arrival = match takeover {
+                true => Arrival::TakingOver,
+                false => Arrival::Alone,
+            };
+            run::run(settings.source(), arrival)
+        }
         Command::Check { settings, backend } => check::check(&settings.source(), backend),
         Command::Demo => demo::demo(),
         Command::Metrics { docs } => {

@@ -170,6 +170,12 @@ impl Control for Controller {
         Ok(switched)
     }
 
+    fn drain(&self) -> String {
+        self.shared.stop_asked.notify_one();
+        let clients = self.shared.metrics.client_connections.get();
+        format!("stopping; {clients} clients are connected")
+    }
+
     fn reload(&self) -> Result<String, String> {
         let reloaded = self.reload_now();
         match &reloaded {

@@ -149,6 +149,12 @@ impl Kept {
             .collect()
     }
 
+    /// Whether a session has any.
+    pub(crate) fn has(&self, session: SessionNumber) -> bool {
+        let keys = |register: &Register| register.by_session.get(&session).map(HashSet::len);
+        keys(&self.lock()).is_some_and(|keys| keys > 0)
+    }
+
     /// Every lease, for the last renewal of a stopping proxy.
     pub(crate) fn all(&self) -> Vec<(DbKey, KeptLease)> {
         let register = self.lock();

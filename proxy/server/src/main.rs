@@ -48,6 +48,7 @@ mod exit;
 mod logging;
 mod private_redis;
 mod random;
+mod service;
 mod sockets;
 mod stop;
 mod sweep;

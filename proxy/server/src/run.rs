@@ -3,19 +3,19 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use lockwarden_lock::decision::FaultKind;
 use lockwarden_policy::{Observer, PolicyHost};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::admin::{self, AdminHandle, AdminOptions, AdminToken, Control};
 use crate::backend::Address;
 use crate::config::{Backend, Config, Finding, Report};
 use crate::control::{Controller, Source, activate, labels};
 use crate::exit;
-use crate::facts::{self, Server};
+use crate::facts::{self, Server, Standing};
 use crate::kept::Kept;
 use crate::logging::{self, ObservationFolder, RepeatFolder};
 use crate::metrics::{BuildInfo, Metrics};
@@ -25,9 +25,10 @@ use crate::peers::Peers;
 use crate::policies;
 use crate::private_redis::PrivateRedis;
 use crate::processes::Processes;
-use crate::serve;
+use crate::serve::{self, Patience};
+use crate::service;
 use crate::shared::Shared;
-use crate::sockets;
+use crate::sockets::{self, Arrival, Door};
 use crate::stop::{Ask, Signals};
 use crate::texts::Texts;
 use crate::trail::{Follower, Following};
@@ -37,7 +38,7 @@ use crate::view::{Fold, View};
 use crate::watches::Watches;
 
 /// Runs the proxy.
-pub(crate) fn run(source: Source) -> ExitCode {
+pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
     let loaded = source.load();
     if !loaded.findings.is_empty() {
         eprintln!("{}", Report(&loaded.findings));
@@ -52,7 +53,7 @@ pub(crate) fn run(source: Source) -> ExitCode {
             return exit::configuration();
         }
     };
-    let code = match Prepared::new(config, source) {
+    let code = match Prepared::new(config, source, arrival) {
         Ok(prepared) => prepared.serve(),
         Err(Failure::Findings(findings)) => {
             eprintln!("{}", Report(&findings));
@@ -79,22 +80,43 @@ impl Failure {
     }
 }
 
-/// Everything that was opened.
-struct Prepared {
-    shared: Arc<Shared>,
-    controller: Arc<Controller>,
+/// The addresses, reserved and not open yet.
+struct Doors {
+    arrival: Arrival,
+    listen: Door,
+    admin: Option<Door>,
+    metrics: Option<Door>,
+}
+
+/// What serves, once it is open.
+struct Opened {
     listener: std::net::TcpListener,
     admin: Option<AdminHandle>,
     metrics: Option<AdminHandle>,
+}
+
+/// Everything that was checked and reserved.
+struct Prepared {
+    serving: Serving,
     private: Option<PrivateRedis>,
     /// The thread that tells the followers of the trail what happened.
     following: Following,
+}
+
+/// What serving takes.
+struct Serving {
+    shared: Arc<Shared>,
+    controller: Arc<Controller>,
+    doors: Doors,
+    admin_options: AdminOptions,
+    /// The admin token, where it has to be told because nobody chose it.
+    generated: Option<AdminToken>,
     judgement: upkeep::Judgement,
-    patience: std::time::Duration,
+    patience: Duration,
 }
 
 impl Prepared {
-    fn new(config: Config, source: Source) -> Result<Prepared, Failure> {
+    fn new(config: Config, source: Source, arrival: Arrival) -> Result<Prepared, Failure> {
         let metrics = Metrics::new(
             BuildInfo {
                 version: env!("CARGO_PKG_VERSION"),
@@ -113,19 +135,31 @@ impl Prepared {
         let generation = policies::load(&host, &config).map_err(Failure::Findings)?;
         let active = activate(&config, Arc::new(generation), &metrics).map_err(Failure::line)?;
 
-        let taken = |what: &str, address: std::net::SocketAddr, error: std::io::Error| {
-            Failure::Line(format!("cannot listen on {address} ({what}): {error}"))
+        let reserve = |what: &str, address: std::net::SocketAddr| {
+            Door::reserve(address, arrival).map_err(|error| {
+                let advice = match error.kind() {
+                    std::io::ErrorKind::AddrInUse if arrival == Arrival::Alone => {
+                        "; to take it over from a proxy of the same user, start with --takeover"
+                    }
+                    _ => "",
+                };
+                Failure::Line(format!(
+                    "cannot listen on {address} ({what}): {error}{advice}"
+                ))
+            })
         };
-        let listener = sockets::listen(config.listen)
-            .map_err(|error| taken("listen", config.listen, error))?;
-        let bind = |what: &'static str, address: Option<std::net::SocketAddr>| match address {
-            Some(address) => admin::bind(address)
-                .map(Some)
-                .map_err(|error| taken(what, address, error)),
-            None => Ok(None),
+        let doors = Doors {
+            arrival,
+            listen: reserve("listen", config.listen)?,
+            admin: config
+                .admin
+                .map(|address| reserve("admin", address))
+                .transpose()?,
+            metrics: config
+                .metrics
+                .map(|address| reserve("metrics", address))
+                .transpose()?,
         };
-        let admin_listener = bind("admin", config.admin)?;
-        let metrics_listener = bind("metrics", config.metrics)?;
 
         let (private, backend) = match &config.backend {
             Backend::Private => {
@@ -155,6 +189,7 @@ impl Prepared {
             view: View::default(),
             sweep: config.sweep,
             drain: serve::drain_switch(),
+            stop_asked: Notify::new(),
             started: Instant::now(),
         });
         let mirror = Arc::downgrade(&shared);
@@ -178,30 +213,203 @@ impl Prepared {
         let patience = config.drain;
         let generated = config.admin_token.is_none();
         let controller = Arc::new(Controller::new(shared.clone(), host, source, config));
-        let control: Arc<dyn Control> = controller.clone();
-        let full = AdminOptions::Full {
-            token: token.clone(),
-            host: None,
-        };
-        let admin = start_admin(admin_listener, full, &control)?;
-        let metrics = start_admin(metrics_listener, AdminOptions::MetricsOnly, &control)?;
-        let prepared = Prepared {
+        let serving = Serving {
             shared,
             controller,
-            listener,
-            admin,
-            metrics,
-            private,
-            following,
+            doors,
+            generated: generated.then(|| token.clone()),
+            admin_options: AdminOptions::Full { token, host: None },
             judgement,
             patience,
         };
-        prepared.announce(generated.then_some(&token));
-        Ok(prepared)
+        Ok(Prepared {
+            serving,
+            private,
+            following,
+        })
     }
 
+    fn serve(self) -> ExitCode {
+        let runtime = match tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+        {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                eprintln!("lockwarden: cannot start: {error}");
+                return exit::configuration();
+            }
+        };
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let metrics = &self.serving.shared.metrics;
+        metrics.config_loaded(now.as_secs_f64());
+        let is_demonstration = self.private.is_some();
+        let served = runtime.block_on(self.serving.until_asked(is_demonstration));
+        runtime.shutdown_background();
+        // What happened last is handed over before the end.
+        drop(self.following);
+        if let Some(mut private) = self.private {
+            private.stop();
+        }
+        match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Failure::Line(line)) => {
+                eprintln!("lockwarden: {line}");
+                exit::configuration()
+            }
+            Err(Failure::Findings(findings)) => {
+                eprintln!("{}", Report(&findings));
+                exit::configuration()
+            }
+        }
+    }
+
+}
+
+impl Serving {
+    async fn until_asked(self, is_demonstration: bool) -> Result<(), Failure> {
+        let Serving {
+            shared,
+            controller,
+            doors,
+            admin_options,
+            generated,
+            judgement,
+            patience,
+        } = self;
+        let mut asks = Asks {
+            signals: Signals::new().map_err(Failure::line)?,
+            shared: shared.clone(),
+            controller: controller.clone(),
+        };
+        let (orders, inbox) = mpsc::channel(4);
+        tokio::spawn(upkeep::run(shared.clone(), judgement, inbox));
+        tokio::spawn(service::watchdog());
+        if doors.arrival == Arrival::TakingOver {
+            // Nobody comes to this process before it can serve; until then the other one does.
+            tokio::select! {
+                () = backend_is_there(&shared) => {}
+                () = asks.to_stop() => return Ok(()),
+            }
+        }
+        let opened = doors.open(admin_options, controller)?;
+        opened.announce(&shared, is_demonstration, generated.as_ref());
+        let listener = tokio::net::TcpListener::from_std(opened.listener).map_err(Failure::line)?;
+        let over = Arc::new(Notify::new());
+        let patience = Patience {
+            most: patience,
+            over: over.clone(),
+        };
+        let clients = tokio::spawn(serve::clients(shared.clone(), listener, patience));
+        service::ready(SERVING);
+        asks.to_stop().await;
+        tracing::info!(
+            "stopping: no new clients; those that hold no lock and wait for nothing are closed"
+        );
+        service::stopping("waiting for clients that hold locks or wait for an answer");
+        renew_all(&orders).await;
+        shared.drain.send_replace(true);
+        let again = async {
+            asks.to_stop().await;
+            over.notify_one();
+            std::future::pending().await
+        };
+        let left = tokio::select! {
+            left = clients => left,
+            never = again => never,
+        };
+        match left {
+            Ok(mut left) if !left.is_empty() => {
+                tracing::warn!(
+                    clients = left.len(),
+                    "closing the connections that are still in use"
+                );
+                renew_all(&orders).await;
+                left.shutdown().await;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::error!(%error, "the listener failed"),
+        }
+        let uptime = shared.started.elapsed().as_secs();
+        tracing::info!(uptime_seconds = uptime, "stopped");
+        for handle in [opened.admin, opened.metrics].into_iter().flatten() {
+            // It waits for the last requests, which may take a second.
+            let _ = tokio::task::spawn_blocking(move || handle.stop()).await;
+        }
+        Ok(())
+    }
+}
+
+/// What the service manager shows beside the process.
+const SERVING: &str = "serving clients";
+
+/// What an operator asks for, by a signal or at the admin address.
+struct Asks {
+    signals: Signals,
+    shared: Arc<Shared>,
+    controller: Arc<Controller>,
+}
+
+impl Asks {
+    /// Returns when the proxy is asked to stop; reads the configuration again meanwhile where that is
+    /// asked for.
+    async fn to_stop(&mut self) {
+        loop {
+            let ask = tokio::select! {
+                ask = self.signals.next() => ask,
+                () = self.shared.stop_asked.notified() => Ask::Terminate,
+            };
+            match ask {
+                Ask::Terminate | Ask::Interrupt => return,
+                Ask::Reload => {
+                    let controller = self.controller.clone();
+                    service::reloading();
+                    // The outcome is in the log.
+                    let _ = tokio::task::spawn_blocking(move || controller.reload()).await;
+                    service::ready(SERVING);
+                }
+            }
+        }
+    }
+}
+
+/// Returns when the backend can be served.
+async fn backend_is_there(shared: &Shared) {
+    tracing::info!("taking over as soon as the backend answers");
+    while let Standing::NotServing(_) = &*shared.server.standing() {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Between two looks whether the backend has answered.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+impl Doors {
+    /// From here on clients and operators come in.
+    fn open(self, options: AdminOptions, control: Arc<dyn Control>) -> Result<Opened, Failure> {
+        let open = |what: &str, door: Door| {
+            door.open()
+                .map_err(|error| Failure::Line(format!("cannot listen ({what}): {error}")))
+        };
+        let admin = |what: &str, door: Option<Door>, options: AdminOptions| {
+            let Some(door) = door else { return Ok(None) };
+            admin::serve(open(what, door)?, options, control.clone())
+                .map(Some)
+                .map_err(|error| Failure::Line(format!("cannot serve ({what}): {error}")))
+        };
+        Ok(Opened {
+            admin: admin("admin", self.admin, options)?,
+            metrics: admin("metrics", self.metrics, AdminOptions::MetricsOnly)?,
+            listener: open("listen", self.listen)?,
+        })
+    }
+}
+
+impl Opened {
     /// The line that says where everything is, and for people at a terminal what to try.
-    fn announce(&self, token: Option<&AdminToken>) {
+    fn announce(&self, shared: &Shared, is_demonstration: bool, token: Option<&AdminToken>) {
         let local = self.listener.local_addr();
         let listen = local
             .as_ref()
@@ -215,10 +423,10 @@ impl Prepared {
             listen,
             admin = admin.as_deref().unwrap_or("off"),
             metrics = metrics.as_deref().unwrap_or("off"),
-            backend = %self.shared.backend,
+            backend = %shared.backend,
             "serving"
         );
-        let (Ok(local), Some(_)) = (local, &self.private) else {
+        let (Ok(local), true) = (local, is_demonstration) else {
             return;
         };
         let port = local.port();
@@ -242,84 +450,13 @@ impl Prepared {
             }
         }
     }
-
-    fn serve(mut self) -> ExitCode {
-        let runtime = match tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-        {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                eprintln!("lockwarden: cannot start: {error}");
-                return exit::configuration();
-            }
-        };
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        self.shared.metrics.config_loaded(now.as_secs_f64());
-        let served = runtime.block_on(serve_until_asked(
-            self.shared.clone(),
-            self.controller.clone(),
-            self.listener,
-            self.judgement,
-            self.patience,
-        ));
-        for handle in [self.admin.take(), self.metrics.take()]
-            .into_iter()
-            .flatten()
-        {
-            handle.stop();
-        }
-        runtime.shutdown_background();
-        // What happened last is handed over before the end.
-        drop(self.following);
-        if let Some(private) = &mut self.private {
-            private.stop();
-        }
-        match served {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("lockwarden: {error}");
-                exit::configuration()
-            }
-        }
-    }
-}
-
-async fn serve_until_asked(
-    shared: Arc<Shared>,
-    controller: Arc<Controller>,
-    listener: std::net::TcpListener,
-    judgement: upkeep::Judgement,
-    patience: std::time::Duration,
-) -> std::io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let mut signals = Signals::new()?;
-    let (orders, inbox) = mpsc::channel(4);
-    tokio::spawn(upkeep::run(shared.clone(), judgement, inbox));
-    let clients = tokio::spawn(serve::clients(shared.clone(), listener, patience));
-    while let Ask::Reload = signals.next().await {
-        let controller = controller.clone();
-        // The outcome is in the log.
-        let _ = tokio::task::spawn_blocking(move || controller.reload()).await;
-    }
-    tracing::info!("stopping: no new clients; those that wait for nothing are closed");
-    renew_all(&orders).await;
-    shared.drain.send_replace(true);
-    if let Err(error) = clients.await {
-        tracing::error!(%error, "the listener failed");
-    }
-    let uptime = shared.started.elapsed().as_secs();
-    tracing::info!(uptime_seconds = uptime, "stopped");
-    Ok(())
 }
 
 /// Holders can come back through another proxy within one full TTL.
 async fn renew_all(orders: &mpsc::Sender<Order>) {
     let (done, renewed) = oneshot::channel();
     if orders.send(Order::RenewAll(done)).await.is_ok() {
-        let patience = std::time::Duration::from_secs(2);
+        let patience = Duration::from_secs(2);
         if tokio::time::timeout(patience, renewed).await.is_err() {
             tracing::warn!("the leases that are kept alive could not be renewed before stopping");
         }
@@ -340,17 +477,6 @@ pub(crate) fn refusal(
         );
     }
     sockets::open_network_refusal(listen, report.open, allow_open)
-}
-
-fn start_admin(
-    listener: Option<std::net::TcpListener>,
-    options: AdminOptions,
-    control: &Arc<dyn Control>,
-) -> Result<Option<AdminHandle>, Failure> {
-    listener
-        .map(|listener| admin::serve(listener, options, control.clone()))
-        .transpose()
-        .map_err(|error| Failure::Line(format!("cannot serve the admin address: {error}")))
 }
 
 /// Puts what policies do on the metrics page.

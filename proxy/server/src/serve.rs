@@ -3,10 +3,10 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::facts::Standing;
@@ -19,8 +19,28 @@ use crate::wires::End;
 /// Pause after accepting failed, for example because no file descriptor was left.
 const BREATH: Duration = Duration::from_millis(50);
 
-/// Accepts until the proxy drains, then waits until every client is gone or time is up.
-pub(crate) async fn clients(shared: Arc<Shared>, listener: TcpListener, patience: Duration) {
+/// While the proxy drains, sessions that went on look this often whether they may go.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A listener that is closed resets those who have connected and were not accepted yet; so for so
+/// long after the order to stop, whoever comes is still let in.
+const LAST_ARRIVALS: Duration = Duration::from_millis(100);
+
+/// How long a stopping proxy waits for its clients.
+pub(crate) struct Patience {
+    /// At most so long.
+    pub(crate) most: Duration,
+    /// Or until somebody asks a second time.
+    pub(crate) over: Arc<Notify>,
+}
+
+/// Accepts until the proxy drains, then waits until every client is gone or patience is over. The
+/// sessions that are left end when they are dropped.
+pub(crate) async fn clients(
+    shared: Arc<Shared>,
+    listener: TcpListener,
+    patience: Patience,
+) -> JoinSet<()> {
     let mut sessions = JoinSet::new();
     let mut drain = shared.drain.subscribe();
     while !*drain.borrow() {
@@ -38,15 +58,29 @@ pub(crate) async fn clients(shared: Arc<Shared>, listener: TcpListener, patience
             _ = drain.changed() => {}
         }
     }
-    drop(listener);
-    let gone = async { while sessions.join_next().await.is_some() {} };
-    if tokio::time::timeout(patience, gone).await.is_err() {
-        tracing::warn!(
-            clients = sessions.len(),
-            "closing the connections that are still in use"
-        );
+    let begun = Instant::now();
+    while let Some(left) = LAST_ARRIVALS.checked_sub(begun.elapsed())
+        && let Ok(Ok((stream, peer))) = tokio::time::timeout(left, listener.accept()).await
+    {
+        sessions.spawn(client(shared.clone(), stream, peer));
     }
-    sessions.shutdown().await;
+    drop(listener);
+    let gone = async {
+        let mut look_again = tokio::time::interval(LOOK_AGAIN);
+        look_again.reset();
+        loop {
+            tokio::select! {
+                ended = sessions.join_next() => if ended.is_none() { return },
+                _ = look_again.tick() => { shared.drain.send_replace(true); }
+            }
+        }
+    };
+    tokio::select! {
+        () = gone => {}
+        () = tokio::time::sleep(patience.most.saturating_sub(begun.elapsed())) => {}
+        () = patience.over.notified() => {}
+    }
+    sessions
 }
 
 async fn client(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr) {

@@ -26,7 +26,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use arc_swap::{ArcSwap, Cache};
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::decision::ClientDescription;
-use lockwarden_lock::evidence::{DbKey, Evidence};
+use lockwarden_lock::evidence::{DbKey, Evidence, Own};
 use lockwarden_lock::op::Arguments;
 use lockwarden_lock::plan::{self, Form};
 use lockwarden_lock::settle::{Circumstances, Permitted};
@@ -202,19 +202,34 @@ impl Session {
                 self.took_leave = true;
                 self.client_done().await?;
             }
-            // A transaction that was begun is not cut in half.
-            Event::Drain if self.state.block.is_none() => return Err(End::Done),
+            Event::Drain if self.may_go() => return Err(End::Done),
             Event::Drain => self.draining = true,
             Event::Nudge => self.nudged(),
             Event::Settled => {}
         }
-        if self.draining && self.state.block.is_none() {
+        if self.draining && self.requests > 0 && self.may_go() {
             self.wires.keep_draining();
         }
         if inbox.is_empty() {
             self.flush_counters();
         }
         Ok(())
+    }
+
+    /// Whether a stopping proxy may close this connection. A transaction that was begun is not cut in
+    /// half, a holder keeps the connection that its lock is kept alive for and its release is proven
+    /// by, and who has only just come gets to say what he came for.
+    fn may_go(&self) -> bool {
+        let has_come_to_nothing = self.requests > 0 || self.draining;
+        has_come_to_nothing
+            && self.state.block.is_none()
+            && self.state.watched.is_empty()
+            && !self.holds_a_lease(Instant::now())
+    }
+
+    fn holds_a_lease(&self, now: Instant) -> bool {
+        let lives = |own: &Own| own.ends.is_none_or(|ends| ends > now);
+        self.evidence.held().any(|(_, own)| lives(own)) || self.shared.kept.has(self.number)
     }
 
     /// Waits for the answer to what was just sent; replies before it go where they belong.

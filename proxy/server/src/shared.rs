@@ -13,7 +13,7 @@ use lockwarden_lock::hidden::OwnKeys;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::settle::{Mode, Rules};
 use lockwarden_policy::Generation;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::backend::Address;
 use crate::cohort::{Partly, Views};
@@ -140,7 +140,10 @@ pub(crate) struct Shared {
     pub(crate) view: View,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,
-    /// Turns true when the proxy is about to stop.
+    /// Turns true when the proxy is about to stop; from then on said again and again, so that
+    /// sessions that went on look again whether they may go.
     pub(crate) drain: watch::Sender<bool>,
+    /// Somebody asked at the admin address to stop.
+    pub(crate) stop_asked: Notify,
     pub(crate) started: Instant,
 }

@@ -1,9 +1,10 @@
-//! Options of the sockets that clients come in by, and the rule that keeps an unprotected Redis off
-//! the network. It opens the listener and reads nothing from it; `listener.rs` accepts.
+//! The doors that clients come in by, how one process hands them to the next, options of the sockets,
+//! and the rule that keeps an unprotected Redis off the network. It opens listeners and reads nothing
+//! from them; `serve.rs` and `admin.rs` accept.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
@@ -41,22 +42,95 @@ pub(crate) fn prepare_client(stream: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the listener, not blocking, ready to be given to the runtime. An address that is in use
-/// is an error here, before anything else has started.
-pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(
-        Domain::for_address(address),
-        Type::STREAM,
-        Some(Protocol::TCP),
-    )?;
-    // A restart need not wait until the connections of the last run are forgotten. On Linux this
-    // does not let two processes listen on one address.
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    Ok(socket.into())
+/// How a process comes to its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// They are free, or it does not start.
+    Alone,
+    /// The proxy that has them now is about to stop.
+    TakingOver,
 }
+
+/// An address that is ours, and not open yet.
+#[derive(Debug)]
+pub(crate) struct Door {
+    socket: Socket,
+    arrival: Arrival,
+}
+
+impl Door {
+    /// Reserves the address. One that is in use is an error here, before anything has started, unless
+    /// it is to be taken over.
+    pub(crate) fn reserve(address: SocketAddr, arrival: Arrival) -> io::Result<Door> {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
+        // A restart need not wait until the connections of the last run are forgotten. On Linux this
+        // does not let two processes listen on one address.
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        // Whoever says so before bind asks to share the address, and the kernel lets two processes of
+        // one user do so if both said it. Saying it after bind, as below, only permits it to the next:
+        // a second proxy that was started by mistake finds the address in use.
+        #[cfg(target_os = "linux")]
+        socket.set_reuse_port(arrival == Arrival::TakingOver)?;
+        socket.bind(&address.into())?;
+        #[cfg(target_os = "linux")]
+        socket.set_reuse_port(true)?;
+        Ok(Door { socket, arrival })
+    }
+
+    /// From here on clients come in: where it is taken over, all new ones to this process.
+    pub(crate) fn open(self) -> io::Result<TcpListener> {
+        self.socket.listen(BACKLOG)?;
+        #[cfg(target_os = "linux")]
+        if self.arrival == Arrival::TakingOver {
+            take_newcomers(&self.socket)?;
+        }
+        Ok(self.socket.into())
+    }
+}
+
+/// Leads every new connection to the second of the two processes that listen. Without it the kernel
+/// would go on giving half of them to the first, and those which that one has not accepted when it
+/// stops would be reset. Once the first is gone there is no second, and the kernel ignores the rule.
+#[cfg(target_os = "linux")]
+fn take_newcomers(listener: &Socket) -> io::Result<()> {
+    // Of one instruction: "the answer is 1", the index of the second.
+    let mut second = [libc::sock_filter {
+        code: RETURN_CONSTANT,
+        jt: 0,
+        jf: 0,
+        k: 1,
+    }];
+    let program = libc::sock_fprog {
+        len: 1,
+        filter: second.as_mut_ptr(),
+    };
+    let size = libc::socklen_t::try_from(size_of_val(&program))
+        .map_err(|_| io::Error::other("a program has no size"))?;
+    // SAFETY: the socket is open; `program` is an initialised `sock_fprog` of `size` bytes whose one
+    // instruction outlives the call, and the kernel copies both.
+    let failed = unsafe {
+        libc::setsockopt(
+            listener.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            (&raw const program).cast(),
+            size,
+        )
+    };
+    match failed {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// `BPF_RET | BPF_K` of linux/bpf_common.h.
+#[cfg(target_os = "linux")]
+const RETURN_CONSTANT: u16 = 0x06;
 
 /// Whether only this machine can reach the address.
 pub(crate) fn is_loopback(address: SocketAddr) -> bool {
@@ -97,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_clients_socket_notices_a_vanished_peer() {
-        let listener = listen(address("127.0.0.1:0")).unwrap();
+        let listener = open("127.0.0.1:0", Arrival::Alone).unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         prepare_client(&stream).unwrap();
         let socket = SockRef::from(&stream);
@@ -109,11 +183,47 @@ mod tests {
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
     }
 
+    fn open(address_text: &str, arrival: Arrival) -> io::Result<TcpListener> {
+        Door::reserve(address(address_text), arrival)?.open()
+    }
+
     #[test]
     fn an_occupied_port_is_an_error_at_once() {
-        let first = listen(address("127.0.0.1:0")).unwrap();
-        let error = listen(first.local_addr().unwrap()).unwrap_err();
+        let first = open("127.0.0.1:0", Arrival::Alone).unwrap();
+        let taken = first.local_addr().unwrap().to_string();
+        let error = open(&taken, Arrival::Alone).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn who_takes_over_gets_every_newcomer_and_a_third_is_still_refused() {
+        let first = open("127.0.0.1:0", Arrival::Alone).unwrap();
+        let taken = first.local_addr().unwrap().to_string();
+        let door = Door::reserve(address(&taken), Arrival::TakingOver).unwrap();
+        let early: Vec<_> = (0..8)
+            .map(|_| TcpStream::connect(&taken).unwrap())
+            .collect();
+        for _ in &early {
+            first.accept().unwrap();
+        }
+        let second = door.open().unwrap();
+        let late: Vec<_> = (0..32)
+            .map(|_| TcpStream::connect(&taken).unwrap())
+            .collect();
+        for _ in &late {
+            second.accept().unwrap();
+        }
+        let none = first.accept().unwrap_err();
+        assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
+        let error = open(&taken, Arrival::Alone).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+
+        drop(first);
+        TcpStream::connect(&taken).unwrap();
+        second.accept().unwrap();
+        let third = open(&taken, Arrival::TakingOver).unwrap();
+        TcpStream::connect(&taken).unwrap();
+        third.accept().unwrap();
     }
 
     #[test]

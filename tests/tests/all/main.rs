@@ -60,6 +60,7 @@ mod sweeping;
 mod configuration;
 mod connections;
 mod differential;
+mod handing_over;
 mod hidden;
 mod operating;
 mod transparency;

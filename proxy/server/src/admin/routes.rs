@@ -66,6 +66,7 @@ pub(super) fn router(options: AdminOptions, control: Arc<dyn Control>) -> Router
         AdminOptions::Full { .. } => readable
             .route("/mode", post(mode))
             .route("/reload", post(reload))
+            .route("/drain", post(drain))
             .merge(api::routes()),
         AdminOptions::MetricsOnly => readable,
     };
@@ -287,6 +288,11 @@ async fn reload(State(control): Shared, ConnectInfo(Peer(peer)): ConnectInfo<Pee
         Ok(Err(text)) => problem(StatusCode::UNPROCESSABLE_ENTITY, &text),
         Err(response) => response,
     }
+}
+
+async fn drain(State(control): Shared, ConnectInfo(Peer(peer)): ConnectInfo<Peer>) -> Response {
+    tracing::info!(%peer, "drain asked for");
+    Json(serde_json::json!({ "result": control.drain() })).into_response()
 }
 
 /// Orders may take a while; pages are served meanwhile.

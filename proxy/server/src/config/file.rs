@@ -19,8 +19,9 @@ use super::secret::{self, Secret};
 use super::suggest::quoted;
 use super::value;
 
-/// Longest wait for clients at a stop; a service manager kills at 90 s or earlier anyway.
-const LONGEST_DRAIN: Duration = Duration::from_secs(600);
+/// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
+/// wait so long has to be told (`TimeoutStopSec`).
+const LONGEST_DRAIN: Duration = Duration::from_secs(3600);
 
 /// Between two walks over the server's keys: a walk of its own takes 20 ms for 500 keys.
 const SHORTEST_SWEEP: Duration = Duration::from_millis(100);

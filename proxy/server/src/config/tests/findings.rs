@@ -107,23 +107,23 @@ fn one_value_that_cannot_be_used_is_explained_with_one_that_can() {
         (
             r#"drain = "5""#,
             &[
-                r#"c.toml:1:9 error: drain: "5" is not a duration; write a whole number and ms, s, m, h or d, as in "10m""#,
+                r#"c.toml:1:9 error: drain: "5" is not a duration; write a whole number and ms, s, m, h or d, as in "60m""#,
             ],
         ),
         (
             r#"drain = "1.5s""#,
             &[
-                r#"c.toml:1:9 error: drain: "1.5s" is not a duration; write a whole number and ms, s, m, h or d, as in "10m""#,
+                r#"c.toml:1:9 error: drain: "1.5s" is not a duration; write a whole number and ms, s, m, h or d, as in "60m""#,
             ],
         ),
         (
-            r#"drain = "1h""#,
-            &[r#"c.toml:1:9 error: drain: "1h" is outside 0s to 10m"#],
+            r#"drain = "2h""#,
+            &[r#"c.toml:1:9 error: drain: "2h" is outside 0s to 60m"#],
         ),
         (
             r#"drain = "99999999999999999999d""#,
             &[
-                r#"c.toml:1:9 error: drain: "99999999999999999999d" is not a duration; write a whole number and ms, s, m, h or d, as in "10m""#,
+                r#"c.toml:1:9 error: drain: "99999999999999999999d" is not a duration; write a whole number and ms, s, m, h or d, as in "60m""#,
             ],
         ),
         (
