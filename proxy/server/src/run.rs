@@ -82,7 +82,6 @@ impl Failure {
 
 /// The addresses, reserved and not open yet.
 struct Doors {
-    arrival: Arrival,
     listen: Door,
     admin: Option<Door>,
     metrics: Option<Door>,
@@ -149,7 +148,6 @@ impl Prepared {
             })
         };
         let doors = Doors {
-            arrival,
             listen: reserve("listen", config.listen)?,
             admin: config
                 .admin
@@ -287,7 +285,7 @@ impl Serving {
         let (orders, inbox) = mpsc::channel(4);
         tokio::spawn(upkeep::run(shared.clone(), judgement, inbox));
         tokio::spawn(service::watchdog());
-        if doors.arrival == Arrival::TakingOver {
+        if doors.listen.is_taken_over() {
             // Nobody comes to this process before it can serve; until then the other one does.
             tokio::select! {
                 () = backend_is_there(&shared) => {}

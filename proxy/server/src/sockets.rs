@@ -60,8 +60,22 @@ pub(crate) struct Door {
 
 impl Door {
     /// Reserves the address. One that is in use is an error here, before anything has started, unless
-    /// it is to be taken over.
+    /// it is to be taken over; one that is free is taken as if nobody had spoken of taking over.
     pub(crate) fn reserve(address: SocketAddr, arrival: Arrival) -> io::Result<Door> {
+        match (Door::bind(address, Arrival::Alone), arrival) {
+            (Err(error), Arrival::TakingOver) if error.kind() == io::ErrorKind::AddrInUse => {
+                Door::bind(address, Arrival::TakingOver)
+            }
+            (bound, _) => bound,
+        }
+    }
+
+    /// Whether another process has it still.
+    pub(crate) fn is_taken_over(&self) -> bool {
+        self.arrival == Arrival::TakingOver
+    }
+
+    fn bind(address: SocketAddr, arrival: Arrival) -> io::Result<Door> {
         let socket = Socket::new(
             Domain::for_address(address),
             Type::STREAM,

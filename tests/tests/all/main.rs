@@ -60,6 +60,7 @@ mod sweeping;
 mod configuration;
 mod connections;
 mod differential;
+mod examples;
 mod handing_over;
 mod hidden;
 mod operating;

@@ -1,0 +1,49 @@
+//! What the examples for operators tell the binary, it understands.
+
+use std::path::{Path, PathBuf};
+
+use lockwarden_tests::{lockwarden, run_to_end};
+
+fn example(name: &str) -> String {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples");
+    let path: PathBuf = examples.join(name);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+#[test]
+fn the_configuration_in_the_kubernetes_example_is_valid() {
+    let text = example("kubernetes.yaml");
+    let block = text
+        .split_once("lockwarden.toml: |\n")
+        .and_then(|(_, rest)| rest.split("\n---").next())
+        .expect("the example has a configuration");
+    let config: String = block
+        .lines()
+        .map(|line| format!("{}\n", line.trim_start()))
+        .collect();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("lockwarden.toml");
+    std::fs::write(&file, config).expect("the directory is ours");
+    let end = run_to_end(lockwarden(&["check", "--config"]).arg(&file));
+    assert_eq!(end.code, Some(0), "{end:?}");
+    assert!(end.stdout.contains("namespace orders"), "{end:?}");
+    assert!(!end.stdout.contains("warning"), "{end:?}");
+}
+
+#[test]
+fn the_unit_starts_the_binary_with_flags_that_it_has() {
+    let unit = example("lockwarden.service");
+    let start = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/lockwarden "))
+        .expect("the unit starts something");
+    let mut words: Vec<&str> = start.split(' ').collect();
+    let file = words.iter().position(|word| word.starts_with('/'));
+    words[file.expect("it names a configuration")] = "/nowhere/lockwarden.toml";
+    let end = run_to_end(&mut lockwarden(&words));
+    assert_eq!(end.code, Some(2), "{end:?}");
+    assert!(
+        end.stderr.contains("cannot read the file"),
+        "a flag that is not known would be the first complaint: {end:?}"
+    );
+}
