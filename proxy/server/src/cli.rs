@@ -65,6 +65,9 @@ struct Settings {
     /// A second address for metrics and health only
     #[arg(long, value_name = "ADDRESS")]
     metrics: Option<String>,
+    /// auto, json, text or logfmt
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<String>,
     /// enforce or monitor for all namespaces, or NAMESPACE=MODE for one
     #[arg(long, value_name = "MODE")]
     mode: Vec<String>,
@@ -79,6 +82,7 @@ impl Settings {
                 backend: self.backend_url,
                 admin: self.admin,
                 metrics: self.metrics,
+                log_format: self.log_format,
                 modes: self.mode,
             },
         }

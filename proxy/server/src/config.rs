@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::logging::LogFormat;
+
 mod administration;
 mod backend;
 mod document;
@@ -17,6 +19,7 @@ mod enforce_for;
 mod file;
 mod finding;
 mod namespace;
+mod network;
 mod overrides;
 mod policy;
 mod reach;
@@ -36,6 +39,7 @@ pub(crate) use finding::{Finding, Report, Severity};
 pub(crate) use namespace::{
     Adopt, Mode, NamespaceConfig, OnFault, OnRepeat, OnViolation, OpaqueScripts,
 };
+pub(crate) use network::Network;
 pub(crate) use overrides::Overrides;
 pub(crate) use policy::PolicyModule;
 pub(crate) use secret::{Secret, admin_token, admin_token_in};
@@ -70,6 +74,10 @@ pub(crate) struct Config {
     pub(crate) allow_open: bool,
     /// What companion keys begin with: 1 to 32 printable bytes without spaces and braces.
     pub(crate) companion_prefix: Bytes,
+    /// Balancers whose word on where a client comes from is taken, and wanted.
+    pub(crate) proxy_protocol_from: Vec<Network>,
+    /// How lines of the log look.
+    pub(crate) log_format: LogFormat,
     /// How long a stopping proxy waits for its clients, at most 10 minutes.
     pub(crate) drain: Duration,
     /// Between two walks over the server's keys; `None`: never.

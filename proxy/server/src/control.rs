@@ -220,6 +220,11 @@ fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
         old.metrics_max_namespaces == new.metrics_max_namespaces,
         "metrics_max_namespaces",
     );
+    compare(
+        old.proxy_protocol_from == new.proxy_protocol_from,
+        "proxy_protocol_from",
+    );
+    compare(old.log_format == new.log_format, "log_format");
     compare(old.drain == new.drain, "drain");
     changed
 }

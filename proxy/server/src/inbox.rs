@@ -17,9 +17,10 @@ pub(crate) struct Inbox {
 }
 
 impl Inbox {
-    pub(crate) fn new() -> Inbox {
+    /// With the bytes that have come already.
+    pub(crate) fn with(bytes: BytesMut) -> Inbox {
         Inbox {
-            bytes: BytesMut::new(),
+            bytes,
             decoder: RequestDecoder::new(RequestLimits::default()),
             consumed: 0,
             done: false,

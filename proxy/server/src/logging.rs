@@ -1,5 +1,5 @@
 //! The log: one line per event on standard error, text for a person at a terminal and JSON for
-//! everything else. Writing never waits for the reader of the log. Formats stand in
+//! everything else, unless the operator says which. Writing never waits for the reader of the log. Formats stand in
 //! `logging/format.rs`, the queue in `logging/queue.rs`, folding of repeated refusals in
 //! `logging/repeat.rs` and of observations in `logging/observations.rs`; what is worth a line is decided where it happens.
 
@@ -40,33 +40,48 @@ pub(crate) enum LoggingError {
     Twice,
 }
 
+/// How lines are to look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// Text at a terminal, JSON elsewhere.
+    #[default]
+    Auto,
+    /// One JSON object a line.
+    Json,
+    /// For people, also where no terminal is.
+    Text,
+    /// `ts=… level=… msg=…` and the fields, as some collectors want it.
+    Logfmt,
+}
+
 /// How lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
     Text { colours: bool },
     Json,
+    Logfmt,
 }
 
 /// Sets the log up for the process. Keep the guard until the end of `main`: dropping it waits
 /// (at most a second) until what was logged is written.
-pub(crate) fn init() -> Result<LogGuard, LoggingError> {
+pub(crate) fn init(format: LogFormat) -> Result<LogGuard, LoggingError> {
     let filter = read_filter(std::env::var(FILTER).ok())?;
     // https://no-color.org: present and not empty means no colours.
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    let style = choose(io::stderr().is_terminal(), no_colour);
+    let style = choose(format, io::stderr().is_terminal(), no_colour);
     let (queue, guard) = queue::start(io::stderr()).map_err(LoggingError::Thread)?;
     tracing::subscriber::set_global_default(subscriber(style, filter, queue))
         .map_err(|_| LoggingError::Twice)?;
     Ok(guard)
 }
 
-fn choose(terminal: bool, no_colour: bool) -> Style {
-    if terminal {
-        Style::Text {
-            colours: !no_colour,
-        }
-    } else {
-        Style::Json
+fn choose(format: LogFormat, terminal: bool, no_colour: bool) -> Style {
+    match (format, terminal) {
+        (LogFormat::Text, _) | (LogFormat::Auto, true) => Style::Text {
+            colours: terminal && !no_colour,
+        },
+        (LogFormat::Json, _) | (LogFormat::Auto, false) => Style::Json,
+        (LogFormat::Logfmt, _) => Style::Logfmt,
     }
 }
 
@@ -91,6 +106,7 @@ where
         Style::Text { colours } => {
             Box::new(lines.with_ansi(colours).event_format(format::Text).finish())
         }
+        Style::Logfmt => Box::new(lines.with_ansi(false).event_format(format::Logfmt).finish()),
         Style::Json => Box::new(
             lines
                 .json()
@@ -162,9 +178,35 @@ mod tests {
     fn colours_only_where_they_are_wanted() {
         let log = logged(Style::Text { colours: true }, "info", refuse);
         assert!(log.contains("\u{1b}[33mWARN \u{1b}[0m refused"), "{log:?}");
-        assert_eq!(choose(true, true), Style::Text { colours: false });
-        assert_eq!(choose(true, false), Style::Text { colours: true });
-        assert_eq!(choose(false, false), Style::Json);
+    }
+
+    #[test]
+    fn a_format_that_was_asked_for_is_used_whoever_reads() {
+        let text = |colours| Style::Text { colours };
+        for (format, terminal, no_colour, expected) in [
+            (LogFormat::Auto, true, true, text(false)),
+            (LogFormat::Auto, true, false, text(true)),
+            (LogFormat::Auto, false, false, Style::Json),
+            (LogFormat::Text, false, false, text(false)),
+            (LogFormat::Text, true, false, text(true)),
+            (LogFormat::Json, true, false, Style::Json),
+            (LogFormat::Logfmt, true, false, Style::Logfmt),
+        ] {
+            let style = choose(format, terminal, no_colour);
+            assert_eq!(style, expected, "{format:?} {terminal} {no_colour}");
+        }
+    }
+
+    #[test]
+    fn logfmt_is_pairs_on_one_line() {
+        let log = logged(Style::Logfmt, "info", refuse);
+        let (time, rest) = log.split_once(' ').unwrap();
+        assert!(time.starts_with("ts=20") && time.ends_with('Z'), "{time}");
+        let expected =
+            "level=warn msg=refused key=\"lock:\\u{1b}[2J a\\nb\" reason=not-owner held_ms=812\n";
+        assert_eq!(rest, expected);
+        let log = logged(Style::Logfmt, "info", || tracing::info!("two words"));
+        assert!(log.ends_with(" level=info msg=\"two words\"\n"), "{log}");
     }
 
     #[test]

@@ -25,6 +25,7 @@ mod mirror;
 mod owner_tokens;
 mod peers;
 mod processes;
+mod proxy_protocol;
 mod texts;
 mod trail;
 mod unheard;

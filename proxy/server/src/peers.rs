@@ -12,6 +12,7 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 
 use crate::kept::{Holder, SessionNumber};
+use crate::proxy_protocol::Origin;
 use crate::shared::Shared;
 use crate::sockets::is_loopback;
 use crate::trail::Caller;
@@ -24,6 +25,8 @@ pub(crate) struct Peer {
     /// The client's address and the one that it connected to.
     pub(crate) client: SocketAddr,
     pub(crate) local: SocketAddr,
+    /// How the client's address is known.
+    pub(crate) origin: Origin,
     process: OnceLock<Process>,
     /// How often its socket was not found.
     missed: AtomicU32,
@@ -49,12 +52,13 @@ impl Peer {
     pub(crate) fn new(
         session: SessionId,
         holder: Holder,
-        client: SocketAddr,
+        (client, origin): (SocketAddr, Origin),
         local: Option<SocketAddr>,
     ) -> Peer {
         let process = OnceLock::new();
-        // A client on another machine has no process here; of one without two addresses none is told.
-        if !is_loopback(client) || local.is_none() {
+        // A client on another machine has no process here; of one without two addresses none is told,
+        // and what a balancer calls loopback is the balancer's.
+        if !is_loopback(client) || local.is_none() || origin != Origin::Direct {
             process.get_or_init(|| Process::None);
         }
         Peer {
@@ -62,6 +66,7 @@ impl Peer {
             holder,
             client,
             local: local.unwrap_or(client),
+            origin,
             process,
             missed: AtomicU32::new(0),
             unidentified: Mutex::default(),
@@ -232,7 +237,7 @@ mod tests {
         Arc::new(Peer::new(
             SessionId([number; 16]),
             holder,
-            address,
+            (address, Origin::Direct),
             Some(address),
         ))
     }

@@ -46,7 +46,7 @@ pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
     let Some(config) = loaded.config else {
         return exit::configuration();
     };
-    let guard = match logging::init() {
+    let guard = match logging::init(config.log_format) {
         Ok(guard) => guard,
         Err(error) => {
             eprintln!("lockwarden: {error}");
@@ -185,6 +185,7 @@ impl Prepared {
             observations: ObservationFolder::default(),
             trail: Arc::default(),
             view: View::default(),
+            proxy_protocol_from: config.proxy_protocol_from.clone(),
             sweep: config.sweep,
             drain: serve::drain_switch(),
             stop_asked: Notify::new(),

@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use crate::facts::Standing;
 use crate::metrics::{ConnectionState, ProtocolErrorKind, Side};
+use crate::proxy_protocol::{self, HeaderError, Origin};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::sockets;
@@ -83,7 +85,7 @@ pub(crate) async fn clients(
     sessions
 }
 
-async fn client(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
+async fn client(shared: Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
     if let Err(error) = sockets::prepare_client(&stream) {
         tracing::debug!(%peer, %error, "a client was gone before it was served");
         return;
@@ -91,6 +93,13 @@ async fn client(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
     if let Standing::NotServing(_) = &*shared.server.standing() {
         return;
     }
+    let (peer, origin, said) = match introduction(&shared, &mut stream, peer).await {
+        Ok(introduction) => introduction,
+        Err(error) => {
+            not_introduced(&shared, peer, &error);
+            return;
+        }
+    };
     let backend = match connect(&shared).await {
         Ok(backend) => backend,
         Err(error) => {
@@ -101,8 +110,8 @@ async fn client(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
     };
     let open = shared.metrics.backend_connections.at(ConnectionState::Open);
     open.inc();
-    let mut session = Session::new(shared.clone(), stream, backend, peer);
-    let end = session.serve().await;
+    let mut session = Session::new(shared.clone(), stream, backend, (peer, origin));
+    let end = session.serve(said).await;
     if session.took_leave {
         session.report_outlived();
     }
@@ -118,6 +127,35 @@ async fn client(shared: Arc<Shared>, stream: TcpStream, peer: SocketAddr) {
             tracing::error!(%peer, %end, "a client's connections were closed");
         }
     }
+}
+
+/// Where the client comes from: from where its connection does, or as a balancer has to say first.
+async fn introduction(
+    shared: &Shared,
+    stream: &mut TcpStream,
+    peer: SocketAddr,
+) -> Result<(SocketAddr, Origin, BytesMut), HeaderError> {
+    let balancers = &shared.proxy_protocol_from;
+    if balancers.iter().any(|network| network.contains(peer.ip())) {
+        proxy_protocol::read_header(stream, peer).await
+    } else {
+        Ok((peer, Origin::Direct, BytesMut::new()))
+    }
+}
+
+fn not_introduced(shared: &Shared, peer: SocketAddr, error: &HeaderError) {
+    let kind = match error {
+        HeaderError::Malformed(_) | HeaderError::Late => ProtocolErrorKind::Malformed,
+        HeaderError::TooLong => ProtocolErrorKind::Limit,
+        // Balancers look so whether somebody listens.
+        HeaderError::Ended(_) => {
+            tracing::debug!(%peer, %error, "a connection was not used");
+            return;
+        }
+    };
+    let errors = shared.metrics.protocol_errors.at(Side::Client);
+    errors.at(kind).inc();
+    tracing::info!(%peer, %error, "closing a connection: it has to begin with a PROXY header");
 }
 
 async fn connect(shared: &Shared) -> Result<TcpStream, crate::backend::BackendError> {

@@ -41,6 +41,7 @@ use crate::inbox::Inbox;
 use crate::kept::{Holder, KeptLease};
 use crate::metrics::{CommandClass, CommandResult, LocalCounters, ProtocolErrorKind, Side};
 use crate::peers::Peer;
+use crate::proxy_protocol::Origin;
 use crate::random::Random;
 use crate::shared::{Active, Shared};
 use crate::trail::Caller;
@@ -124,7 +125,7 @@ impl Session {
         shared: Arc<Shared>,
         client: TcpStream,
         backend: TcpStream,
-        peer: SocketAddr,
+        (peer, origin): (SocketAddr, Origin),
     ) -> Session {
         let mut random = Random::new();
         let id = SessionId(random.sixteen());
@@ -136,7 +137,7 @@ impl Session {
             nudge: Arc::default(),
         };
         let local = client.local_addr().ok();
-        let client_peer = Arc::new(Peer::new(id, holder.clone(), peer, local));
+        let client_peer = Arc::new(Peer::new(id, holder.clone(), (peer, origin), local));
         let state = State::new(client_peer);
         let caller = telling::caller(number, peer, &state);
         let mut session = Session {
@@ -178,9 +179,9 @@ impl Session {
             .put(client, self.state.peer(), &self.caller);
     }
 
-    /// Serves the client until one side is gone.
-    pub(crate) async fn serve(&mut self) -> End {
-        let mut inbox = Inbox::new();
+    /// Serves the client, who has said this much already, until one side is gone.
+    pub(crate) async fn serve(&mut self, said: BytesMut) -> End {
+        let mut inbox = Inbox::with(said);
         if self.shared.server.wants_password() {
             inbox.set_limits(RequestLimits::before_auth());
         }

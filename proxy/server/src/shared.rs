@@ -17,6 +17,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::backend::Address;
 use crate::cohort::{Partly, Views};
+use crate::config::Network;
 use crate::facts::Server;
 use crate::kept::Kept;
 use crate::logging::{ObservationFolder, RepeatFolder};
@@ -138,6 +139,8 @@ pub(crate) struct Shared {
     pub(crate) observations: ObservationFolder,
     pub(crate) trail: Arc<Trail>,
     pub(crate) view: View,
+    /// Balancers whose word on where a client comes from is taken, and wanted.
+    pub(crate) proxy_protocol_from: Vec<Network>,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,
     /// Turns true when the proxy is about to stop; from then on said again and again, so that

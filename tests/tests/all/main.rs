@@ -41,6 +41,7 @@ mod taking;
 mod undelivered;
 
 mod administration;
+mod balancers;
 mod blocks;
 mod bypass;
 mod enforcing_some;

@@ -12,9 +12,11 @@ use super::administration::ServerCommands;
 use super::backend::{Backend, BackendUrl};
 use super::finding::{Findings, Place};
 use super::namespace::NamespaceConfig;
+use super::network::Network;
 use super::policy::PolicyModule;
 use super::secret::Secret;
 use super::{Config, DEFAULT_ADMIN, DEFAULT_BACKEND, DEFAULT_DRAIN, DEFAULT_LISTEN, DEFAULT_SWEEP};
+use crate::logging::LogFormat;
 
 /// A value and who said it last; nobody means that it is built in.
 pub(super) struct Layered<T> {
@@ -47,6 +49,8 @@ pub(super) struct Draft {
     pub(super) metrics_max_namespaces: usize,
     pub(super) allow_open: bool,
     pub(super) companion_prefix: Bytes,
+    pub(super) proxy_protocol_from: Vec<Network>,
+    pub(super) log_format: LogFormat,
     pub(super) drain: Duration,
     pub(super) sweep: Option<Duration>,
     pub(super) namespaces: Vec<NamespaceConfig>,
@@ -79,6 +83,8 @@ impl Draft {
             metrics_max_namespaces: 32,
             allow_open: false,
             companion_prefix: Bytes::from_static(b"lw:"),
+            proxy_protocol_from: Vec::new(),
+            log_format: LogFormat::default(),
             drain: DEFAULT_DRAIN,
             sweep: Some(DEFAULT_SWEEP),
             namespaces: vec![NamespaceConfig::built_in()],
@@ -105,6 +111,8 @@ impl Draft {
             metrics_max_namespaces: self.metrics_max_namespaces,
             allow_open: self.allow_open,
             companion_prefix: self.companion_prefix,
+            proxy_protocol_from: self.proxy_protocol_from,
+            log_format: self.log_format,
             drain: self.drain,
             sweep: self.sweep,
             namespaces: self.namespaces,

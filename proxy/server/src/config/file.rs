@@ -13,11 +13,13 @@ use super::document::{self, Document};
 use super::draft::{Draft, Layered};
 use super::finding::{Findings, Place};
 use super::namespace;
+use super::network;
 use super::policy::{self, PolicyModule};
 use super::reader::{Found, Key, Reader, Section};
 use super::secret::{self, Secret};
 use super::suggest::quoted;
 use super::value;
+use crate::logging::LogFormat;
 
 /// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
 /// wait so long has to be told (`TimeoutStopSec`).
@@ -26,6 +28,16 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(3600);
 /// Between two walks over the server's keys: a walk of its own takes 20 ms for 500 keys.
 const SHORTEST_SWEEP: Duration = Duration::from_millis(100);
 const LONGEST_SWEEP: Duration = Duration::from_secs(86_400);
+
+pub(super) const LOG_FORMATS: [(&str, LogFormat); 4] = [
+    ("auto", LogFormat::Auto),
+    ("json", LogFormat::Json),
+    ("text", LogFormat::Text),
+    ("logfmt", LogFormat::Logfmt),
+];
+
+/// Networks of balancers; every new connection is compared with all of them.
+const MOST_NETWORKS: usize = 100;
 
 /// Most namespaces with metric series of their own.
 const MOST_METRIC_NAMESPACES: u64 = 1000;
@@ -74,6 +86,14 @@ const KEYS: &[Key] = &[
     Key {
         name: "companion_prefix",
         example: "\"lw:\"",
+    },
+    Key {
+        name: "proxy_protocol_from",
+        example: "[\"10.0.0.0/8\"]",
+    },
+    Key {
+        name: "log_format",
+        example: "\"auto\"",
     },
     Key {
         name: "drain",
@@ -163,6 +183,14 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     }
     if let Some(prefix) = reader.parsed(&top, "companion_prefix", value::companion_prefix) {
         draft.companion_prefix = prefix.value;
+    }
+    let balancers = reader.strings(&top, "proxy_protocol_from", MOST_NETWORKS, network::network);
+    if let Some(balancers) = balancers {
+        let networks = balancers.value.into_iter().map(|network| network.value);
+        draft.proxy_protocol_from = networks.collect();
+    }
+    if let Some(format) = reader.choice(&top, "log_format", &LOG_FORMATS) {
+        draft.log_format = format;
     }
     let drain = reader.parsed(&top, "drain", |text| {
         value::duration(text, Duration::ZERO..=LONGEST_DRAIN)

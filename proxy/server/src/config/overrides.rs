@@ -4,6 +4,7 @@
 
 use super::backend::{self, Backend};
 use super::draft::{Draft, Layered};
+use super::file::LOG_FORMATS;
 use super::finding::{Findings, Place};
 use super::namespace::{MODES, Mode};
 use super::reader::one_of;
@@ -22,18 +23,21 @@ pub(crate) struct Overrides {
     pub(crate) admin: Option<String>,
     /// `--metrics`.
     pub(crate) metrics: Option<String>,
+    /// `--log-format`.
+    pub(crate) log_format: Option<String>,
     /// `--mode`, each `monitor` (for all) or `orders=monitor`.
     pub(crate) modes: Vec<String>,
 }
 
 /// The variables with a meaning here; others of ours are read elsewhere.
-const VARIABLES: [&str; 8] = [
+const VARIABLES: [&str; 9] = [
     "LOCKWARDEN_ADMIN",
     "LOCKWARDEN_ADMIN_TOKEN",
     "LOCKWARDEN_ALLOW_OPEN",
     "LOCKWARDEN_BACKEND",
     "LOCKWARDEN_BACKEND_PASSWORD",
     "LOCKWARDEN_LISTEN",
+    "LOCKWARDEN_LOG_FORMAT",
     "LOCKWARDEN_METRICS",
     "LOCKWARDEN_MODE",
 ];
@@ -83,6 +87,7 @@ pub(super) fn environment(
                 Ok(allow_open) => draft.allow_open = allow_open,
                 Err(wrong) => findings.error(place, wrong),
             },
+            "LOCKWARDEN_LOG_FORMAT" => log_format(draft, place, &text, findings),
             "LOCKWARDEN_MODE" => modes(draft, text.split(','), &place, findings),
             unknown => {
                 if let Some(advice) = unknown_variable(unknown, &text) {
@@ -125,6 +130,9 @@ pub(super) fn flags(draft: &mut Draft, overrides: &Overrides, findings: &mut Fin
             findings,
         );
     }
+    if let Some(text) = &overrides.log_format {
+        log_format(draft, Place::Flag("--log-format"), text, findings);
+    }
     let typed = overrides.modes.iter().flat_map(|text| text.split(','));
     modes(draft, typed, &Place::Flag("--mode"), findings);
 }
@@ -147,6 +155,13 @@ fn put<T>(
 fn put_backend(draft: &mut Draft, place: Place, text: &str, findings: &mut Findings) {
     let parsed: Result<Backend, String> = backend::backend(text);
     put(&mut draft.backend, place, parsed, findings);
+}
+
+fn log_format(draft: &mut Draft, place: Place, text: &str, findings: &mut Findings) {
+    match one_of(text, &LOG_FORMATS) {
+        Ok(format) => draft.log_format = format,
+        Err(wrong) => findings.error(place, wrong),
+    }
 }
 
 /// Modes for all come first, so that the order of the words does not matter; of two for the same

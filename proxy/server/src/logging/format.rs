@@ -1,6 +1,6 @@
-//! The text format: time, level, what happened, then `name=value` for who and where. A value that
-//! could be mistaken, or could do something to a terminal, is quoted and escaped: keys are chosen
-//! by strangers. JSON comes from the library.
+//! The text format: time, level, what happened, then `name=value` for who and where; and logfmt, where
+//! the first three are pairs as well. A value that could be mistaken, or could do something to a
+//! terminal, is quoted and escaped: keys are chosen by strangers. JSON comes from the library.
 
 use std::fmt::{self, Write as _};
 
@@ -38,6 +38,32 @@ where
     }
 }
 
+/// One event as pairs.
+pub(super) struct Logfmt;
+
+impl<S, N> FormatEvent<S, N> for Logfmt
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        writer.write_str("ts=")?;
+        SystemTime.format_time(&mut writer)?;
+        let level = event.metadata().level().as_str().to_ascii_lowercase();
+        let mut parts = Parts {
+            pairs_only: true,
+            ..Parts::default()
+        };
+        event.record(&mut parts);
+        writeln!(writer, " level={level}{}{}", parts.message, parts.fields)
+    }
+}
+
 fn colour(level: &Level) -> u8 {
     match *level {
         Level::ERROR => 31,
@@ -50,19 +76,25 @@ fn colour(level: &Level) -> u8 {
 
 #[derive(Default)]
 struct Parts {
+    /// The message is one of the fields.
+    pairs_only: bool,
     message: String,
     fields: String,
 }
 
 impl Parts {
     fn field(&mut self, field: &Field, value: &str) {
+        let (target, name) = match field.name() {
+            "message" if self.pairs_only => (&mut self.message, "msg"),
+            name => (&mut self.fields, name),
+        };
         // Writing to a String cannot fail.
-        let _ = if field.name() == "message" {
+        let _ = if name == "message" {
             write!(self.message, " {}", Escaped(value))
         } else if is_plain(value) {
-            write!(self.fields, " {}={value}", field.name())
+            write!(target, " {name}={value}")
         } else {
-            write!(self.fields, " {}=\"{}\"", field.name(), Quoted(value))
+            write!(target, " {name}=\"{}\"", Quoted(value))
         };
     }
 }

@@ -15,6 +15,7 @@ use lockwarden_resp::Protocol;
 use super::InFlight;
 use crate::peers::Peer;
 use crate::processes::MACHINE;
+use crate::proxy_protocol::Origin;
 use crate::sockets::is_loopback;
 
 /// A change that takes effect when its reply is no error.
@@ -161,7 +162,7 @@ impl State {
             client: self.client,
             process: self.peer.process(),
             named: !self.name.is_empty() || self.user != DEFAULT_USER,
-            local: is_loopback(self.peer.client),
+            local: is_loopback(self.peer.client) || self.peer.origin == Origin::Untold,
             db: self.db(),
             may_ask_back: false,
         }
@@ -203,13 +204,18 @@ impl State {
 }
 
 /// Who a client is, without its process. Every machine has the same loopback addresses, so which
-/// machine it is belongs to them.
+/// machine it is belongs to them; and a client of whom nothing was told is nobody else's equal.
 fn identity(user: &[u8], name: &[u8], peer: &Peer) -> Identity {
     let address = peer.client.ip().to_canonical().to_string();
-    let machine: &[u8] = if is_loopback(peer.client) {
-        &MACHINE
-    } else {
-        b""
+    let balancer;
+    let machine: &[u8] = match peer.origin {
+        Origin::Direct if is_loopback(peer.client) => &MACHINE,
+        Origin::Told(by) if is_loopback(peer.client) => {
+            balancer = by.to_canonical().to_string();
+            balancer.as_bytes()
+        }
+        Origin::Direct | Origin::Told(_) => b"",
+        Origin::Untold => &peer.session.0,
     };
     Identity::of(&[user, name, address.as_bytes(), machine])
 }

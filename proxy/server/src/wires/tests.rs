@@ -57,7 +57,9 @@ async fn told(longest_collected: usize, replies: &[u8]) -> Vec<u8> {
         drop(backend);
     };
     let serving = async {
-        let end = wires.next(&mut Inbox::new(), Want::Request).await;
+        let end = wires
+            .next(&mut Inbox::with(BytesMut::new()), Want::Request)
+            .await;
         assert!(matches!(end, Err(End::Backend)), "{end:?}");
         drop(wires);
     };
