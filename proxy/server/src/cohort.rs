@@ -13,9 +13,9 @@ use lockwarden_lock::settle::{Adopt, Mode, Rules};
 use crate::config;
 use crate::shared::{Active, NamespaceDetails};
 
-/// Views that are shared between sessions; one more is a session's own. Their number is that of
+/// Cohorts that are shared between sessions; one more is a session's own. Their number is that of
 /// the sets of namespaces that some client is enforced in, and those are few.
-const MOST_VIEWS: usize = 256;
+const MOST_COHORTS: usize = 256;
 
 /// The user of whoever has not logged in as somebody else.
 const DEFAULT_USER: &[u8] = b"default";
@@ -102,12 +102,12 @@ impl Partly {
 /// The configuration as clients see it that are enforced in some namespaces. Shared, and gone with
 /// the last session that uses it.
 #[derive(Default)]
-pub(crate) struct Views(Mutex<HashMap<Box<[usize]>, Weak<Active>>>);
+pub(crate) struct Cohorts(Mutex<HashMap<Box<[usize]>, Weak<Active>>>);
 
 /// The configuration as this application sees it. A view may be given in place of the configuration
 /// that it was made from.
 pub(crate) fn seen_by(active: &Arc<Active>, application: &Application<'_>) -> Arc<Active> {
-    let Some(views) = &active.views else {
+    let Some(cohorts) = &active.cohorts else {
         return active.clone();
     };
     let enforced_in = |(_, details): &(usize, &NamespaceDetails)| {
@@ -119,12 +119,12 @@ pub(crate) fn seen_by(active: &Arc<Active>, application: &Application<'_>) -> Ar
         .filter(enforced_in)
         .map(|(index, _)| index)
         .collect();
-    views.get(active, set)
+    cohorts.get(active, set)
 }
 
-impl Views {
+impl Cohorts {
     /// Only where some namespace is enforced for some: elsewhere no session has to ask.
-    pub(crate) fn of(details: &[NamespaceDetails]) -> Option<Arc<Views>> {
+    pub(crate) fn of(details: &[NamespaceDetails]) -> Option<Arc<Cohorts>> {
         let any = details.iter().any(|details| details.partly.is_some());
         any.then(Arc::default)
     }
@@ -134,7 +134,7 @@ impl Views {
         if let Some(known) = views.get(&set).and_then(Weak::upgrade) {
             return known;
         }
-        if views.len() >= MOST_VIEWS {
+        if views.len() >= MOST_COHORTS {
             views.retain(|_, view| view.strong_count() > 0);
         }
         let mut details = active.details.clone();
@@ -147,7 +147,7 @@ impl Views {
             }
         }
         let view = Arc::new(active.with_details(details));
-        if views.len() < MOST_VIEWS {
+        if views.len() < MOST_COHORTS {
             views.insert(set, Arc::downgrade(&view));
         }
         view

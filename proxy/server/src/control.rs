@@ -17,7 +17,7 @@ use lockwarden_lock::settle::{
 use lockwarden_policy::{Chains, Generation, PolicyHost};
 
 use crate::admin::{Control, ControlError};
-use crate::cohort::{Partly, Views};
+use crate::cohort::{Cohorts, Partly};
 use crate::config::{self, Config, NamespaceConfig, Overrides, Report};
 use crate::facts::Standing;
 use crate::metrics::{Metrics, ModeLabel, PolicyInfo, PolicyMode};
@@ -152,9 +152,9 @@ impl Control for Controller {
             );
             return Err(ControlError::NotFound(text));
         }
-        let views = Views::of(&details);
+        let cohorts = Cohorts::of(&details);
         let active = Active {
-            views,
+            cohorts,
             ..before.with_details(details)
         };
         self.shared.active.store(Arc::new(active));
@@ -260,7 +260,7 @@ pub(crate) fn activate(
         generation,
         companion_prefix: config.companion_prefix.clone(),
         administration: Arc::new(administration(config)),
-        views: Views::of(&details),
+        cohorts: Cohorts::of(&details),
         details,
     })
 }

@@ -45,6 +45,7 @@ mod metrics;
 mod check;
 mod demo;
 
+mod doors;
 mod exit;
 mod logging;
 mod private_redis;

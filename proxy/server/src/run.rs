@@ -10,10 +10,11 @@ use lockwarden_lock::decision::FaultKind;
 use lockwarden_policy::{Observer, PolicyHost};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::admin::{self, AdminHandle, AdminOptions, AdminToken, Control};
+use crate::admin::{AdminOptions, AdminToken, Control as _};
 use crate::backend::Address;
 use crate::config::{Backend, Config, Finding, Report};
 use crate::control::{Controller, Source, activate, labels};
+use crate::doors::Doors;
 use crate::exit;
 use crate::facts::{self, Server, Standing};
 use crate::kept::Kept;
@@ -28,7 +29,7 @@ use crate::processes::Processes;
 use crate::serve::{self, Patience};
 use crate::service;
 use crate::shared::Shared;
-use crate::sockets::{self, Arrival, Door};
+use crate::sockets::{self, Arrival};
 use crate::stop::{Ask, Signals};
 use crate::texts::Texts;
 use crate::trail::{Follower, Following};
@@ -80,20 +81,6 @@ impl Failure {
     }
 }
 
-/// The addresses, reserved and not open yet.
-struct Doors {
-    listen: Door,
-    admin: Option<Door>,
-    metrics: Option<Door>,
-}
-
-/// What serves, once it is open.
-struct Opened {
-    listener: std::net::TcpListener,
-    admin: Option<AdminHandle>,
-    metrics: Option<AdminHandle>,
-}
-
 /// Everything that was checked and reserved.
 struct Prepared {
     serving: Serving,
@@ -134,30 +121,7 @@ impl Prepared {
         let generation = policies::load(&host, &config).map_err(Failure::Findings)?;
         let active = activate(&config, Arc::new(generation), &metrics).map_err(Failure::line)?;
 
-        let reserve = |what: &str, address: std::net::SocketAddr| {
-            Door::reserve(address, arrival).map_err(|error| {
-                let advice = match error.kind() {
-                    std::io::ErrorKind::AddrInUse if arrival == Arrival::Alone => {
-                        "; to take it over from a proxy of the same user, start with --takeover"
-                    }
-                    _ => "",
-                };
-                Failure::Line(format!(
-                    "cannot listen on {address} ({what}): {error}{advice}"
-                ))
-            })
-        };
-        let doors = Doors {
-            listen: reserve("listen", config.listen)?,
-            admin: config
-                .admin
-                .map(|address| reserve("admin", address))
-                .transpose()?,
-            metrics: config
-                .metrics
-                .map(|address| reserve("metrics", address))
-                .transpose()?,
-        };
+        let doors = Doors::reserve(&config, arrival).map_err(Failure::Line)?;
 
         let (private, backend) = match &config.backend {
             Backend::Private => {
@@ -264,7 +228,6 @@ impl Prepared {
             }
         }
     }
-
 }
 
 impl Serving {
@@ -293,7 +256,9 @@ impl Serving {
                 () = asks.to_stop() => return Ok(()),
             }
         }
-        let opened = doors.open(admin_options, controller)?;
+        let opened = doors
+            .open(admin_options, controller)
+            .map_err(Failure::Line)?;
         opened.announce(&shared, is_demonstration, generated.as_ref());
         let listener = tokio::net::TcpListener::from_std(opened.listener).map_err(Failure::line)?;
         let over = Arc::new(Notify::new());
@@ -384,72 +349,6 @@ async fn backend_is_there(shared: &Shared) {
 
 /// Between two looks whether the backend has answered.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-
-impl Doors {
-    /// From here on clients and operators come in.
-    fn open(self, options: AdminOptions, control: Arc<dyn Control>) -> Result<Opened, Failure> {
-        let open = |what: &str, door: Door| {
-            door.open()
-                .map_err(|error| Failure::Line(format!("cannot listen ({what}): {error}")))
-        };
-        let admin = |what: &str, door: Option<Door>, options: AdminOptions| {
-            let Some(door) = door else { return Ok(None) };
-            admin::serve(open(what, door)?, options, control.clone())
-                .map(Some)
-                .map_err(|error| Failure::Line(format!("cannot serve ({what}): {error}")))
-        };
-        Ok(Opened {
-            admin: admin("admin", self.admin, options)?,
-            metrics: admin("metrics", self.metrics, AdminOptions::MetricsOnly)?,
-            listener: open("listen", self.listen)?,
-        })
-    }
-}
-
-impl Opened {
-    /// The line that says where everything is, and for people at a terminal what to try.
-    fn announce(&self, shared: &Shared, is_demonstration: bool, token: Option<&AdminToken>) {
-        let local = self.listener.local_addr();
-        let listen = local
-            .as_ref()
-            .map_or_else(|_| String::from("?"), ToString::to_string);
-        let admin = self.admin.as_ref().map(|admin| admin.address().to_string());
-        let metrics = self
-            .metrics
-            .as_ref()
-            .map(|metrics| metrics.address().to_string());
-        tracing::info!(
-            listen,
-            admin = admin.as_deref().unwrap_or("off"),
-            metrics = metrics.as_deref().unwrap_or("off"),
-            backend = %shared.backend,
-            "serving"
-        );
-        let (Ok(local), true) = (local, is_demonstration) else {
-            return;
-        };
-        let port = local.port();
-        println!("lockwarden is in front of a private Redis. In another terminal, try:");
-        println!(
-            "  redis-cli -p {port} SETNX lock:a 1      # 1: taken; it has a TTL though nobody asked for one"
-        );
-        println!(
-            "  redis-cli -p {port} PTTL lock:a         # below 30000: the holder is gone, so the lock will be"
-        );
-        println!(
-            "  redis-cli -p {port} DEL lock:a          # 0: another connection deletes nothing"
-        );
-        if let Some(admin) = &admin {
-            println!("Metrics: http://{admin}/metrics");
-            if let Some(token) = token {
-                println!(
-                    "Orders:  curl -X POST -H 'Authorization: Bearer {}' 'http://{admin}/mode?mode=monitor'",
-                    token.reveal()
-                );
-            }
-        }
-    }
-}
 
 /// Holders can come back through another proxy within one full TTL.
 async fn renew_all(orders: &mpsc::Sender<Order>) {

@@ -84,7 +84,7 @@ pub(crate) struct Session {
     pub(crate) shared: Arc<Shared>,
     active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
     /// The configuration as this client sees it, where that depends on the client.
-    view: Option<View>,
+    view: Option<Seen>,
     pub(crate) wires: Wires<Look>,
     pub(crate) state: State,
     pub(crate) evidence: Evidence,
@@ -109,7 +109,7 @@ pub(crate) struct Session {
 }
 
 /// The configuration as a client sees it that says this of itself.
-struct View {
+struct Seen {
     of: Arc<Active>,
     client: Identity,
     seen: Arc<Active>,
@@ -326,7 +326,7 @@ impl Session {
     /// The same configuration as this client sees it now. What it says of itself can change while
     /// replies are awaited, so whoever waited asks again.
     pub(crate) fn seen(&mut self, active: Arc<Active>) -> Arc<Active> {
-        if active.views.is_none() {
+        if active.cohorts.is_none() {
             return active;
         }
         let client = self.state.client();
@@ -342,7 +342,7 @@ impl Session {
             address: self.peer.ip(),
         };
         let seen = cohort::seen_by(&active, &application);
-        self.view = Some(View {
+        self.view = Some(Seen {
             of: active,
             client,
             seen: seen.clone(),

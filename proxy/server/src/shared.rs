@@ -16,7 +16,7 @@ use lockwarden_policy::Generation;
 use tokio::sync::{Notify, watch};
 
 use crate::backend::Address;
-use crate::cohort::{Partly, Views};
+use crate::cohort::{Cohorts, Partly};
 use crate::config::Network;
 use crate::facts::Server;
 use crate::kept::Kept;
@@ -40,7 +40,7 @@ pub(crate) struct Active {
     pub(crate) companion_prefix: Bytes,
     pub(crate) administration: Arc<Administration>,
     /// Where it depends on the client which mode a namespace has: the same as such clients see it.
-    pub(crate) views: Option<Arc<Views>>,
+    pub(crate) cohorts: Option<Arc<Cohorts>>,
 }
 
 /// Who may administer the server, and which functions are trusted with locks.
@@ -108,7 +108,7 @@ impl Active {
             generation: self.generation.clone(),
             companion_prefix: self.companion_prefix.clone(),
             administration: self.administration.clone(),
-            views: self.views.clone(),
+            cohorts: self.cohorts.clone(),
         }
     }
 }

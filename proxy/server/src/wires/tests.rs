@@ -30,7 +30,7 @@ async fn wires() -> (Wires<()>, TcpStream, TcpStream) {
             identities: HashSet::new(),
             trusted_functions: HashSet::new(),
         }),
-        views: None,
+        cohorts: None,
     };
     let (client, far_client) = pair().await;
     let (backend, far_backend) = pair().await;
