@@ -194,12 +194,13 @@ fn policy_mode(active: &Active, policy: &str) -> &'static str {
             let mut chain = active.generation.chain(NamespaceId(id));
             chain
                 .any(|name| &**name == policy)
-                .then_some(details.rules.mode)
+                .then(|| details.partly.is_none().then_some(details.rules.mode))
         });
     match modes.next() {
         None => "unused",
-        Some(first) if modes.all(|mode| mode == first) => first.word(),
-        Some(Mode::Enforce | Mode::Monitor) => "mixed",
+        Some(Some(first)) if modes.all(|mode| mode == Some(first)) => first.word(),
+        // Also where it depends on the client.
+        Some(_) => "mixed",
     }
 }
 
