@@ -9,7 +9,6 @@ use bytes::Bytes;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::Lease;
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_lock::settle::Mode;
 use lockwarden_lock::token::SessionId;
 use memchr::memmem;
 
