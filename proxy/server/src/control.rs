@@ -171,9 +171,10 @@ impl Control for Controller {
     }
 
     fn drain(&self) -> String {
-        self.shared.stop_asked.notify_one();
+        // Before anybody is sent away.
         let clients = self.shared.metrics.client_connections.get();
-        format!("stopping; {clients} clients are connected")
+        self.shared.stop_asked.notify_one();
+        format!("stopping; clients connected: {clients}")
     }
 
     fn reload(&self) -> Result<String, String> {

@@ -144,21 +144,27 @@ fn whoever_takes_over_waits_for_the_backend_first() {
 #[test]
 fn an_order_by_post_drains_and_a_second_one_ends_the_wait() {
     let redis = Redis::start();
-    let proxy = Proxy::builder(&redis).top("drain", "\"1m\"").start();
+    let proxy = Proxy::builder(&redis)
+        .top("drain", "\"1m\"")
+        .default_ttl("9s")
+        .start();
     let (holder, idle) = (proxy.client(), proxy.client());
     idle.sends("PING").gets("+PONG");
     holder.sends("SETNX lock:job 1").gets(":1");
     let (status, body) = proxy.post("/drain");
     assert_eq!(status, 200, "{body}");
-    assert!(body.contains("2 clients"), "{body}");
+    assert!(body.contains("clients connected: 2"), "{body}");
     idle.then().gets_close();
     assert_eq!(proxy.ready(), Some(503));
     holder.sends("GET lock:job").gets("$1 1");
+    wait_for("a part of the lease to pass", || {
+        redis.pttl("lock:job") < 7_500
+    });
     assert_eq!(proxy.post("/drain").0, 200);
     assert_eq!(proxy.ends(), Some(0));
     holder.then().gets_close();
     assert!(
-        redis.pttl("lock:job") > 300,
+        redis.pttl("lock:job") > 7_500,
         "it was renewed once more, to its full TTL"
     );
 }
@@ -168,7 +174,7 @@ fn a_holder_is_served_until_its_lease_is_over_by_itself() {
     let redis = Redis::start();
     let proxy = Proxy::builder(&redis).top("drain", "\"1m\"").start();
     let holder = proxy.client();
-    holder.sends("SET lock:job a1 NX PX 1200").gets("+OK");
+    holder.sends("SET lock:job a1 NX PX 2500").gets("+OK");
     proxy.asks_to_stop();
     proxy.logs(&["stopping"]);
     holder.sends("GET lock:job").gets("$2 a1");

@@ -43,7 +43,7 @@ impl Control for Fake {
 
     fn drain(&self) -> String {
         self.orders.lock().unwrap().push("drain".to_owned());
-        "3 clients are left".to_owned()
+        "clients connected: 3".to_owned()
     }
 
     fn reload(&self) -> Result<String, String> {
@@ -325,7 +325,7 @@ fn draining_needs_the_admin_token_and_says_what_is_waited_for() {
     let answer = admin.posts("/drain", Some("s3cret"), "");
     assert_eq!(
         (answer.status, answer.body.as_str()),
-        (200, r#"{"result":"3 clients are left"}"#)
+        (200, r#"{"result":"clients connected: 3"}"#)
     );
     assert_eq!(admin.orders(), ["drain"]);
 }
