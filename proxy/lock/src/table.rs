@@ -161,6 +161,8 @@ pub enum SessionVerb {
     ClientTracking,
     /// `CLIENT SETNAME`.
     ClientSetName,
+    /// `CLIENT SETINFO`.
+    ClientSetInfo,
     /// `SUBSCRIBE`, `PSUBSCRIBE`, `SSUBSCRIBE`.
     Subscribe(Channel),
     /// `UNSUBSCRIBE`, `PUNSUBSCRIBE`, `SUNSUBSCRIBE`.

@@ -17,6 +17,7 @@ use crate::peers::Peer;
 use crate::processes::MACHINE;
 use crate::proxy_protocol::Origin;
 use crate::sockets::is_loopback;
+use crate::view::spell;
 
 /// A change that takes effect when its reply is no error.
 #[derive(Clone, Debug)]
@@ -93,6 +94,39 @@ impl Block {
     }
 }
 
+/// What a client says of its library by `CLIENT SETINFO`, for people.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Library {
+    name: Bytes,
+    version: Bytes,
+}
+
+/// Of a longer name or version the rest is not kept.
+const LONGEST_LIBRARY: usize = 64;
+
+impl Library {
+    /// `LIB-NAME` or `LIB-VER`; Redis takes nothing else.
+    pub(crate) fn set(&mut self, what: &[u8], value: &Bytes) {
+        let value = Bytes::copy_from_slice(&value[..value.len().min(LONGEST_LIBRARY)]);
+        if what.eq_ignore_ascii_case(b"LIB-NAME") {
+            self.name = value;
+        } else if what.eq_ignore_ascii_case(b"LIB-VER") {
+            self.version = value;
+        }
+    }
+
+    /// As text; `None` where nothing was said.
+    pub(crate) fn told(&self) -> Option<Arc<str>> {
+        let parts = [&self.name, &self.version];
+        let told: Vec<String> = parts
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .map(|part| spell(part))
+            .collect();
+        (!told.is_empty()).then(|| told.join(" ").into())
+    }
+}
+
 /// Who everybody is that has not logged in as somebody else.
 const DEFAULT_USER: &[u8] = b"default";
 
@@ -102,6 +136,7 @@ pub(crate) struct State {
     pub(crate) selected: u32,
     pub(crate) user: Bytes,
     pub(crate) name: Bytes,
+    pub(crate) library: Library,
     pub(crate) protocol: Protocol,
     pub(crate) tracking: bool,
     pub(crate) reply_mode: ReplyMode,
@@ -132,6 +167,7 @@ impl State {
             selected: 0,
             user,
             name: Bytes::new(),
+            library: Library::default(),
             protocol: Protocol::Resp2,
             tracking: false,
             reply_mode: ReplyMode::On,
@@ -193,9 +229,11 @@ impl State {
 
     /// `RESET` puts the connection back to its beginning.
     pub(crate) fn reset(&mut self) {
-        let unsettled = self.unsettled;
+        let (unsettled, library) = (self.unsettled, self.library.clone());
         *self = State::new(self.peer.clone());
         self.unsettled = unsettled;
+        // Redis keeps it, too.
+        self.library = library;
     }
 
     fn identify(&mut self) {

@@ -21,7 +21,7 @@ pub(super) fn caller(session: u64, address: SocketAddr, state: &State) -> Arc<Ca
         address,
         name: state.name.clone(),
         user: state.user.clone(),
-        library: None,
+        library: state.library.told(),
     })
 }
 

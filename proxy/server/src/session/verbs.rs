@@ -108,6 +108,15 @@ impl Session {
                 let name = words.get(1).cloned().unwrap_or_default();
                 self.change_state(StateChange::Name(name), pass, muted);
             }
+            // It is what the client says of itself, whether or not its server is new enough to keep it.
+            SessionVerb::ClientSetInfo => {
+                if let [_, what, value] = &words[..] {
+                    self.state.library.set(what, value);
+                    self.introduce();
+                }
+                self.wires.forward(pass, muted);
+                self.queued();
+            }
             SessionVerb::ClientTracking => {
                 let says = |what: &[u8]| words.iter().any(|word| word.eq_ignore_ascii_case(what));
                 // With BCAST Redis does not note what is read.

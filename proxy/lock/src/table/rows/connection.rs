@@ -5,8 +5,8 @@ use crate::table::Channel::{Channel, Pattern, Shard};
 use crate::table::CommandSpec;
 use crate::table::Effect::Neutral;
 use crate::table::SessionVerb::{
-    Auth, ClientReply, ClientSetName, ClientTracking, Discard, Exec, Hello, Monitor, Multi, Quit,
-    Replication, Reset, Select, Subscribe, Unsubscribe, Unwatch, Watch,
+    Auth, ClientReply, ClientSetInfo, ClientSetName, ClientTracking, Discard, Exec, Hello, Monitor,
+    Multi, Quit, Replication, Reset, Select, Subscribe, Unsubscribe, Unwatch, Watch,
 };
 
 pub(super) const ROWS: &[CommandSpec] = &[
@@ -27,7 +27,7 @@ pub(super) const ROWS: &[CommandSpec] = &[
     row("client|no-touch", 3, NONE, Neutral),
     row("client|pause", -3, NONE, Neutral),
     row("client|reply", 3, NONE, session(ClientReply)),
-    row("client|setinfo", 4, NONE, Neutral),
+    row("client|setinfo", 4, NONE, session(ClientSetInfo)),
     row("client|setname", 3, NONE, session(ClientSetName)),
     row("client|tracking", -3, NONE, session(ClientTracking)),
     row("client|trackinginfo", 2, NONE, Neutral),

@@ -149,6 +149,7 @@ fn of_session(verb: SessionVerb) -> &'static str {
             "passes: Redis decides; the user becomes a part of the identity"
         }
         SessionVerb::ClientSetName => "passes; the name becomes a part of the identity",
+        SessionVerb::ClientSetInfo => "passes; shown to people as the client's library",
         SessionVerb::Select | SessionVerb::Reset | SessionVerb::Quit => "passes, and is followed",
         SessionVerb::Multi | SessionVerb::Exec | SessionVerb::Discard => {
             "passes; lock commands in the block are judged, each at its place"
