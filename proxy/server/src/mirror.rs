@@ -98,6 +98,7 @@ impl Mirror {
                 held_finite: held.finite,
                 held_none: held.endless,
                 oldest_unix_seconds: held.oldest.map(|at| unix_seconds(now - at)),
+                waiting: 0,
             })
             .collect()
     }

@@ -31,11 +31,12 @@ use crate::service;
 use crate::shared::Shared;
 use crate::sockets::{self, Arrival};
 use crate::stop::{Ask, Signals};
+use crate::sweep::Strays;
 use crate::texts::Texts;
 use crate::trail::{Follower, Following};
 use crate::unheard::Reports;
 use crate::upkeep::{self, Order};
-use crate::view::{Fold, View};
+use crate::view::{self, Fold, View};
 use crate::watches::Watches;
 
 /// Runs the proxy.
@@ -151,6 +152,7 @@ impl Prepared {
             view: View::default(),
             proxy_protocol_from: config.proxy_protocol_from.clone(),
             sweep: config.sweep,
+            strays: Strays::default(),
             drain: serve::drain_switch(),
             stop_asked: Notify::new(),
             started: Instant::now(),
@@ -160,7 +162,7 @@ impl Prepared {
             let Some(shared) = mirror.upgrade() else {
                 return Vec::new();
             };
-            shared.mirror.held(shared.active.load().details.len())
+            view::gauges(&shared)
         }));
 
         let followers: Vec<Box<dyn Follower>> = vec![Box::new(Fold::new(shared.clone()))];

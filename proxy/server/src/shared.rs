@@ -26,6 +26,7 @@ use crate::mirror::Mirror;
 use crate::owner_tokens::OwnerTokens;
 use crate::peers::Peers;
 use crate::processes::Processes;
+use crate::sweep::Strays;
 use crate::texts::Texts;
 use crate::trail::Trail;
 use crate::unheard::Reports;
@@ -143,6 +144,7 @@ pub(crate) struct Shared {
     pub(crate) proxy_protocol_from: Vec<Network>,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,
+    pub(crate) strays: Strays,
     /// Turns true when the proxy is about to stop; from then on said again and again, so that
     /// sessions that went on look again whether they may go.
     pub(crate) drain: watch::Sender<bool>,

@@ -4,18 +4,21 @@
 //! It walks on the upkeep connection, a page at a time, so that it is never in anybody's way.
 
 use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::lease::LeaseEvent;
+use lockwarden_lock::evidence::{DbKey, SURELY_BEFORE_END};
+use lockwarden_lock::lease::{Lease, LeaseEvent};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::{Form, Swept, sweep, swept, swept_ttl};
 use lockwarden_lock::token::SessionId;
 use lockwarden_resp::Value;
 
 use crate::backend::{BackendError, Conversation};
+use crate::session::now_ms;
 use crate::shared::{Active, Shared};
+use crate::trail::{Entry, Happened};
 
 /// Keys asked for at once. Redis looks at them in a fraction of a millisecond.
 const PAGE: &str = "500";
@@ -32,6 +35,7 @@ pub(crate) struct Sweeper {
     databases: VecDeque<u32>,
     cursor: Bytes,
     found: Vec<Found>,
+    endless: Vec<(NamespaceId, Bytes)>,
     /// The walks that came to their end.
     walks: u64,
 }
@@ -58,6 +62,7 @@ impl Sweeper {
             databases: VecDeque::new(),
             cursor: START,
             found: Vec::new(),
+            endless: Vec::new(),
             walks: 0,
         }
     }
@@ -145,18 +150,31 @@ impl Sweeper {
                 (&key[..], swept_ttl(details.rules, details.ceiling_ms))
             })
             .collect();
+        let believed: Vec<Option<Lease>> = locks
+            .iter()
+            .map(|(_, key)| shared.mirror.lease(&in_database(db, key)))
+            .collect();
         let mut request = BytesMut::new();
         sweep(&asked, &active.companion_prefix).put(&mut request, Form::Text);
         conversation.send(&request).await?;
         let answer = conversation.read().await?;
         let now = Instant::now();
-        for ((namespace, key), swept) in locks.iter().zip(swept(&answer).unwrap_or_default()) {
+        let swept = swept(&answer).unwrap_or_default();
+        for (((namespace, key), believed), swept) in locks.iter().zip(believed).zip(swept) {
             let (Some(swept), Some(found)) = (swept, self.found.get_mut(usize::from(namespace.0)))
             else {
                 continue;
             };
             found.add(&swept);
-            let Some(lease) = swept.lease else { continue };
+            let Some(lease) = swept.lease else {
+                if swept.ttl.is_none() && !swept.adopted && self.endless.len() < MOST_STRAYS {
+                    self.endless.push((*namespace, key.clone()));
+                }
+                if let Some(believed) = believed {
+                    bypassed(shared, active, &in_database(db, key), &believed, now);
+                }
+                continue;
+            };
             let event = LeaseEvent::Found {
                 namespace: *namespace,
                 grant: lease.grant,
@@ -165,11 +183,7 @@ impl Sweeper {
                 since: now.checked_sub(lease.held).unwrap_or(now),
                 ttl: swept.ttl,
             };
-            let key = DbKey {
-                db,
-                key: key.clone(),
-            };
-            shared.mirror.apply(key, event, now);
+            shared.mirror.apply(in_database(db, key), event, now);
         }
         Ok(())
     }
@@ -177,6 +191,7 @@ impl Sweeper {
     fn finish(&mut self, shared: &Shared, interval: Duration) {
         self.due = Instant::now() + interval;
         self.walks += 1;
+        shared.strays.found(std::mem::take(&mut self.endless));
         let active = shared.active.load();
         for (found, details) in self.found.iter().zip(&active.details) {
             details.metrics.swept(found);
@@ -195,8 +210,73 @@ impl Sweeper {
     }
 }
 
+/// Locks without a record and without a TTL that the last walk has found, some of them.
+#[derive(Default)]
+pub(crate) struct Strays {
+    endless: Mutex<Vec<(NamespaceId, Bytes)>>,
+}
+
+/// Strays that are remembered.
+const MOST_STRAYS: usize = 1_000;
+
+impl Strays {
+    /// Those without a TTL.
+    pub(crate) fn endless(&self) -> Vec<(NamespaceId, Bytes)> {
+        let endless = self.endless.lock();
+        endless.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn found(&self, endless: Vec<(NamespaceId, Bytes)>) {
+        *self.endless.lock().unwrap_or_else(PoisonError::into_inner) = endless;
+    }
+}
+
 /// Where a walk begins, and what says that it is at its end.
 const START: Bytes = Bytes::from_static(b"0");
+
+fn in_database(db: u32, key: &Bytes) -> DbKey {
+    DbKey {
+        db,
+        key: key.clone(),
+    }
+}
+
+/// A lock is there without a record, where there was a lease before the walk looked that still is the
+/// last that this proxy knows of: if its time was not over, somebody has changed it around all
+/// proxies.
+fn bypassed(shared: &Shared, active: &Active, key: &DbKey, believed: &Lease, now: Instant) {
+    let lives = |lease: &Lease| lease.ends.is_none_or(|ends| ends > now + SURELY_BEFORE_END);
+    let same = |lease: &Lease| lease.grant == believed.grant && lives(lease);
+    if !shared.mirror.lease(key).is_some_and(|lease| same(&lease)) {
+        return;
+    }
+    shared.mirror.apply(key.clone(), LeaseEvent::Released, now);
+    let Some(details) = active.details.get(usize::from(believed.namespace.0)) else {
+        return;
+    };
+    details.metrics.bypass.inc();
+    let held = now.saturating_duration_since(believed.since).as_millis();
+    shared.trail.leave(Entry {
+        at: now,
+        at_ms: now_ms(),
+        id: None,
+        happened: Happened::Ungoverned,
+        namespace: details.name.clone(),
+        mode: details.rules.mode,
+        db: key.db,
+        key: key.key.clone(),
+        command: "".into(),
+        operation: None,
+        caller: None,
+        overlap: false,
+        verdict: None,
+        token: None,
+        fence: Some(believed.fence.0),
+        ttl_ms: None,
+        asked_ms: None,
+        held_ms: u64::try_from(held).ok(),
+    });
+}
 
 impl Found {
     fn add(&mut self, swept: &Swept) {

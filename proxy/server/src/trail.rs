@@ -12,6 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+#[cfg(test)]
+pub(crate) use entry::example;
 pub(crate) use entry::{Caller, Entry, Fingerprint, Happened, Verdict};
 
 /// Entries that wait for the followers; above that new ones are dropped.
@@ -163,7 +165,6 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::trail::entry::example;
 
     struct Told(mpsc::Sender<Vec<u8>>);
 

@@ -3,23 +3,35 @@
 //! [`answers`] put that together with the mirror when somebody asks. Nothing here decides anything,
 //! and no session ever waits for it.
 
+mod advice;
 mod answers;
 pub(crate) mod api;
+mod applications;
+mod circles;
+mod holds;
+mod hot;
 mod lately;
+mod lock;
 mod recent;
+mod remarks;
+mod report;
 mod seen;
 mod spelling;
 mod telling;
+#[cfg(test)]
+mod tests;
+mod words;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-pub(crate) use answers::{DecisionsQuery, LocksQuery};
+pub(crate) use answers::{DecisionsQuery, LocksQuery, gauges};
 pub(crate) use spelling::{spell, unspell};
 
 use crate::shared::Shared;
 use crate::trail::{Entry, Follower};
-use seen::Seen;
+use lockwarden_lock::lease::LeaseEvent;
+use seen::{Measure, Seen};
 
 /// Entries are folded so many at a time, so that whoever asks does not wait for all of them.
 const FOLDED_AT_ONCE: usize = 1_024;
@@ -80,12 +92,46 @@ impl Fold {
 
 impl Follower for Fold {
     fn follow(&mut self, entries: &[Entry], now: Instant) {
+        let mut measures = Vec::new();
         for some in entries.chunks(FOLDED_AT_ONCE) {
             let mut seen = self.shared.view.seen();
             for entry in some {
-                seen.fold(entry);
+                seen.fold(entry, &mut measures);
             }
+            drop(seen);
+            self.measure(&mut measures, now);
         }
         self.shared.view.seen().tick(now);
+    }
+}
+
+impl Fold {
+    fn measure(&self, measures: &mut Vec<(Arc<str>, Measure)>, now: Instant) {
+        if measures.is_empty() {
+            return;
+        }
+        let active = self.shared.active.load();
+        for (namespace, measure) in measures.drain(..) {
+            let mut all = active.details.iter();
+            let Some(details) = all.find(|details| details.name == namespace) else {
+                continue;
+            };
+            let metrics = &details.metrics;
+            match measure {
+                Measure::Waited(waited) => metrics.wait_duration.observe(waited.as_secs_f64()),
+                Measure::TtlLeft(left) => metrics.remaining_ttl.observe(left),
+                Measure::Bypassed(key, fence) => {
+                    // What a FLUSH through this proxy erased the mirror has forgotten.
+                    let mirror = &self.shared.mirror;
+                    if mirror
+                        .lease(&key)
+                        .is_some_and(|lease| lease.fence.0 == fence)
+                    {
+                        mirror.apply(key, LeaseEvent::Released, now);
+                        metrics.bypass.inc();
+                    }
+                }
+            }
+        }
     }
 }

@@ -119,6 +119,9 @@ metrics! {
     UNGOVERNED = Counter "lockwarden_ungoverned_operations_total" {
         "namespace": NAMESPACE
     } "Operations on leases without a record, answered by the backend alone.";
+    BYPASS = Counter "lockwarden_lock_bypass_total" {
+        "namespace": NAMESPACE
+    } "Leases that were changed or ended before their time without any proxy having done it.";
     UNJUDGED = Counter "lockwarden_unjudged_commands_total" {
         "namespace": NAMESPACE,
         "why": "`no-rights`, `tracking`, `unknown-script`, `forwarded-script`, `too-long`, `digest`, `trusted-function`"
@@ -139,6 +142,15 @@ metrics! {
     OLDEST_LOCK = Gauge "lockwarden_oldest_lock_acquired_timestamp_seconds" {
         "namespace": NAMESPACE
     } "When the lock that is held longest was acquired, Unix time; absent while none is held.";
+    WAITERS = Gauge "lockwarden_lock_waiters" {
+        "namespace": NAMESPACE
+    } "Connections that were refused a lock at least twice while it was held, and go on trying.";
+    WAIT_DURATION = Histogram "lockwarden_lock_wait_duration_seconds" {
+        "namespace": NAMESPACE
+    } "From the first refused try to the acquire of the same connection.";
+    REMAINING_TTL = Histogram "lockwarden_lock_remaining_ttl_ratio" {
+        "namespace": NAMESPACE
+    } "How much of the TTL was left when a lock was given back, as a share of the TTL given last; near 0 is about to be unsafe. Leases that the proxy renews are left out.";
     HOLD_DURATION = Histogram "lockwarden_lock_hold_duration_seconds" {
         "namespace": NAMESPACE,
         "end": "`released`, `expired`"
@@ -235,7 +247,7 @@ in the Prometheus text format 0.0.4. `lockwarden metrics` prints the same list a
   see a series that is born with its first event. Refusals that the built-in policies cannot make
   appear with their first one.
 - At most `metrics_max_namespaces` (32) namespaces have a name of their own, the rest are counted
-  together as `__other__`; at most 12 policies likewise. With the defaults a proxy has fewer than
+  together as `__other__`; at most 10 policies likewise. With the defaults a proxy has fewer than
   5,000 series, whatever its clients do.
 - Where the same question can be asked of one proxy and of several, sum: each proxy counts what went
   through itself. `lockwarden_locks_held` counts what this proxy has seen granted.
@@ -263,7 +275,9 @@ What the Prometheus client libraries say about every process: CPU, memory, open 
 
 | histogram | first | last | why |
 |---|---|---|---|
-| `lockwarden_lock_hold_duration_seconds` | 1 ms | 30 min | shorter holds are one round trip; longer ones are looked up one by one |
+| `lockwarden_lock_hold_duration_seconds` | 10 ms | 30 min | shorter holds are a few round trips; longer ones are looked up one by one |
+| `lockwarden_lock_wait_duration_seconds` | 10 ms | 60 s | who waits less was refused once; longer than that people wait, too |
+| `lockwarden_lock_remaining_ttl_ratio` | 0.05 | 0.5 | below the first the next slow day is an overlap; above the last there is room |
 | `lockwarden_added_latency_seconds` | 10 µs | 1 s | a passed-through command costs less than the first; a second is a fault |
 | `lockwarden_backend_latency_seconds` | 50 µs | 5 s | a loopback round trip; longer than that clients give up |
 | `lockwarden_policy_evaluation_duration_seconds` | 250 ns | 10 ms | a warm built-in policy; above the largest sensible deadline |

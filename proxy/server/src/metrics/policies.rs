@@ -14,7 +14,7 @@ use super::register::{ByLabel, Registrar};
 
 /// Policies with a name of their own on the page; the rest is counted together. Three ship with
 /// the proxy, and a policy costs 23 series.
-const MAX_POLICIES: usize = 12;
+const MAX_POLICIES: usize = 10;
 
 /// A warm built-in policy takes less than a microsecond; no sensible deadline is above 10 ms.
 const EVALUATION_SECONDS: [f64; 13] = [

@@ -44,6 +44,7 @@ fn touch_everything(metrics: &Metrics) {
             held_finite: 3,
             held_none: 1,
             oldest_unix_seconds: Some(1_700_000_000.5),
+            waiting: 2,
         }]
     }));
     metrics.config_loaded(1_700_000_000.0);
@@ -156,6 +157,10 @@ fn series_that_alerts_need_are_there_at_zero() {
         r#"lockwarden_lock_expired_while_held_total{namespace="stock"}"#,
         r#"lockwarden_locks_held{namespace="orders",ttl="none"}"#,
         r#"lockwarden_lock_acquires_total{namespace="orders",outcome="contended"}"#,
+        r#"lockwarden_lock_waiters{namespace="orders"}"#,
+        r#"lockwarden_lock_wait_duration_seconds_count{namespace="orders"}"#,
+        r#"lockwarden_lock_remaining_ttl_ratio_bucket{namespace="orders",le="0.05"}"#,
+        r#"lockwarden_lock_bypass_total{namespace="orders"}"#,
         r#"lockwarden_backend_up{backend="default"}"#,
         r#"lockwarden_label_overflow_total{label="namespace"}"#,
         r#"lockwarden_config_last_reload_successful"#,
@@ -276,6 +281,7 @@ fn ten_thousand_namespaces_and_every_refusal_stay_under_five_thousand_series() {
                 held_finite: 1,
                 held_none: 0,
                 oldest_unix_seconds: Some(index as f64 + 1.0),
+                waiting: 1,
             })
             .collect()
     }));
@@ -307,6 +313,8 @@ fn ten_thousand_namespaces_and_every_refusal_stay_under_five_thousand_series() {
     }
     let folded = r#"lockwarden_locks_held{namespace="__other__",ttl="finite"}"#;
     assert_eq!(value(&metrics, folded), Some(9_968.0));
+    let waiters = r#"lockwarden_lock_waiters{namespace="__other__"}"#;
+    assert_eq!(value(&metrics, waiters), Some(9_968.0));
     let oldest = r#"lockwarden_oldest_lock_acquired_timestamp_seconds{namespace="__other__"}"#;
     assert_eq!(value(&metrics, oldest), Some(33.0));
     let lost = r#"lockwarden_decisions_total{decision="deny",mode="enforce",namespace="ns-0",operation="__other__",policy="__other__",reason="__other__"}"#;

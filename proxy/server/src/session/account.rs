@@ -46,6 +46,8 @@ struct Settled<'a> {
     named: Option<&'a Bytes>,
     /// The command names no owner token.
     tokenless: bool,
+    /// It is a script that takes locks.
+    takes: bool,
     enforced: bool,
 }
 
@@ -156,6 +158,7 @@ impl Session {
                 stored,
                 named: op.owner_token(index),
                 tokenless,
+                takes: matches!(op, LockOp::Wrapped { script, .. } if script.takes_locks()),
                 enforced,
             };
             self.account_one(op, &settled, active, now);
@@ -598,7 +601,13 @@ impl Session {
         active: &Active,
         now: Instant,
     ) {
-        let (happened, lease) = told(&one.answer.outcome, overlap, now_ms());
+        let (happened, lease) = match &one.answer.outcome {
+            // A script that takes locks and changed nothing met one that is held.
+            Outcome::Untouched { own, .. } if one.takes => {
+                (Happened::Contended { own: *own }, Lease::default())
+            }
+            outcome => told(outcome, overlap, now_ms()),
+        };
         let token = one.stored.or(one.named);
         let mut entry = self.entry(happened, one.target, one.name, Some(one.operation), active);
         entry.at = now;

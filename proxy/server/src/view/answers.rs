@@ -1,11 +1,12 @@
 //! What is answered to whoever asks: the view and the mirror put into the words of the API. It takes
 //! the view's lock first and then, shard by shard, the mirror's; nobody takes them the other way.
 
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
+use lockwarden_lock::decision::FaultKind;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::Lease;
 use lockwarden_lock::namespace::NamespaceId;
@@ -13,19 +14,24 @@ use lockwarden_lock::token::SessionId;
 use memchr::memmem;
 
 use super::api;
-use super::seen::{LockSeen, Seen};
-use super::telling::{client, moment};
-use super::{Views, spell, unspell};
+use super::circles::Circle;
+use super::lock::{LockSeen, Wait, ms};
+use super::remarks::remarks;
+use super::seen::Seen;
+use super::telling::{application, client, moment};
+use super::{Views, report, spell, unspell};
 use crate::facts::Standing;
+use crate::metrics::NamespaceMirror;
 use crate::session::now_ms;
 use crate::shared::{Active, Shared};
-use lockwarden_lock::decision::FaultKind;
 
 /// Locks in an answer that does not say how many, and in any.
 const USUAL_LOCKS: usize = 200;
 const MOST_LOCKS: usize = 10_000;
 /// Decisions in an answer that does not say how many; there are never more than are kept.
 const USUAL_DECISIONS: usize = 100;
+/// Locks without a TTL that the report names, of each namespace.
+const MOST_EXAMPLES: usize = 20;
 
 /// What is asked of the locks that are held.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
@@ -81,7 +87,7 @@ impl Views for Shared {
     }
 
     fn report(&self) -> api::Report {
-        report(self)
+        reported(self)
     }
 
     fn namespaces(&self) -> Vec<api::Namespace> {
@@ -102,7 +108,7 @@ fn overview(shared: &Shared) -> api::Overview {
         backend: backend(shared),
         totals: api::Totals {
             held: namespaces.iter().map(|namespace| namespace.held).sum(),
-            waiting: 0,
+            waiting: seen.namespaces.values().map(|seen| seen.waiting).sum(),
             refused_last_hour: seen.refused.count(now),
             would_refuse_last_hour: seen.would_refuse.count(now),
             overlaps_last_day: seen.overlaps.count(now),
@@ -134,6 +140,7 @@ fn backend(shared: &Shared) -> api::Backend {
 fn namespaces(shared: &Shared) -> Vec<api::Namespace> {
     let active = shared.active.load_full();
     let held = shared.mirror.held(active.details.len());
+    let seen = shared.view.seen();
     active
         .details
         .iter()
@@ -142,6 +149,7 @@ fn namespaces(shared: &Shared) -> Vec<api::Namespace> {
         .map(|(index, (details, held))| {
             let id = NamespaceId(u16::try_from(index).unwrap_or(u16::MAX));
             let globs = active.namespaces.globs();
+            let known = seen.namespaces.get(&details.name);
             api::Namespace {
                 name: details.name.to_string(),
                 keys: globs
@@ -154,8 +162,8 @@ fn namespaces(shared: &Shared) -> Vec<api::Namespace> {
                 held: held.held_finite + held.held_none,
                 without_ttl: held.held_none,
                 ungoverned: details.metrics.ungoverned_found(),
-                holds: api::Holds::default(),
-                advice: None,
+                holds: known.map_or_else(Default::default, |known| known.holds.summary()),
+                advice: known.and_then(|known| known.holds.advice()),
             }
         })
         .collect()
@@ -273,7 +281,14 @@ fn locks(shared: &Shared, query: &LocksQuery) -> api::Locks {
         });
     });
     let best = best.into_sorted_vec().into_iter();
-    let locks = best.map(|one| lock_of(shared, &active, &seen, &one.key, &one.lease, now, now_ms));
+    let look = Look {
+        shared,
+        active: &active,
+        seen: &seen,
+        now,
+        now_ms,
+    };
+    let locks = best.map(|one| look.lock(&one.key, &one.lease, one.state));
     api::Locks {
         now: now_ms,
         matching,
@@ -281,15 +296,20 @@ fn locks(shared: &Shared, query: &LocksQuery) -> api::Locks {
     }
 }
 
-/// The locks of which something is to be said that the mirror does not know.
+/// The locks of which something is to be said that the mirror does not know, by the lease that it is about.
 fn troubled(seen: &Seen) -> HashMap<DbKey, (u64, api::LockState)> {
-    let overlapped = seen.locks.iter().filter_map(|(key, lock)| {
+    let circles = seen.circles.iter().flat_map(|circle| &circle.edges);
+    let deadlocked: HashSet<&DbKey> = circles.map(|edge| &edge.key).collect();
+    let troubled = seen.locks.iter().filter_map(|(key, lock)| {
         let holding = lock.holding.as_ref()?;
-        holding
-            .overlapped
-            .then(|| (key.clone(), (holding.fence, api::LockState::Overlap)))
+        let state = match holding.overlapped {
+            true => api::LockState::Overlap,
+            false if deadlocked.contains(key) => api::LockState::Deadlock,
+            false => return None,
+        };
+        Some((key.clone(), (holding.fence, state)))
     });
-    overlapped.collect()
+    troubled.collect()
 }
 
 fn state(trouble: Option<&(u64, api::LockState)>, lease: &Lease) -> api::LockState {
@@ -300,45 +320,47 @@ fn state(trouble: Option<&(u64, api::LockState)>, lease: &Lease) -> api::LockSta
     }
 }
 
-fn lock_of(
-    shared: &Shared,
-    active: &Active,
-    seen: &Seen,
-    key: &DbKey,
-    lease: &Lease,
+/// What is looked at, and when.
+struct Look<'a> {
+    shared: &'a Shared,
+    active: &'a Active,
+    seen: &'a Seen,
     now: Instant,
     now_ms: u64,
-) -> api::Lock {
-    let known = seen.lock(key);
-    let holding = known
-        .and_then(|known| known.holding.as_ref())
-        .filter(|holding| holding.fence == lease.fence.0);
-    let trouble = holding
-        .filter(|holding| holding.overlapped)
-        .map(|holding| (holding.fence, api::LockState::Overlap));
-    let age = now.saturating_duration_since(lease.since);
-    let granted_here = lease.session != SessionId([0; 16]);
-    let caller = match holding.and_then(|holding| holding.caller.clone()) {
-        None if granted_here => shared.peers.caller(lease.session),
-        known => known,
-    };
-    let left = lease.ends.map(|ends| ends.saturating_duration_since(now));
-    let details = active.details.get(usize::from(lease.namespace.0));
-    api::Lock {
-        key: spell(&key.key),
-        db: key.db,
-        namespace: details.map_or_else(String::new, |details| details.name.to_string()),
-        state: state(trouble.as_ref(), lease),
-        holder: caller.as_deref().map(client),
-        token: holding.and_then(|holding| Some(holding.token?.to_string())),
-        fence: lease.fence.0,
-        since: now_ms.saturating_sub(ms(age)),
-        age_ms: ms(age),
-        ttl_left_ms: left.map(ms),
-        ttl_ms: holding.map(|holding| holding.ttl_ms).filter(|ttl| *ttl > 0),
-        kept_alive: holding.is_some_and(|holding| holding.kept),
-        waiters: 0,
-        seen: if granted_here { "acquire" } else { "scan" }.to_owned(),
+}
+
+impl Look<'_> {
+    fn lock(&self, key: &DbKey, lease: &Lease, state: api::LockState) -> api::Lock {
+        let known = self.seen.lock(key);
+        let holding = known
+            .and_then(|known| known.holding.as_ref())
+            .filter(|holding| holding.fence == lease.fence.0);
+        let age = self.now.saturating_duration_since(lease.since);
+        let granted_here = lease.session != SessionId([0; 16]);
+        let caller = match holding.and_then(|holding| holding.caller.clone()) {
+            None if granted_here => self.shared.peers.caller(lease.session),
+            known => known,
+        };
+        let left = lease
+            .ends
+            .map(|ends| ends.saturating_duration_since(self.now));
+        let details = self.active.details.get(usize::from(lease.namespace.0));
+        api::Lock {
+            key: spell(&key.key),
+            db: key.db,
+            namespace: details.map_or_else(String::new, |details| details.name.to_string()),
+            state,
+            holder: caller.as_deref().map(client),
+            token: holding.and_then(|holding| Some(holding.token?.to_string())),
+            fence: lease.fence.0,
+            since: self.now_ms.saturating_sub(ms(age)),
+            age_ms: ms(age),
+            ttl_left_ms: left.map(ms),
+            ttl_ms: holding.map(|holding| holding.ttl_ms).filter(|ttl| *ttl > 0),
+            kept_alive: holding.is_some_and(|holding| holding.kept),
+            waiters: known.map_or(0, |known| known.waiting(self.now).count() as u64),
+            seen: if granted_here { "acquire" } else { "scan" }.to_owned(),
+        }
     }
 }
 
@@ -357,23 +379,43 @@ fn lock(shared: &Shared, key: &[u8], db: u32) -> Option<api::LockDetail> {
     if lease.is_none() && known.is_none() {
         return None;
     }
-    let lock = lease.map(|lease| lock_of(shared, &active, &seen, &key, &lease, now, now_ms));
+    let look = Look {
+        shared,
+        active: &active,
+        seen: &seen,
+        now,
+        now_ms,
+    };
+    let lock = lease.map(|lease| {
+        let troubled = troubled(&seen);
+        look.lock(&key, &lease, state(troubled.get(&key), &lease))
+    });
     let namespace = match (&lock, known) {
         (Some(lock), _) => lock.namespace.clone(),
         (None, Some(known)) => known.namespace.to_string(),
         (None, None) => String::new(),
     };
     let timeline = |known: &LockSeen| known.timeline.iter().map(|entry| moment(entry)).collect();
+    let waiters = |known: &LockSeen| known.waiting(now).map(waiter).collect();
+    let told = known.map(|known| remarks(known, lock.as_ref(), &seen.circles, now));
     Some(api::LockDetail {
         key: spell(&key.key),
         db,
         namespace,
-        lock,
         timeline: known.map(timeline).unwrap_or_default(),
-        waiters: Vec::new(),
-        holds: api::Holds::default(),
-        remarks: Vec::new(),
+        waiters: known.map(waiters).unwrap_or_default(),
+        holds: known.map_or_else(Default::default, |known| known.holds.summary()),
+        remarks: told.unwrap_or_default(),
+        lock,
     })
+}
+
+fn waiter(wait: &Wait) -> api::Waiter {
+    api::Waiter {
+        client: client(&wait.caller),
+        since: wait.since_ms,
+        tries: wait.tries,
+    }
 }
 
 /// `GET /api/v1/decisions`: the newest first.
@@ -404,29 +446,113 @@ fn decisions(shared: &Shared, query: &DecisionsQuery) -> Vec<api::Moment> {
 }
 
 /// `GET /api/v1/clients`.
-fn applications(_shared: &Shared) -> Vec<api::Application> {
-    Vec::new()
+fn applications(shared: &Shared) -> Vec<api::Application> {
+    let active = shared.active.load_full();
+    let mut connections: HashMap<String, u64> = HashMap::new();
+    for caller in shared.peers.callers() {
+        *connections.entry(application(&caller)).or_default() += 1;
+    }
+    let mode_of = |name: &str| {
+        let mut all = active.details.iter();
+        let details = all.find(|details| *details.name == *name);
+        details.map_or("", |details| details.rules.mode.word())
+    };
+    let seen = shared.view.seen();
+    seen.applications.told(&connections, mode_of)
 }
 
 /// `GET /api/v1/hot`.
-fn hot(_shared: &Shared) -> api::Hot {
+fn hot(shared: &Shared) -> api::Hot {
+    let seen = shared.view.seen();
+    let hottest = seen.hot.hottest(Instant::now());
+    let locks = hottest.into_iter().map(|(key, count)| api::HotLock {
+        key: spell(&key.key),
+        db: key.db,
+        namespace: count.namespace.to_string(),
+        tries: count.tries,
+        error: count.error,
+        contended: count.contended,
+    });
     api::Hot {
-        locks: Vec::new(),
-        cycles: Vec::new(),
+        locks: locks.collect(),
+        cycles: seen.circles.iter().map(cycle).collect(),
+    }
+}
+
+fn cycle(circle: &Circle) -> api::Cycle {
+    let edges = &circle.edges;
+    let before = edges.iter().cycle().skip(edges.len() - 1);
+    let members = edges
+        .iter()
+        .zip(before)
+        .map(|(edge, before)| api::CycleMember {
+            client: client(&edge.waiter),
+            holds: spell(&before.key.key),
+            waits_for: spell(&edge.key.key),
+        });
+    api::Cycle {
+        since: circle.since_ms(),
+        members: members.collect(),
     }
 }
 
 /// `GET /api/v1/report`.
-fn report(shared: &Shared) -> api::Report {
+fn reported(shared: &Shared) -> api::Report {
+    let applications = applications(shared);
+    let active = shared.active.load_full();
+    let held = shared.mirror.held(active.details.len());
+    let endless = endless(shared, active.details.len());
+    let seen = shared.view.seen();
+    let namespaces = active.details.iter().zip(held).zip(endless);
+    let namespaces = namespaces.map(|((details, held), endless)| {
+        let keys = endless.iter().map(|key| &key[..]);
+        let standing = report::Standing {
+            namespace: &details.name,
+            enforced: details.rules.mode == Mode::Enforce,
+            without_ttl: held.held_none + details.metrics.endless_found(),
+            without_ttl_examples: report::examples(keys, MOST_EXAMPLES),
+        };
+        let known = seen.namespaces.get(&details.name);
+        report::namespace(standing, known, &seen.applications)
+    });
     let now = now_ms();
     api::Report {
         since: now.saturating_sub(ms(shared.started.elapsed())),
         now,
-        namespaces: Vec::new(),
-        applications: applications(shared),
+        namespaces: namespaces.collect(),
+        applications,
     }
 }
 
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+/// Some locks without a TTL of each namespace: held, or found by the last walk over the server.
+fn endless(shared: &Shared, namespaces: usize) -> Vec<Vec<Bytes>> {
+    let mut endless = vec![Vec::new(); namespaces];
+    let mut note = |namespace: NamespaceId, key: &Bytes| {
+        if let Some(keys) = endless.get_mut(usize::from(namespace.0))
+            && keys.len() < MOST_EXAMPLES
+        {
+            keys.push(key.clone());
+        }
+    };
+    shared.mirror.visit(|key, lease| {
+        if lease.ends.is_none() {
+            note(lease.namespace, &key.key);
+        }
+    });
+    for (namespace, key) in shared.strays.endless() {
+        note(namespace, &key);
+    }
+    endless
+}
+
+/// What the gauges of the metrics page say.
+pub(crate) fn gauges(shared: &Shared) -> Vec<NamespaceMirror> {
+    let active = shared.active.load();
+    let mut gauges = shared.mirror.held(active.details.len());
+    let seen = shared.view.seen();
+    for (gauge, details) in gauges.iter_mut().zip(&active.details) {
+        let known = seen.namespaces.get(&details.name);
+        gauge.waiting = known.map_or(0, |known| known.waiting);
+    }
+    gauges
 }

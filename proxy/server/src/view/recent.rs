@@ -38,17 +38,21 @@ impl<K: Eq + Hash, V> Recent<K, V> {
         }
     }
 
-    /// Uses the value, which is made where there is none. The key is only cloned then.
+    /// Uses the value. Where there is none it is made, with a key of its own.
     pub(super) fn used(
         &mut self,
         key: &K,
-        own: impl Fn(&K) -> K,
-        make: impl FnOnce() -> V,
+        own: impl FnOnce(&K) -> K,
+        make: impl FnOnce(&K) -> V,
     ) -> &mut V {
         if !self.young.contains_key(key) {
             let (key, value) = match self.old.remove_entry(key) {
                 Some(known) => known,
-                None => (own(key), make()),
+                None => {
+                    let key = own(key);
+                    let value = make(&key);
+                    (key, value)
+                }
             };
             if self.young.len() >= self.half {
                 self.grow_old();
@@ -83,7 +87,7 @@ mod tests {
 
     fn use_up_to(recent: &mut Recent<u32, u32>, count: u32) {
         for number in 0..count {
-            *recent.used(&number, |key| *key, || 0) += number;
+            *recent.used(&number, |key| *key, |_| 0) += number;
         }
     }
 
@@ -100,8 +104,8 @@ mod tests {
     fn what_is_used_stays() {
         let mut recent = Recent::new(100, |_| false);
         for number in 1..10_000 {
-            *recent.used(&0, |key| *key, || 0) += 1;
-            recent.used(&number, |key| *key, || 0);
+            *recent.used(&0, |key| *key, |_| 0) += 1;
+            recent.used(&number, |key| *key, |_| 0);
         }
         assert_eq!(recent.get(&0), Some(&9_999));
     }

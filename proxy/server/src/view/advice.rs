@@ -1,0 +1,102 @@
+//! What to do about a misuse, in words. Each says what happens and what to change; none assumes that
+//! the reader knows how the proxy works inside.
+
+use lockwarden_lock::reason::Reason;
+
+use super::applications::Finding;
+use crate::metrics::Observation;
+
+/// What a refusal asks for.
+pub(super) fn for_reason(reason: Reason) -> &'static str {
+    match reason {
+        Reason::NotOwner => {
+            "it releases or extends a lock that it does not hold: release only after a successful acquire, \
+             and by compare-and-delete with the value that was stored"
+        }
+        Reason::Expired => {
+            "it works longer than its lock lives and then touches somebody else's: ask for a longer TTL, \
+             or extend while working, and stop when an extension fails"
+        }
+        Reason::Overwrite => {
+            "it writes over a lock that others may hold: acquire with SET key value NX PX ms"
+        }
+        Reason::TakeOver => {
+            "it replaces a lock whose deadline has not passed on the server's clock: compare clocks, and \
+             prefer SET key value NX PX ms to a deadline in the value"
+        }
+        Reason::OpaqueWrite => {
+            "it changes a lock by a command that means nothing to a lock: keep data under another key, or \
+             leave this key out of the namespace"
+        }
+        Reason::NoTtl => {
+            "it takes a lock for ever: if it dies, nobody gets the lock; use SET key value NX PX ms"
+        }
+        Reason::TtlTooLong => {
+            "it asks for more than the ceiling: ask for less and extend while working"
+        }
+        Reason::SharedToken => {
+            "its value is used by other clients too, so it proves nothing: use a new random value per acquire"
+        }
+        Reason::StaleFence => {
+            "a newer holder exists: stop work when the lock is lost, and let the guarded resource check the \
+             fencing token"
+        }
+        Reason::UnsafeScript => {
+            "its script or function cannot be judged: use compare-and-delete as its library documents it, or \
+             declare every key in KEYS"
+        }
+        Reason::BulkDelete => {
+            "it erases whole databases while locks are held: delete its own keys by name, or put it in \
+             admin_identities"
+        }
+        Reason::Limited => "a policy's limit ends it: see the policy's settings",
+        Reason::Other => "a policy of your own refuses it: see the detail in the example",
+    }
+}
+
+/// What a finding asks for.
+pub(super) fn for_finding(finding: Finding) -> &'static str {
+    match finding {
+        Finding::Observed(Observation::SharedToken) => {
+            "several clients take locks with one value, so each could release the other's: use a new random \
+             value per acquire"
+        }
+        Finding::Observed(Observation::SharedSession) => {
+            "one connection is refused a lock that it holds itself: threads share it, and are told apart by \
+             nothing; use a connection per thread, or a random value per acquire"
+        }
+        Finding::Observed(Observation::RefusedThenReleased) => {
+            "it releases after it was refused the lock, as finally blocks do: release only what was acquired"
+        }
+        Finding::Observed(Observation::Outlived) => {
+            "it leaves a lock behind for longer than the ceiling: a TTL is cut to the ceiling and lives on \
+             only while its connection does; extend from where the work goes on"
+        }
+        Finding::Observed(Observation::Debt) => {
+            "it releases after its time was over: the late release was not turned against the next holder; \
+             ask for a longer TTL, or extend while working"
+        }
+        Finding::TokenlessRelease => {
+            "its releases say nothing of who releases: over another connection they are refused unless its \
+             identity proves them; give the pool a name of its own, or release by compare-and-delete"
+        }
+        Finding::Pooled => {
+            "it gives locks back over other connections than it takes them with: that needs a proof that \
+             travels along, the owner token, or else a distinctive CLIENT SETNAME or ACL user"
+        }
+        Finding::RanOut => {
+            "its locks run out before it gives them back: ask for a longer TTL, or extend while working"
+        }
+        Finding::KeptAlive => {
+            "its work takes longer than the TTL that the proxy gave, and goes on because the proxy renews it: \
+             ask for a TTL and extend, so that it does not depend on its connection"
+        }
+        Finding::Unjudged => {
+            "some of its commands on locks could not be judged: see the kind in the example"
+        }
+        Finding::Ungoverned => {
+            "it works with locks that were taken before the proxy came or around it: send all its traffic \
+             through the proxy"
+        }
+    }
+}

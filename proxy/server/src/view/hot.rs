@@ -1,0 +1,199 @@
+//! The locks that are asked for most, by a space-saving sketch: a fixed number of counters, in which a
+//! lock that is not counted takes the place of the one with the lowest count, and inherits that count as
+//! its possible error. So a lock with more tries than that is never missed. Two sketches take turns, so
+//! that what was hot an hour ago is not hot now.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockwarden_lock::evidence::DbKey;
+
+/// Locks that are counted at a time.
+const COUNTED: usize = 64;
+/// How long one sketch counts: answers are about the last one to two of these.
+const TURN: Duration = Duration::from_secs(300);
+
+/// One counter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Count {
+    pub(super) namespace: Arc<str>,
+    /// Tries, at most.
+    pub(super) tries: u64,
+    /// How many of them may have been another lock's.
+    pub(super) error: u64,
+    /// How many met a held lock, at least.
+    pub(super) contended: u64,
+}
+
+#[derive(Default)]
+struct Sketch {
+    counts: HashMap<DbKey, Count>,
+}
+
+/// The sketches of now and of the turn before.
+#[derive(Default)]
+pub(super) struct HotLocks {
+    now: Sketch,
+    before: Sketch,
+    turned: Option<Instant>,
+}
+
+impl HotLocks {
+    /// Somebody asked for a lock.
+    pub(super) fn tried(
+        &mut self,
+        key: &DbKey,
+        namespace: &Arc<str>,
+        contended: bool,
+        at: Instant,
+    ) {
+        let since = *self.turned.get_or_insert(at);
+        let passed = at.saturating_duration_since(since);
+        if passed >= TURN {
+            let over = std::mem::take(&mut self.now);
+            // Of what came before a turn without any try nothing is hot any more.
+            self.before = if passed >= 2 * TURN {
+                Sketch::default()
+            } else {
+                over
+            };
+            self.turned = Some(at);
+        }
+        self.now.tried(key, namespace, contended);
+    }
+
+    /// The hottest first, over the last one to two turns.
+    pub(super) fn hottest(&self, now: Instant) -> Vec<(DbKey, Count)> {
+        let passed = self
+            .turned
+            .map(|since| now.saturating_duration_since(since));
+        let sketches = match passed {
+            None => return Vec::new(),
+            Some(passed) if passed >= 2 * TURN => return Vec::new(),
+            Some(_) => [&self.now, &self.before],
+        };
+        let mut merged: HashMap<&DbKey, Count> = HashMap::new();
+        for (sketch, other) in [(0, 1), (1, 0)].map(|(one, other)| (sketches[one], sketches[other]))
+        {
+            for (key, count) in &sketch.counts {
+                // A lock that the other sketch does not count may have had as many there as its lowest.
+                let elsewhere = other.counts.get(key).cloned().unwrap_or_else(|| Count {
+                    namespace: count.namespace.clone(),
+                    tries: other.unseen(),
+                    error: other.unseen(),
+                    contended: 0,
+                });
+                merged.entry(key).or_insert_with(|| Count {
+                    namespace: count.namespace.clone(),
+                    tries: count.tries + elsewhere.tries,
+                    error: count.error + elsewhere.error,
+                    contended: count.contended + elsewhere.contended,
+                });
+            }
+        }
+        let mut hottest: Vec<(DbKey, Count)> = merged
+            .into_iter()
+            .map(|(key, count)| (key.clone(), count))
+            .collect();
+        let rank = |(key, count): &(DbKey, Count)| {
+            let sure = count.tries - count.error;
+            (std::cmp::Reverse(sure), key.db, key.key.clone())
+        };
+        hottest.sort_by_cached_key(rank);
+        hottest.truncate(COUNTED);
+        hottest
+    }
+}
+
+impl Sketch {
+    fn tried(&mut self, key: &DbKey, namespace: &Arc<str>, contended: bool) {
+        if let Some(count) = self.counts.get_mut(key) {
+            count.tries += 1;
+            count.contended += u64::from(contended);
+            return;
+        }
+        let mut inherited = 0;
+        if self.counts.len() >= COUNTED
+            && let Some((lowest, count)) = self.counts.iter().min_by_key(|(_, count)| count.tries)
+        {
+            inherited = count.tries;
+            let lowest = lowest.clone();
+            self.counts.remove(&lowest);
+        }
+        let count = Count {
+            namespace: namespace.clone(),
+            tries: inherited + 1,
+            error: inherited,
+            contended: u64::from(contended),
+        };
+        self.counts.insert(key.clone(), count);
+    }
+
+    /// How many tries a lock may have had that is not counted.
+    fn unseen(&self) -> u64 {
+        if self.counts.len() < COUNTED {
+            return 0;
+        }
+        let tries = self.counts.values().map(|count| count.tries);
+        tries.min().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn key(name: u64) -> DbKey {
+        DbKey {
+            db: 0,
+            key: Bytes::from(format!("lock:{name}")),
+        }
+    }
+
+    #[test]
+    fn a_hot_lock_is_found_among_very_many() {
+        let (mut hot, start, orders) = (HotLocks::default(), Instant::now(), "orders".into());
+        for number in 0..100_000 {
+            hot.tried(&key(number), &orders, false, start);
+            if number % 10 == 0 {
+                hot.tried(&key(7), &orders, true, start);
+            }
+        }
+        let hottest = hot.hottest(start);
+        let (first, count) = &hottest[0];
+        assert_eq!(*first, key(7));
+        assert!(
+            count.tries >= 10_001 && count.tries - count.error <= 10_001,
+            "{count:?}"
+        );
+        assert!(hottest.len() <= COUNTED);
+    }
+
+    #[test]
+    fn few_locks_are_counted_exactly() {
+        let (mut hot, start, orders) = (HotLocks::default(), Instant::now(), "orders".into());
+        let later = start + TURN;
+        for at in [start, start, later] {
+            hot.tried(&key(1), &orders, true, at);
+        }
+        hot.tried(&key(2), &orders, false, start);
+        let hottest = hot.hottest(later);
+        let told: Vec<(&DbKey, u64, u64, u64)> = hottest
+            .iter()
+            .map(|(key, count)| (key, count.tries, count.error, count.contended))
+            .collect();
+        assert_eq!(told, [(&key(1), 3, 0, 3), (&key(2), 1, 0, 0)]);
+    }
+
+    #[test]
+    fn what_was_hot_long_ago_is_not_hot_now() {
+        let (mut hot, start, orders) = (HotLocks::default(), Instant::now(), "orders".into());
+        hot.tried(&key(1), &orders, true, start);
+        assert!(hot.hottest(start + 3 * TURN).is_empty());
+        hot.tried(&key(2), &orders, true, start + 3 * TURN);
+        assert_eq!(hot.hottest(start + 3 * TURN).len(), 1);
+    }
+}

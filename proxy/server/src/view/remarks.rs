@@ -1,0 +1,134 @@
+//! What stands out about a lock, in words: what a person on call would say after reading its time line.
+
+use std::time::Instant;
+
+use lockwarden_lock::evidence::DbKey;
+
+use super::circles::Circle;
+use super::holds::enough;
+use super::lock::{Former, LockSeen, ms};
+use super::telling::application;
+use super::words::{duration, times};
+use super::{api, spell};
+
+/// The remarks on a lock, the gravest first. `lease` is the one of now, if it is held.
+pub(super) fn remarks(
+    lock: &LockSeen,
+    lease: Option<&api::Lock>,
+    circles: &[Circle],
+    now: Instant,
+) -> Vec<String> {
+    let mut remarks: Vec<String> = circles
+        .iter()
+        .filter(|circle| circle.edges.iter().any(|edge| edge.key == lock.key))
+        .map(|circle| of_circle(circle, &lock.key))
+        .collect();
+    let holds = lock.holds.summary();
+    let late = lock
+        .former
+        .iter()
+        .rev()
+        .find(|former| former.worked_ms.is_some());
+    let last = lock.former.back();
+    match (late, last) {
+        (Some(former), _) => remarks.push(of_late_work(former, &holds)),
+        (None, Some(former)) => remarks.push(of_lost_holder(former)),
+        (None, None) => {}
+    }
+    if lock.bypassed {
+        remarks.push(
+            "it was changed around the proxy: somebody reaches Redis by another way".to_owned(),
+        );
+    }
+    let Some(lease) = lease else {
+        return remarks;
+    };
+    if lease.state == api::LockState::Overlap {
+        remarks.push(
+            "a former holder acted while the present one holds it: both may have worked on the same thing; \
+             compare the fencing tokens that the guarded resource has seen"
+                .to_owned(),
+        );
+    }
+    if lease.ttl_left_ms.is_none() {
+        remarks.push(
+            "it has no TTL: if its holder dies, nobody gets it until somebody ends it; acquire with \
+             SET key value NX PX ms"
+                .to_owned(),
+        );
+    }
+    if lease.kept_alive && lease.ttl_ms.is_some_and(|ttl| lease.age_ms > ttl) {
+        remarks.push(format!(
+            "it is held for {} with a TTL of {}: the proxy renews it while its holder is connected",
+            duration(lease.age_ms),
+            duration(lease.ttl_ms.unwrap_or(0))
+        ));
+    }
+    if let Some(longest) = lock.waiting(now).map(|wait| wait.since).min() {
+        let waits = duration(ms(now.saturating_duration_since(longest)));
+        remarks.push(match times(lease.waiters, "connection") {
+            one if lease.waiters == 1 => format!("{one} waits for it, for {waits}"),
+            all => format!("{all} wait for it, the longest for {waits}"),
+        });
+    }
+    remarks
+}
+
+fn of_circle(circle: &Circle, lock: &DbKey) -> String {
+    let mut edges = circle.edges.clone();
+    // Told from who polls this lock.
+    let first = edges.iter().position(|edge| edge.key == *lock);
+    edges.rotate_left(first.unwrap_or(0));
+    if let [edge] = &edges[..] {
+        return format!(
+            "{} waits for {}, which its own connection holds: threads that share a connection, or one that \
+             takes the lock twice",
+            application(&edge.waiter),
+            spell(&edge.key.key)
+        );
+    }
+    let held_by = |place: usize| {
+        let before = (place + edges.len() - 1) % edges.len();
+        spell(&edges[before].key.key)
+    };
+    let members: Vec<String> = edges
+        .iter()
+        .enumerate()
+        .map(|(place, edge)| {
+            format!(
+                "{} holds {} and waits for {}",
+                application(&edge.waiter),
+                held_by(place),
+                spell(&edge.key.key)
+            )
+        })
+        .collect();
+    format!(
+        "they wait for each other: {}: take locks in one order everywhere",
+        members.join("; ")
+    )
+}
+
+fn of_late_work(former: &Former, holds: &api::Holds) -> String {
+    let worked = former.worked_ms.unwrap_or(0);
+    let longest = worked.max(holds.p99_ms);
+    format!(
+        "{}'s work took {}, its TTL was {}; of the last {} 99 of 100 took {} at most: ask for at least {}, \
+         or extend while working",
+        application(&former.caller),
+        duration(worked),
+        duration(former.ttl_ms),
+        times(holds.count, "lease"),
+        duration(holds.p99_ms),
+        duration(enough(longest))
+    )
+}
+
+fn of_lost_holder(former: &Former) -> String {
+    format!(
+        "{}'s lease ran out after its TTL of {}, and it has not been heard of since: it works on without \
+         the lock, or it died",
+        application(&former.caller),
+        duration(former.ttl_ms)
+    )
+}

@@ -1,0 +1,132 @@
+//! The verdicts: whether a namespace could be enforced tomorrow, and what stands in the way.
+
+use super::api::NamespaceReport;
+use super::applications::Applications;
+use super::seen::NamespaceSeen;
+use super::spell;
+use super::words::{number, share, times};
+
+/// Parts of a verdict that name a reason or a finding.
+const MOST_NAMED: usize = 4;
+/// Fewer calls say little.
+const FEW_CALLS: u64 = 1_000;
+
+/// What is known of a namespace beside what was seen in it.
+pub(super) struct Standing<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) enforced: bool,
+    /// Locks without a TTL that are held now or that the last walk over the server found.
+    pub(super) without_ttl: u64,
+    pub(super) without_ttl_examples: Vec<String>,
+}
+
+pub(super) fn namespace(
+    standing: Standing<'_>,
+    seen: Option<&NamespaceSeen>,
+    applications: &Applications,
+) -> NamespaceReport {
+    let nothing = NamespaceSeen::default();
+    let seen = seen.unwrap_or(&nothing);
+    let breaking = applications.breaking_in(standing.namespace);
+    let refusals = seen.refused + seen.would_refuse;
+    let ready = seen.operations > 0 && refusals == 0 && seen.overlaps == 0 && breaking.is_empty();
+    NamespaceReport {
+        namespace: standing.namespace.to_owned(),
+        mode: if standing.enforced {
+            "enforce"
+        } else {
+            "monitor"
+        }
+        .to_owned(),
+        operations: seen.operations,
+        refused: seen.refused,
+        would_refuse: seen.would_refuse,
+        overlaps: seen.overlaps,
+        ran_out: seen.ran_out,
+        kept_alive: seen.kept_alive,
+        ungoverned: seen.ungoverned,
+        tokenless_releases: seen.tokenless_releases,
+        without_ttl: standing.without_ttl,
+        ready,
+        verdict: verdict(&standing, seen, applications, ready),
+        without_ttl_examples: standing.without_ttl_examples,
+    }
+}
+
+fn verdict(
+    standing: &Standing<'_>,
+    seen: &NamespaceSeen,
+    applications: &Applications,
+    ready: bool,
+) -> String {
+    if seen.operations == 0 {
+        return "nothing was seen yet".to_owned();
+    }
+    let calls = times(seen.operations, "call");
+    let mut parts = Vec::new();
+    let named: Vec<String> = applications
+        .refused_most(standing.namespace)
+        .into_iter()
+        .take(MOST_NAMED)
+        .map(|(reason, count, who)| format!("{} {reason} (most by {who})", number(count)))
+        .collect();
+    let named = named.join(", ");
+    if seen.would_refuse > 0 {
+        let part = share(seen.would_refuse, seen.operations);
+        let would = number(seen.would_refuse);
+        parts.push(format!("would refuse {would} of {calls} ({part}): {named}"));
+    }
+    if seen.refused > 0 {
+        let part = share(seen.refused, seen.operations);
+        let refused = number(seen.refused);
+        let named = match seen.would_refuse {
+            0 => format!(": {named}"),
+            _ => String::new(),
+        };
+        parts.push(format!("refused {refused} of {calls} ({part}){named}"));
+    }
+    if seen.overlaps > 0 {
+        let overlaps = times(seen.overlaps, "time");
+        parts.push(format!(
+            "a former holder acted under the next one {overlaps}"
+        ));
+    }
+    let breaking = applications.breaking_in(standing.namespace).into_iter();
+    for (finding, count, who) in breaking.take(MOST_NAMED) {
+        parts.push(format!(
+            "{} in {who} ({})",
+            finding.word(),
+            times(count, "time")
+        ));
+    }
+    if ready {
+        parts.push(match standing.enforced {
+            true => format!("enforced, and nothing was refused in {calls}"),
+            false => format!("ready for enforce: nothing to refuse in {calls}"),
+        });
+    }
+    if seen.operations < FEW_CALLS {
+        parts.push("only few calls were seen: watch for longer".to_owned());
+    }
+    if standing.without_ttl > 0 {
+        let locks = times(standing.without_ttl, "lock");
+        let example = standing.without_ttl_examples.first();
+        let example = example.map_or_else(String::new, |key| format!(", for example {key}"));
+        parts.push(format!("{locks} without a TTL{example}"));
+    }
+    if seen.kept_alive > 0 {
+        let leases = times(seen.kept_alive, "lease");
+        parts.push(format!(
+            "{leases} outlived the TTL because the proxy renews it"
+        ));
+    }
+    parts.join("; ")
+}
+
+/// Some of the keys, spelled, in order.
+pub(super) fn examples<'a>(keys: impl Iterator<Item = &'a [u8]>, most: usize) -> Vec<String> {
+    let mut examples: Vec<String> = keys.map(spell).collect();
+    examples.sort_unstable();
+    examples.truncate(most);
+    examples
+}

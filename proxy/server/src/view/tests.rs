@@ -1,0 +1,554 @@
+//! The fold, with made-up entries and a made-up clock.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockwarden_lock::decision::Operation;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::reason::Reason;
+use proptest::prelude::*;
+
+use super::api::LockState;
+use super::remarks::remarks;
+use super::seen::{Measure, Seen};
+use super::{api, report};
+use crate::metrics::{DecisionKind, Observation, UnjudgedWhy};
+use crate::trail::{Caller, Entry, Happened, Verdict, example};
+
+/// A view, and the time that it is.
+struct Played {
+    seen: Seen,
+    start: Instant,
+    at_ms: u64,
+    measures: Vec<Measure>,
+}
+
+const ACQUIRED: Happened = Happened::Acquired {
+    again: false,
+    replaced: false,
+    ran_out: false,
+    kept: false,
+};
+const AFTER_ONE_THAT_RAN_OUT: Happened = Happened::Acquired {
+    again: false,
+    replaced: false,
+    ran_out: true,
+    kept: false,
+};
+const RELEASED: Happened = Happened::Released { taken_over: false };
+const CONTENDED: Happened = Happened::Contended { own: false };
+
+impl Played {
+    fn new() -> Played {
+        Played {
+            seen: Seen::default(),
+            start: Instant::now(),
+            at_ms: 0,
+            measures: Vec::new(),
+        }
+    }
+
+    fn now(&self) -> Instant {
+        self.start + Duration::from_millis(self.at_ms)
+    }
+
+    fn after(&mut self, ms: u64) -> &mut Played {
+        self.at_ms += ms;
+        let now = self.now();
+        self.seen.tick(now);
+        self
+    }
+
+    /// A client with this number, and the name `app-NUMBER`, did something.
+    fn by(&mut self, who: u64, happened: Happened, key: &'static str) -> &mut Played {
+        self.tells(who, happened, key, |_| {})
+    }
+
+    fn acquires(&mut self, who: u64, key: &'static str, ttl_ms: u64, fence: u64) -> &mut Played {
+        self.tells(who, ACQUIRED, key, |entry| {
+            (entry.ttl_ms, entry.fence) = (Some(ttl_ms), Some(fence));
+        })
+    }
+
+    fn tells(
+        &mut self,
+        who: u64,
+        happened: Happened,
+        key: &'static str,
+        more: impl FnOnce(&mut Entry),
+    ) -> &mut Played {
+        let operation = match happened {
+            Happened::Released { .. } | Happened::Absent { .. } | Happened::Refused { .. } => {
+                Some(Operation::Release)
+            }
+            Happened::RanOut | Happened::Observed(_) => None,
+            _ => Some(Operation::Acquire),
+        };
+        let mut entry = Entry {
+            at: self.now(),
+            at_ms: 1_790_000_000_000 + self.at_ms,
+            happened,
+            operation,
+            caller: (who > 0).then(|| caller(who)),
+            ..example(key)
+        };
+        more(&mut entry);
+        let mut measures = Vec::new();
+        self.seen.fold(&entry, &mut measures);
+        assert!(
+            measures
+                .iter()
+                .all(|(namespace, _)| &**namespace == "orders")
+        );
+        self.measures
+            .extend(measures.into_iter().map(|(_, measure)| measure));
+        self
+    }
+
+    fn waiters(&self, key: &'static str) -> usize {
+        let lock = self.seen.lock(&of(key));
+        lock.map_or(0, |lock| lock.waiting(self.now()).count())
+    }
+
+    fn remarks(&self, key: &'static str) -> Vec<String> {
+        let lock = self.seen.lock(&of(key)).expect("it was seen");
+        remarks(lock, None, &self.seen.circles, self.now())
+    }
+
+    fn told(&self, application: &str) -> api::Application {
+        let all = self
+            .seen
+            .applications
+            .told(&Default::default(), |_| "monitor");
+        let mut found = all.into_iter().filter(|one| one.application == application);
+        found.next().expect("it did something")
+    }
+
+    fn reported(&self) -> api::NamespaceReport {
+        let standing = report::Standing {
+            namespace: "orders",
+            enforced: false,
+            without_ttl: 0,
+            without_ttl_examples: Vec::new(),
+        };
+        let known = self.seen.namespaces.get("orders");
+        report::namespace(standing, known, &self.seen.applications)
+    }
+}
+
+fn caller(who: u64) -> Arc<Caller> {
+    Arc::new(Caller {
+        session: who,
+        address: ([10, 0, 0, 1], 4711).into(),
+        name: Bytes::from(format!("app-{who}")),
+        user: Bytes::new(),
+        library: Some("jedis 2.9".into()),
+    })
+}
+
+fn of(key: &'static str) -> DbKey {
+    DbKey {
+        db: 0,
+        key: Bytes::from_static(key.as_bytes()),
+    }
+}
+
+fn would_refuse(reason: Reason) -> Option<Verdict> {
+    let kind = DecisionKind::WouldDeny;
+    Some(Verdict::refused(kind, reason, "owner-token", None))
+}
+
+#[test]
+fn who_is_refused_twice_waits_until_it_gets_the_lock() {
+    let mut played = Played::new();
+    played.acquires(1, "lock:a", 30_000, 1);
+    played.after(100).by(2, CONTENDED, "lock:a");
+    assert_eq!(played.waiters("lock:a"), 0, "one try is no wait");
+    played
+        .after(100)
+        .by(2, CONTENDED, "lock:a")
+        .by(3, CONTENDED, "lock:a");
+    assert_eq!(played.waiters("lock:a"), 1);
+    played.after(50).by(1, RELEASED, "lock:a");
+    assert_eq!(played.waiters("lock:a"), 0, "nobody waits for what is free");
+    played.after(50).acquires(2, "lock:a", 30_000, 2);
+    assert_eq!(played.waiters("lock:a"), 0);
+    let waited = Measure::Waited(Duration::from_millis(200));
+    assert!(played.measures.contains(&waited), "{:?}", played.measures);
+}
+
+#[test]
+fn who_falls_silent_does_not_wait_any_more() {
+    let mut played = Played::new();
+    played.acquires(1, "lock:a", 600_000, 1);
+    for _ in 0..10 {
+        played.after(1_000).by(2, CONTENDED, "lock:a");
+    }
+    played.after(3_900);
+    assert_eq!(played.waiters("lock:a"), 1, "its pauses are a second long");
+    played.after(200);
+    assert_eq!(played.waiters("lock:a"), 0);
+    // It comes back later: that is another wait.
+    played.after(60_000).by(2, CONTENDED, "lock:a");
+    played
+        .after(500)
+        .by(1, RELEASED, "lock:a")
+        .acquires(2, "lock:a", 1_000, 2);
+    let waited = Measure::Waited(Duration::from_millis(500));
+    assert!(played.measures.contains(&waited), "{:?}", played.measures);
+}
+
+#[test]
+fn a_contended_lock_keeps_its_story() {
+    let mut played = Played::new();
+    played.acquires(1, "lock:a", 600_000, 1);
+    for round in 0..1_000 {
+        played.after(10).by(2 + round % 100, CONTENDED, "lock:a");
+    }
+    played.by(1, RELEASED, "lock:a");
+    let lock = played.seen.lock(&of("lock:a")).unwrap();
+    let begins = lock.timeline.front().unwrap().happened;
+    assert_eq!((lock.timeline.len(), begins), (32, ACQUIRED));
+    assert_eq!(lock.timeline.back().unwrap().happened, RELEASED);
+}
+
+#[test]
+fn late_work_is_told_with_the_ttl_that_would_have_been_enough() {
+    let mut played = Played::new();
+    played.acquires(3, "lock:order:42", 5_000, 42).after(5_106);
+    played.tells(7, AFTER_ONE_THAT_RAN_OUT, "lock:order:42", |entry| {
+        (entry.ttl_ms, entry.fence) = (Some(30_000), Some(43));
+    });
+    played.after(712);
+    played.tells(
+        3,
+        Happened::Refused { overlap: true },
+        "lock:order:42",
+        |entry| {
+            entry.overlap = true;
+            let deny = DecisionKind::Deny;
+            entry.verdict = Some(Verdict::refused(deny, Reason::Expired, "owner-token", None));
+        },
+    );
+    let lock = played.seen.lock(&of("lock:order:42")).unwrap();
+    let holding = lock.holding.as_ref().unwrap();
+    assert!(holding.overlapped && holding.fence == 43);
+    assert_eq!(
+        played.remarks("lock:order:42"),
+        [
+            "app-3's work took 5.8 s, its TTL was 5.0 s; of the last 1 lease 99 of 100 took 5.8 s at most: \
+          ask for at least 10 s, or extend while working"
+        ]
+    );
+    assert_eq!(played.seen.overlaps.count(played.now()), 1);
+    assert_eq!(played.seen.refused.count(played.now()), 1);
+    assert_eq!(
+        played.told("app-3").namespaces[0].findings[0].what,
+        "ran-out"
+    );
+}
+
+#[test]
+fn a_holder_that_was_not_heard_of_again_may_have_died() {
+    let mut played = Played::new();
+    played.acquires(3, "lock:a", 5_000, 1).after(5_400);
+    played.tells(0, Happened::RanOut, "lock:a", |entry| {
+        entry.held_ms = Some(5_000)
+    });
+    assert!(
+        played.remarks("lock:a")[0].starts_with("app-3's lease ran out after its TTL of 5.0 s")
+    );
+}
+
+#[test]
+fn news_of_an_old_end_is_not_about_the_lease_of_now() {
+    let mut played = Played::new();
+    played.acquires(3, "lock:a", 1_000, 1).after(1_500);
+    played.acquires(4, "lock:a", 1_000, 2);
+    played.tells(0, Happened::RanOut, "lock:a", |entry| {
+        entry.held_ms = Some(1_000)
+    });
+    let lock = played.seen.lock(&of("lock:a")).unwrap();
+    assert_eq!(lock.holding.as_ref().map(|holding| holding.fence), Some(2));
+}
+
+#[test]
+fn how_much_ttl_was_left_is_measured_where_nobody_renews() {
+    let mut played = Played::new();
+    played
+        .acquires(1, "lock:a", 1_000, 1)
+        .after(900)
+        .by(1, RELEASED, "lock:a");
+    let [Measure::TtlLeft(left)] = &played.measures[..] else {
+        panic!("{:?}", played.measures);
+    };
+    assert!((left - 0.1).abs() < 1e-6, "{left}");
+    let kept = Happened::Acquired {
+        again: false,
+        replaced: false,
+        ran_out: false,
+        kept: true,
+    };
+    played.tells(1, kept, "lock:b", |entry| entry.ttl_ms = Some(1_000));
+    played.by(1, RELEASED, "lock:b");
+    assert_eq!(played.measures.len(), 1);
+}
+
+#[test]
+fn a_lease_that_ended_around_the_proxy_is_told_from_one_that_ran_out() {
+    let gone = Happened::Absent { ran_out: true };
+    let bypassed = [Measure::Bypassed(of("lock:a"), 9)];
+    for (after_ms, happened, measured) in [
+        (1_000, gone, &bypassed[..]),
+        (1_000, Happened::Ungoverned, &bypassed),
+        (59_500, gone, &[]),
+        (61_000, gone, &[]),
+        (61_000, Happened::Ungoverned, &[]),
+        (1_000, Happened::Absent { ran_out: false }, &[]),
+    ] {
+        let mut played = Played::new();
+        played.acquires(1, "lock:a", 60_000, 9).after(after_ms);
+        played.by(1, happened, "lock:a").by(1, happened, "lock:a");
+        assert_eq!(
+            played.measures, measured,
+            "{happened:?} after {after_ms} ms"
+        );
+    }
+    let mut played = Played::new();
+    let forwarded = Happened::Unjudged(UnjudgedWhy::NoRights);
+    played.acquires(1, "lock:a", 60_000, 9).after(5);
+    played.by(2, forwarded, "lock:a").by(1, gone, "lock:a");
+    assert_eq!(
+        played.measures,
+        [],
+        "the proxy itself let something through"
+    );
+}
+
+#[test]
+fn a_circle_of_waiters_is_told_and_ends_with_the_wait() {
+    let mut played = Played::new();
+    played
+        .acquires(1, "lock:a", 600_000, 1)
+        .acquires(2, "lock:b", 600_000, 2);
+    for _ in 0..3 {
+        played
+            .after(500)
+            .by(1, CONTENDED, "lock:b")
+            .by(2, CONTENDED, "lock:a");
+    }
+    played.after(1_000);
+    let [circle] = &played.seen.circles[..] else {
+        panic!("{:?}", played.seen.circles);
+    };
+    assert_eq!(circle.since_ms(), 1_790_000_000_500);
+    assert_eq!(
+        played.remarks("lock:a"),
+        [
+            "they wait for each other: app-2 holds lock:b and waits for lock:a; app-1 holds lock:a and waits \
+          for lock:b: take locks in one order everywhere"
+        ]
+    );
+    played.by(2, RELEASED, "lock:b").after(1_000);
+    assert!(played.seen.circles.is_empty());
+}
+
+#[test]
+fn a_connection_that_waits_for_itself_is_a_circle_of_one() {
+    let mut played = Played::new();
+    played.acquires(1, "lock:a", 600_000, 1);
+    for _ in 0..3 {
+        played
+            .after(500)
+            .by(1, Happened::Contended { own: true }, "lock:a");
+    }
+    played.after(1_000);
+    assert!(
+        played.remarks("lock:a")[0].starts_with("app-1 waits for lock:a, which its own connection")
+    );
+}
+
+#[test]
+fn applications_are_told_apart_with_reasons_examples_and_advice() {
+    let mut played = Played::new();
+    for _ in 0..98 {
+        played
+            .after(10)
+            .acquires(1, "lock:a", 1_000, 1)
+            .by(1, RELEASED, "lock:a");
+    }
+    played.acquires(1, "lock:a", 1_000, 1).after(10);
+    for _ in 0..4 {
+        played.tells(2, RELEASED, "lock:a", |entry| {
+            entry.verdict = would_refuse(Reason::NotOwner);
+        });
+    }
+    played.by(2, Happened::Observed(Observation::SharedSession), "lock:a");
+    let (good, bad) = (played.told("app-1"), played.told("app-2"));
+    assert!(good.ready, "{good:?}");
+    assert_eq!(good.verdict, "ready: nothing to refuse in 197 calls");
+    assert_eq!(good.libraries, ["jedis 2.9"]);
+    assert!(!bad.ready);
+    assert_eq!(
+        bad.verdict,
+        "enforce mode would refuse 4 of 4 calls (100.0 %); look at shared-session (1 time)"
+    );
+    let usage = &bad.namespaces[0];
+    let refusal = &usage.refusals[0];
+    assert_eq!((refusal.what.as_str(), refusal.count), ("not-owner", 4));
+    assert_eq!(
+        refusal.example.client.as_ref().unwrap().application,
+        "app-2"
+    );
+    assert!(refusal.advice.contains("compare-and-delete"));
+    let report = played.reported();
+    assert_eq!(
+        (report.operations, report.would_refuse, report.ready),
+        (201, 4, false)
+    );
+    assert_eq!(
+        report.verdict,
+        "would refuse 4 of 201 calls (1.9 %): 4 not-owner (most by app-2); shared-session in app-2 (1 time); \
+         only few calls were seen: watch for longer"
+    );
+}
+
+#[test]
+fn a_namespace_is_ready_when_nothing_speaks_against_it() {
+    let mut played = Played::new();
+    assert_eq!(played.reported().verdict, "nothing was seen yet");
+    for _ in 0..600 {
+        played
+            .after(10)
+            .acquires(1, "lock:a", 1_000, 1)
+            .by(1, RELEASED, "lock:a");
+    }
+    let report = played.reported();
+    assert!(report.ready);
+    assert_eq!(
+        report.verdict,
+        "ready for enforce: nothing to refuse in 1,200 calls"
+    );
+    assert_eq!(report.tokenless_releases, 600);
+}
+
+#[test]
+fn releases_over_other_connections_are_found() {
+    let mut played = Played::new();
+    played
+        .acquires(1, "lock:a", 1_000, 1)
+        .by(2, RELEASED, "lock:a");
+    let findings = &played.told("app-2").namespaces[0].findings;
+    let what: Vec<&str> = findings.iter().map(|found| found.what.as_str()).collect();
+    assert_eq!(what, ["pooled", "tokenless-release"]);
+}
+
+#[test]
+fn work_that_lives_on_keep_alive_is_found_once() {
+    let mut played = Played::new();
+    let kept = Happened::Acquired {
+        again: false,
+        replaced: false,
+        ran_out: false,
+        kept: true,
+    };
+    played.tells(1, kept, "lock:a", |entry| entry.ttl_ms = Some(30_000));
+    played.after(29_000);
+    assert_eq!(played.reported().kept_alive, 0);
+    played.after(2_000).after(2_000);
+    assert_eq!(played.reported().kept_alive, 1);
+    assert_eq!(
+        played.told("app-1").namespaces[0].findings[0].what,
+        "kept-alive"
+    );
+}
+
+#[test]
+fn applications_without_room_are_told_together() {
+    let mut played = Played::new();
+    for who in 1..2_000 {
+        played.by(who, CONTENDED, "lock:a");
+    }
+    let all = played.seen.applications.told(&Default::default(), |_| "");
+    assert_eq!(all.len(), 257);
+    let rest = played.told("__other__");
+    assert_eq!(rest.namespaces[0].operations, 1_999 - 256);
+}
+
+#[test]
+fn states_are_sorted_by_what_is_worse() {
+    let mut states = [
+        LockState::Held,
+        LockState::NoTtl,
+        LockState::Overlap,
+        LockState::Deadlock,
+    ];
+    states.sort();
+    let sorted = [
+        LockState::Overlap,
+        LockState::Deadlock,
+        LockState::NoTtl,
+        LockState::Held,
+    ];
+    assert_eq!(states, sorted);
+}
+
+fn any_happened() -> impl Strategy<Value = Happened> {
+    let flag = any::<bool>;
+    prop_oneof![
+        (flag(), flag(), flag(), flag()).prop_map(|(again, replaced, ran_out, kept)| {
+            Happened::Acquired {
+                again,
+                replaced,
+                ran_out,
+                kept,
+            }
+        }),
+        flag().prop_map(|own| Happened::Contended { own }),
+        flag().prop_map(|kept| Happened::Extended { kept }),
+        flag().prop_map(|taken_over| Happened::Released { taken_over }),
+        flag().prop_map(|ran_out| Happened::Absent { ran_out }),
+        flag().prop_map(|overlap| Happened::Refused { overlap }),
+        flag().prop_map(|overlap| Happened::Different { overlap }),
+        Just(Happened::RanOut),
+        Just(Happened::Unchanged),
+        Just(Happened::Ungoverned),
+        Just(Happened::Forwarded),
+        Just(Happened::Failed),
+        Just(Happened::Broken),
+        Just(Happened::Observed(Observation::Debt)),
+    ]
+}
+
+proptest! {
+    /// Whatever comes in whatever order, nothing panics and every bound holds.
+    #[test]
+    fn any_story_can_be_folded(
+        steps in prop::collection::vec(
+            (any_happened(), 0_u64..5, 0_usize..4, 0_u64..3_000, any::<[Option<u64>; 4]>()),
+            1..300,
+        )
+    ) {
+        let mut played = Played::new();
+        let keys = ["lock:a", "lock:b", "lock:c", "lock:d"];
+        for (happened, who, key, passed, [ttl_ms, asked_ms, held_ms, fence]) in steps {
+            played.after(passed).tells(who, happened, keys[key], |entry| {
+                (entry.ttl_ms, entry.asked_ms) = (ttl_ms, asked_ms);
+                (entry.held_ms, entry.fence) = (held_ms, fence);
+            });
+            for key in keys.iter().filter(|key| played.seen.lock(&of(key)).is_some()) {
+                let lock = played.seen.lock(&of(key)).unwrap();
+                prop_assert!(lock.timeline.len() <= 32 && lock.former.len() <= 4);
+                played.remarks(key);
+            }
+            played.reported();
+            played.seen.namespaces["orders"].holds.advice();
+        }
+        for measure in &played.measures {
+            if let Measure::TtlLeft(left) = measure {
+                prop_assert!((0.0..=1.0).contains(left));
+            }
+        }
+    }
+}
