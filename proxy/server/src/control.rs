@@ -23,7 +23,7 @@ use crate::facts::Standing;
 use crate::metrics::{Metrics, ModeLabel, PolicyInfo, PolicyMode};
 use crate::policies;
 use crate::shared::{Active, Administration, NamespaceDetails, Shared, mode_label};
-use crate::view::Views;
+use crate::view;
 
 /// What a reload needs beside the file.
 pub(crate) struct Source {
@@ -198,7 +198,7 @@ impl Control for Controller {
         reloaded
     }
 
-    fn views(&self) -> &dyn Views {
+    fn views(&self) -> &dyn view::Views {
         &*self.shared
     }
 }

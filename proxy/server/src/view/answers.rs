@@ -10,6 +10,7 @@ use lockwarden_lock::decision::FaultKind;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::Lease;
 use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::settle::Mode;
 use lockwarden_lock::token::SessionId;
 use memchr::memmem;
 
@@ -157,6 +158,7 @@ fn namespaces(shared: &Shared) -> Vec<api::Namespace> {
                     .map(|(_, glob)| spell(glob.pattern()))
                     .collect(),
                 mode: details.rules.mode.word().to_owned(),
+                enforced_for_some: details.partly.is_some(),
                 policies: chain(&active, id),
                 ceiling_ms: details.ceiling_ms,
                 held: held.held_finite + held.held_none,
@@ -195,17 +197,17 @@ fn policies(shared: &Shared) -> Vec<api::Policy> {
 }
 
 fn policy_mode(active: &Active, policy: &str) -> &'static str {
-    let mut modes = (0..=u16::MAX)
-        .zip(&active.details)
-        .filter_map(|(id, details)| {
-            let mut chain = active.generation.chain(NamespaceId(id));
-            chain
-                .any(|name| &**name == policy)
-                .then(|| details.partly.is_none().then_some(details.rules.mode))
-        });
+    let serves = |id: u16| {
+        let mut chain = active.generation.chain(NamespaceId(id));
+        chain.any(|name| &**name == policy)
+    };
+    let served = (0..=u16::MAX).zip(&active.details);
+    let mut modes = served
+        .filter(|(id, _)| serves(*id))
+        .map(|(_, details)| (details.rules.mode, details.partly.is_some()));
     match modes.next() {
         None => "unused",
-        Some(Some(first)) if modes.all(|mode| mode == Some(first)) => first.word(),
+        Some(first @ (mode, false)) if modes.all(|other| other == first) => mode.word(),
         // Also where it depends on the client.
         Some(_) => "mixed",
     }

@@ -38,6 +38,8 @@ pub(crate) struct Namespace {
     pub(crate) keys: Vec<String>,
     /// `enforce` or `monitor`.
     pub(crate) mode: String,
+    /// `enforce_for`: some clients are refused already, though the mode is `monitor`.
+    pub(crate) enforced_for_some: bool,
     pub(crate) policies: Vec<String>,
     pub(crate) ceiling_ms: Option<u64>,
     pub(crate) held: u64,
