@@ -289,7 +289,7 @@ pub fn plan(
             step.number(adopted_ttl(allowed));
             let counter = *reply == AcquireReply::Counter;
             let wants_old = counter || *reply == AcquireReply::OldValue;
-            let own = OwnerToken::new(value.clone()).is_distinctive() && !known.shared_token;
+            let own = is_own(value, known);
             let again = own && allowed.rules.on_repeat == OnRepeat::Grant;
             let distinctive = who.is_distinctive(allowed.rules.trust_address);
             let (words, shown, reads_value) = match reply {
@@ -307,8 +307,9 @@ pub fn plan(
                 (monitor, b'm'),
                 (wants_old, b'g'),
                 (own, b'u'),
-                (again, b'p'),
+                (again, b'a'),
                 (again && distinctive, b'D'),
+                (again && who.may_ask_back, b'p'),
                 (counter, b'i'),
                 (shown.is_some(), shown.unwrap_or_default()),
                 (reads_value, b'W'),
@@ -525,6 +526,20 @@ pub fn plan(
             step.done(&scripts::RENEW, SmallVec::new())
         }
     }
+}
+
+/// Whether an acquire that meets its client's own lease is a repetition, and granted as such.
+pub fn grants_repetition(permitted: &Permitted, facts: &[Facts]) -> bool {
+    let (allowed, known) = (&permitted.allowed()[0], &facts[0]);
+    let LockOp::Acquire { value, .. } = &permitted.command().op else {
+        return false;
+    };
+    permitted.enforces() && allowed.rules.on_repeat == OnRepeat::Grant && is_own(value, known)
+}
+
+/// Whether a value tells one client from the others.
+fn is_own(value: &Bytes, facts: &Facts) -> bool {
+    OwnerToken::new(value.clone()).is_distinctive() && !facts.shared_token
 }
 
 /// Whether the text may change how replies are read.

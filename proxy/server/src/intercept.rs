@@ -344,6 +344,10 @@ impl Session {
         }
         // The first try has changed nothing. This client's own commands wait behind it anyway.
         tokio::time::sleep(ONCE_MORE_AFTER).await;
+        // What holds the lock by now may be another lease, and nobody reads a question any more.
+        let step = self.plan(flight, facts, false, active);
+        self.unheard.answered();
+        self.step_is_under_way(flight);
         let sent = Instant::now();
         let answer = self.execute(inbox, &step).await?;
         let answers = self.read_answers(&answer)?;

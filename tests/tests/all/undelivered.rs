@@ -205,6 +205,94 @@ fn a_grant_that_was_read_is_not_granted_again() {
     assert_eq!(proxy.metric(MARKED), 0.0);
 }
 
+/// `on_repeat = "grant"`: with a name and without one, when nobody has looked at these connections yet
+/// and when their process is known.
+#[test]
+fn a_holder_may_be_granted_its_own_lock_as_often_as_it_asks() {
+    for name in [None, Some("worker-7")] {
+        // A value that two names use is a shared one.
+        let redis = Redis::start();
+        let proxy = Proxy::builder(&redis)
+            .namespace("on_repeat", "\"grant\"")
+            .start();
+        let connect = |source: &str| {
+            let client = proxy.client_from(source);
+            if let Some(name) = name {
+                client.sends(format!("CLIENT SETNAME {name}")).gets("+OK");
+            }
+            client
+        };
+        let [alice, pooled, other] = ["127.18.14.1", "127.18.14.1", "127.18.14.2"].map(connect);
+        alice.sends(ACQUIRE).gets("+OK");
+        let fence = redis.fence("lock:job");
+        pooled
+            .sends(format!("SET lock:job {ALICES} NX PX 7000"))
+            .gets("+OK");
+        assert!((1..=7000).contains(&redis.pttl("lock:job")), "{name:?}");
+        for (client, line, reply) in [
+            (&pooled, format!("SETNX lock:job {ALICES}"), ":1"),
+            (&alice, ACQUIRE.to_owned(), "+OK"),
+            (&alice, format!("SET lock:job {ALICES} NX GET"), "nil"),
+            (
+                &pooled,
+                format!(
+                    "EVAL \"return redis.call('set',KEYS[1],ARGV[1],'NX','PX',9000)\" 1 lock:job {ALICES}"
+                ),
+                "+OK",
+            ),
+        ] {
+            client.sends(line).gets(reply);
+        }
+        pooled.pipelines(
+            &["MULTI", ACQUIRE, ACQUIRE, "EXEC"],
+            &["+OK", "+QUEUED", "+QUEUED", "[+OK, +OK]"],
+        );
+        assert_eq!(redis.fence("lock:job"), fence, "{name:?}");
+
+        let before = redis.lease("lock:job");
+        other.sends(ACQUIRE).gets("nil");
+        pooled
+            .sends("SET lock:job 5c9e2f70-bob-99-d1b3 NX PX 9000")
+            .gets("nil");
+        let namesake = connect("127.18.14.1");
+        namesake.sends("CLIENT SETNAME somebody-else").gets("+OK");
+        namesake.sends(ACQUIRE).gets("nil");
+        namesake.pipelines(&["MULTI", ACQUIRE, "EXEC"], &["+OK", "+QUEUED", "[nil]"]);
+        assert_eq!(redis.lease("lock:job"), before, "{name:?}");
+        // Who was refused has not made the value a shared one.
+        alice.sends(ACQUIRE).gets("+OK");
+        let repeated = "lockwarden_lock_acquires_total{namespace=\"locks\",outcome=\"repeated\"}";
+        proxy.counts(repeated, 8.0);
+        alice.sends("DEL lock:job").gets(":1");
+    }
+}
+
+#[test]
+fn a_holder_that_came_by_another_proxy_is_looked_up_by_that_one_for_a_repetition() {
+    let redis = Redis::start();
+    let [here, there] = [0, 1].map(|_| {
+        Proxy::builder(&redis)
+            .namespace("on_repeat", "\"grant\"")
+            .start()
+    });
+    let first = here.client_from("127.18.15.1");
+    first.sends(ACQUIRE).gets("+OK");
+    let fence = redis.fence("lock:job");
+    let again = there.client_from("127.18.15.1");
+    wait_for("the repetition to be granted", || {
+        again.sends(ACQUIRE).reply().to_string() == "+OK"
+    });
+    assert_eq!(redis.fence("lock:job"), fence);
+    // `1` is anybody's, and not even its holder's to repeat.
+    first.sends("SET lock:one 1 NX PX 9000").gets("+OK");
+    for client in [&first, &again] {
+        client.sends("SET lock:one 1 NX PX 9000").gets("nil");
+    }
+    first.sends("PING").gets("+PONG");
+    drop(first);
+    again.sends("DEL lock:job").gets(":1");
+}
+
 #[test]
 fn an_acquire_that_meets_its_own_value_is_tried_once_more_and_no_other_is() {
     let redis = Redis::start();

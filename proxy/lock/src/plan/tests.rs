@@ -274,7 +274,7 @@ fn only_a_value_of_ones_own_may_be_acquired_again() {
     };
     assert_eq!(words(known, &shared, OnRepeat::Refuse), "");
     // Whether who asks can be told from others is the script's to say.
-    assert_eq!(words(known, &nothing, OnRepeat::Grant), "up");
+    assert_eq!(words(known, &nothing, OnRepeat::Grant), "ua");
 }
 
 #[test]

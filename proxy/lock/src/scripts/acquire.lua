@@ -5,7 +5,7 @@
 --       12 flags (of repeated, and m monitor, g the old value is wanted, i a counter, w P S what is shown of a held
 --       lock, W a lock that is no string is an error)  13… the application's own command
 -- Writes the lock key before the companion. A held lock is never touched, except that one without a TTL
--- gets argument 11, and one that the client holds without having heard of it is told to it. Monitored, a
+-- gets argument 11, and one that the client holds and asks for again may be told to it. Monitored, a
 -- counter goes up in the holder's lock: the record then follows the value.
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[12]
 local ttl, asked, bits = terms(ARGV[5], ARGV[6], ARGV[7], ARGV[8])

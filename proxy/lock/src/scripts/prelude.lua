@@ -245,20 +245,27 @@ end
 
 -- An acquire that meets a lease (record) with its own distinctive value, granted to the same identity: its first
 -- try may have succeeded without its hearing of it. Flags:
---   u the value is distinctive, and known of one client only   p also a lease whose grant was read is its own again,
---   where the identity can be told from others' (D as in proof)
--- Where the grant is marked as never read, the session of head has it from now on: the same lease, the same
--- fencing token, with the TTL that it asks for. Answers that grant, or nil, and then 1 where trying once more
--- is worthwhile: granted to another session within ten seconds, whose end may be about to be noticed.
+--   u the value is distinctive, and known of one client only   a also a lease whose grant was read is its own again,
+--   where it is this very session's, or the identity can be told from others' (D and p as in proof)
+-- Where that holds, or the grant is marked as never read, the session of head has it from now on: the same lease,
+-- the same fencing token, with the TTL that it asks for. Answers that grant, or asks back for a process; or nil, and
+-- then 1 where trying once more is worthwhile: granted to another session within ten seconds, whose end may be
+-- about to be noticed.
 local function repeated(flags, lock, companion, record, owner, head, ttl, asked, bits, outlive)
-  if not has(flags, 'u') or sub(record, 107) ~= owner or not kin(record, sub(head, 17)) then return nil, 0 end
-  local now, set = clock(), string.byte(record, 3)
-  if bit.band(set, 1) == 0 and not (has(flags, 'p') and identical(flags, record, sub(head, 17))) then
-    return nil, sub(record, 20, 35) ~= sub(head, 17, 32) and now - tonumber(sub(record, 68, 80)) < 10000 and 1 or 0
+  local who = sub(head, 17, 48)
+  if not has(flags, 'u') or sub(record, 107) ~= owner or not kin(record, who) then return nil, 0 end
+  local now, mine, more = clock(), bit.band(string.byte(record, 3), 1) == 1, nil
+  if not mine and has(flags, 'a') then
+    mine = same_session(record, who)
+    if not mine then mine, more = identical(flags, record, who) end
+  end
+  if more then return asks(record, 0) end
+  if not mine then
+    return nil, not same_session(record, who) and now - tonumber(sub(record, 68, 80)) < 10000 and 1 or 0
   end
   if ttl > 0 then redis.call('PEXPIRE', lock, ttl) else redis.call('PERSIST', lock) end
   local again = rewrite(record, bits, now, asked)
-  redis.call('SET', companion, sub(again, 1, 19) .. sub(head, 17, 48) .. sub(again, 52), 'PX', lifetime(ttl, outlive))
+  redis.call('SET', companion, sub(again, 1, 19) .. who .. sub(again, 52), 'PX', lifetime(ttl, outlive))
   return { 'G', false, '', sub(record, 52, 67), now, ttl, '', '0', bits > 0 and 1 or 0, false, sub(record, 4, 19), 0, asked }
 end
 

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use lockwarden_lock::decision::Proofs;
 use lockwarden_lock::evidence::{DbKey, Facts};
 use lockwarden_lock::op::{LockCommand, LockOp, Target};
+use lockwarden_lock::plan::grants_repetition;
 use lockwarden_lock::settle::{Allowed, Permitted, TrustAddress};
 use lockwarden_lock::token::{Process, stored_form};
 use smallvec::SmallVec;
@@ -107,7 +108,8 @@ impl Session {
     }
 }
 
-/// Whether a command without an owner token may have to be proven by its client's process.
+/// Whether a command may have to be proven by its client's process: one without an owner token, or
+/// an acquire that may be a repetition.
 pub(crate) fn may_need_process(permitted: &Permitted, facts: &[Facts]) -> bool {
     let tokenless = match &permitted.command().op {
         LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => {
@@ -117,7 +119,8 @@ pub(crate) fn may_need_process(permitted: &Permitted, facts: &[Facts]) -> bool {
         | LockOp::Store { .. }
         | LockOp::Take { .. }
         | LockOp::Wrapped { .. } => true,
-        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Opaque { .. } => false,
+        LockOp::Acquire { .. } => return grants_repetition(permitted, facts),
+        LockOp::AcquireAll { .. } | LockOp::Opaque { .. } => false,
     };
     let not_own = |facts: &Facts| facts.own.is_none() && facts.queued.is_empty();
     let counts = |allowed: &Allowed| {
