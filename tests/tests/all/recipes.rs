@@ -253,3 +253,43 @@ fn a_recipe_in_a_block(world: &World) {
     world.releases("released", 1);
 }
 in_every_world!(a_recipe_in_a_block);
+
+/// bsm/redislock's `obtain`: the beginning of the value is the owner token, anything may follow.
+const OBTAIN: &str = "if redis.call('set', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[3]) then return redis.status_reply('OK') end
+local offset = tonumber(ARGV[2])
+if redis.call('getrange', KEYS[1], 0, offset-1) == string.sub(ARGV[1], 1, offset) then return redis.call('set', KEYS[1], ARGV[1], 'PX', ARGV[3]) end";
+
+fn a_lock_is_taken_again_with_other_metadata(world: &World) {
+    let [one, other, stranger] =
+        ["127.46.0.1", "127.46.0.2", "127.46.0.3"].map(|source| world.client_from(source));
+    for token in ["0f8fad5b-d9cb-469f-a165-70867728950e", "short"] {
+        let long = "m".repeat(100);
+        for (client, metadata) in [
+            (&one, "first"),
+            (&other, "first"),
+            (&one, "second"),
+            (&other, "third"),
+            (&one, ""),
+            (&other, &long),
+        ] {
+            let value = format!("{token}{metadata}");
+            let bytes = token.len().to_string();
+            client
+                .sends_arguments(&["EVAL", OBTAIN, "1", "lock:job", &value, &bytes, "9000"])
+                .gets("+OK");
+            let stored = format!("${} {value}", value.len());
+            assert_eq!(world.redis().value("lock:job"), stored);
+        }
+        let theirs = format!("{}!", &token[1..]);
+        let bytes = theirs.len().to_string();
+        stranger
+            .sends_arguments(&["EVAL", OBTAIN, "1", "lock:job", &theirs, &bytes, "9000"])
+            .gets("nil");
+        one.sends(format!(
+            "EVAL \"if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end\" 1 lock:job {token}{long}"
+        ))
+        .gets(":1");
+    }
+}
+
+in_every_world!(a_lock_is_taken_again_with_other_metadata);
