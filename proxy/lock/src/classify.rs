@@ -367,7 +367,12 @@ impl Classifier<'_> {
         spec: &'static crate::table::CommandSpec,
         request: Request<'r>,
     ) -> Class<'r> {
-        match self.first_written_lock(spec, &request) {
+        let found = match self.first_written_lock(spec, &request) {
+            // Its keys stand wherever the subcommand has them.
+            Ok(None) if spec.name == "debug" => Ok(self.first_companion(&request)),
+            found => found,
+        };
+        match found {
             Ok(None) => Class::Admin(AdminCommand::new(
                 spec.name,
                 arguments(&request),
@@ -429,6 +434,15 @@ impl Classifier<'_> {
         })
         .map_err(|error| error.to_string())?;
         Ok(found)
+    }
+
+    /// One of the proxy's own keys, in whatever place.
+    fn first_companion(&self, request: &Request<'_>) -> Option<(Target, OpaqueKind)> {
+        let target = request
+            .args()
+            .skip(1)
+            .find_map(|word| self.companion(word))?;
+        Some((target, OpaqueKind::Companion))
     }
 
     /// A lock that would be written, or one of the proxy's own keys, which no client may name.

@@ -286,6 +286,8 @@ fn no_client_may_name_a_companion() {
         "APPEND {} x",
         "RENAME {} elsewhere",
         "EXISTS plain {}",
+        "DEBUG OBJECT {}",
+        "DEBUG DIGEST-VALUE plain {}",
     ] {
         let line = line.replace("{}", &name);
         let text = alice.sends(&line).gets_error("");

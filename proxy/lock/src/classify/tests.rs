@@ -277,6 +277,7 @@ fn other_writes_are_opaque() {
         "XADD lock:a * f v",
         "SET lw:{0}:lock:a x",
         "DEL lw:{abc}:lock:b",
+        "DEBUG OBJECT lw:{0}:lock:a",
         "FCALL f 1 lock:a",
     ] {
         assert!(matches!(op(line), LockOp::Opaque { .. }), "{line}");
