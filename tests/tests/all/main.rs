@@ -36,6 +36,7 @@ mod deadlines;
 mod families;
 mod giving_back;
 mod keeping;
+mod long_ttls;
 mod recipes;
 mod taking;
 mod undelivered;

@@ -53,6 +53,7 @@ if ask ~= '' then
   if mark == '@' then asked = tonumber(sub(ask, 2)) - now
   elseif mark == '+' then asked = (deadline > 0 and deadline - now or redis.call('PTTL', lock)) + tonumber(sub(ask, 2))
   else asked = tonumber(ask) end
+  asked = math.min(asked, longest)
   ttl = asked
   if cap > 0 and ttl > cap then ttl = cap end
   if ARGV[9] == '1' and ttl ~= asked then bits = 2 end

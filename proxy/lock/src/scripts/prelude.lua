@@ -152,12 +152,17 @@ local function shown(flags, lock, value)
   return has(flags, 'S') and redis.call('TTL', lock) or false
 end
 
+-- The longest TTL that is reckoned with, ms: 158 years. A record has 13 digits for a time, and Redis does not
+-- read the numbers that Lua writes from 1e17 on. What an application asks of Redis itself may be longer.
+local longest = 5000000000000
+
 -- The TTL of a lease: what was asked ('' nothing, '@' a point in time), clipped. 0 means none.
 local function terms(ask, default, cap, keep)
   local asked, ttl
   if ask == '' then asked, ttl = 0, tonumber(default)
   else
     if sub(ask, 1, 1) == '@' then asked = math.max(1, tonumber(sub(ask, 2)) - clock()) else asked = tonumber(ask) end
+    asked = math.min(asked, longest)
     ttl = asked
   end
   cap = tonumber(cap)
@@ -168,8 +173,7 @@ end
 -- How long a companion lives: as long as its lease and a while more; a week beside a lease without TTL.
 local function lifetime(ttl, outlive)
   outlive = tonumber(outlive)
-  if ttl > 0 then return ttl + outlive end
-  return math.max(outlive, 604800000)
+  return math.min(ttl > 0 and ttl + outlive or math.max(outlive, 604800000), longest)
 end
 
 -- Numbers a new lease and writes its record. The lock key has been written before.

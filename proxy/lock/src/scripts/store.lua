@@ -77,7 +77,7 @@ if tonumber(ARGV[18]) > 0 and now - tonumber(since) > tonumber(ARGV[18]) then
   reason = 'limited'
 end
 if has(flags, 'K') then
-  ttl = redis.call('PTTL', lock)
+  ttl = math.min(redis.call('PTTL', lock), longest)
   asked, bits = tonumber(sub(record, 81, 93)), bit.band(string.byte(record, 3), 2)
   if ttl < 0 then ttl = 0 end
 end

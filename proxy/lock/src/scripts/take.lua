@@ -13,11 +13,13 @@ local value, record = m[1], m[2]
 local owner = ARGV[10]
 if owner == '' then owner = ARGV[1] end
 local ttl, asked, bits = terms(ARGV[5], ARGV[6], ARGV[7], ARGV[8])
-if monitor then ttl, bits = asked, 0 end
+-- What Redis is told: in monitor mode the application's own number, as it wrote it.
+local px = ttl
+if monitor then ttl, bits, px = asked, 0, ARGV[5] end
 local function failed(answer) return type(answer) == 'table' and answer.err end
 
 if not value then
-  local native = redis.pcall('SET', lock, ARGV[1], 'NX', 'PX', ttl)
+  local native = redis.pcall('SET', lock, ARGV[1], 'NX', 'PX', px)
   if not native then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
   if failed(native) then return { '?', native, '' } end
   local number, now, old = grant(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]))
@@ -41,7 +43,7 @@ local function again(ms)
   if has(flags, 'E') then return redis.pcall('PEXPIRE', lock, ms) end
   return redis.pcall('SET', lock, ARGV[1], 'PX', ms)
 end
-if not governed(value, record) then return { 'U', again(asked), '' } end
+if not governed(value, record) then return { 'U', again(ARGV[5]), '' } end
 
 local since, now = sub(record, 68, 80), clock()
 -- The value was compared just now: what the caller names is what is stored.
@@ -53,7 +55,7 @@ if tonumber(ARGV[17]) > 0 and now - tonumber(since) > tonumber(ARGV[17]) then
   if not monitor then return refusal(companion, flags, record, 'limited', late, ARGV[16]) end
   if reason == '' then reason = 'limited' end
 end
-local native = again(ttl)
+local native = again(px)
 if failed(native) then return { '?', native, '' } end
 redis.call('SET', companion, rewrite(record, bits, now, asked, owner), 'PX', lifetime(ttl, ARGV[9]))
 return { 'X', native, reason, ttl, sub(record, 52, 67), since, now, bits > 0 and 1 or 0, false, held or '', asked }

@@ -128,10 +128,12 @@ if not monitor then
   end
 end
 
+-- A point in time as Redis reads it, whatever its size.
+local function written(ends) return string.format('%.0f', math.min(ends, 9223372036854774784)) end
 local function put_back(key, dump, ends)
   if not dump then return try('DEL', key) end
   if ends < 0 then return try('RESTORE', key, 0, dump, 'REPLACE') end
-  return try('RESTORE', key, ends, dump, 'REPLACE', 'ABSTTL')
+  return try('RESTORE', key, written(ends), dump, 'REPLACE', 'ABSTTL')
 end
 -- Undoes the script as far as its keys go; answers how many keys could not be put back, and whether it had
 -- changed nothing but TTLs of locks.
@@ -145,9 +147,9 @@ local function restore()
       if not before.kind then done = try('DEL', lock.key)
       elseif not before.value then done = put_back(lock.key, before.dump, before.ends)
       elseif before.ends < 0 then done = try('SET', lock.key, before.value)
-      else done = try('SET', lock.key, before.value, 'PXAT', before.ends) end
+      else done = try('SET', lock.key, before.value, 'PXAT', written(before.ends)) end
     elseif before.kind and moved(before.ends, after.ends) then
-      if before.ends < 0 then done = try('PERSIST', lock.key) else done = try('PEXPIREAT', lock.key, before.ends) end
+      if before.ends < 0 then done = try('PERSIST', lock.key) else done = try('PEXPIREAT', lock.key, written(before.ends)) end
     end
     if type(done) == 'table' and done.err then lost = lost + 1 end
     if before.record ~= after.record then
@@ -278,7 +280,7 @@ local function settle(lock)
     return { 'X', false, reason, ttl, sub(record, 52, 67), sub(record, 68, 80), clock(), kept, false, lock.held or '' }
   end
   local now = clock()
-  local left = is.ends < 0 and 0 or math.max(1, is.ends - now)
+  local left = is.ends < 0 and 0 or math.max(1, math.min(is.ends - now, longest))
   local ask = left > 0 and tostring(left) or ''
   local ttl, asked, bits = terms(ask, argument(lock, 10), argument(lock, 11), argument(lock, 12))
   if monitor then ttl, bits = left, 0
