@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -152,6 +152,21 @@ impl Redis {
         let client = self.client();
         wait_for(&format!("{key} to be free"), || {
             client.sends(format!("EXISTS {key}")).integer() == 0
+        });
+    }
+
+    /// Its holder's lease runs out: on the server, and by the clock of whoever reckons from the reply. The
+    /// holder shortens it, so that what happens before is in no hurry.
+    #[track_caller]
+    pub fn runs_out(&self, holder: &Client, key: &str) {
+        const LEFT: Duration = Duration::from_millis(40);
+        holder
+            .sends(format!("PEXPIRE {key} {}", LEFT.as_millis()))
+            .gets(":1");
+        let told = Instant::now();
+        self.becomes_free(key);
+        wait_for("the lease to be over by every clock", || {
+            told.elapsed() >= LEFT
         });
     }
 

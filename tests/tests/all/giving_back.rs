@@ -9,12 +9,12 @@ const BOBS: &str = "77e0b2d4-bob-90cc41";
 fn after_alices_lease_ended(world: &World, key: &str, hers: &str, his: &str) -> (Client, Client) {
     let (alice, bob) = (world.client(), world.client());
     alice
-        .sends(format!("SET {key} {hers} NX PX 400"))
+        .sends(format!("SET {key} {hers} NX PX 8000"))
         .gets("+OK");
     alice
         .sends(format!("GET {key}"))
         .gets(format!("${} {hers}", hers.len()));
-    world.redis().becomes_free(key);
+    world.redis().runs_out(&alice, key);
     bob.sends(format!("SET {key} {his} NX PX 8000")).gets("+OK");
     (alice, bob)
 }
@@ -79,12 +79,12 @@ in_every_world!(a_get_a_comparison_in_the_client_and_a_del);
 fn a_del_by_a_reader_of_an_ended_grant(world: &World) {
     let (alice, carol) = (world.client(), world.client());
     alice
-        .sends(format!("SET lock:job {ALICES} NX PX 200"))
+        .sends(format!("SET lock:job {ALICES} NX PX 8000"))
         .gets("+OK");
     carol
         .sends("GET lock:job")
         .gets(format!("${} {ALICES}", ALICES.len()));
-    world.redis().becomes_free("lock:job");
+    world.redis().runs_out(&alice, "lock:job");
     // Even an equal value is another grant.
     let bob = world.client();
     bob.sends(format!("SET lock:job {ALICES} NX PX 8000"))
@@ -179,7 +179,8 @@ in_every_world!(two_connections_of_a_pool_in_turns);
 /// B4 when the lock changed hands under the WATCH: nil, and the loop ends with the next look.
 fn a_release_by_watch_after_the_lock_changed_hands(world: &World) {
     let (alice, bob) = (world.client(), world.client());
-    alice.sends("SET lock:job a1 NX PX 500").gets("+OK");
+    // Her own EXPIRE would be a change that the WATCH sees.
+    alice.sends("SET lock:job a1 NX PX 1500").gets("+OK");
     alice.sends("WATCH lock:job").gets("+OK");
     alice.sends("GET lock:job").gets("$2 a1");
     world.redis().becomes_free("lock:job");
@@ -284,7 +285,7 @@ fn a_del_twice(world: &World) {
     world.counted("release", "not-owner", 1);
     world.releases("absent", 1);
 }
-in_every_world!(a_del_twice);
+in_every_world!(a_del_twice, |proxy| proxy.default_ttl("9s"));
 
 #[test]
 fn a_del_of_several_locks_deletes_the_callers_own() {

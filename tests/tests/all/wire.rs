@@ -164,7 +164,10 @@ fn an_announced_length_reserves_nothing() {
 fn two_hundred_thousand_commands_in_one_write_are_answered_before_anybody_reads() {
     let redis = Redis::start();
     // A busy machine takes longer for this than the usual lease lasts.
-    let proxy = Proxy::builder(&redis).default_ttl("10s").start();
+    let proxy = Proxy::builder(&redis)
+        .ceiling("10m")
+        .default_ttl("10m")
+        .start();
     for client in [redis.client(), proxy.client()] {
         let start = Instant::now();
         let command = encode(&["SET", "plain", "some value of thirty-two bytes.."]);
