@@ -151,6 +151,17 @@ pub struct Refused {
     pub current: Option<Bytes>,
 }
 
+/// What would have been refused where nothing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Would {
+    /// Why.
+    pub reason: Reason,
+    /// This session's own lease of the lock was over.
+    pub late: bool,
+    /// It paid a debt, as a refused release does.
+    pub paid_debt: bool,
+}
+
 /// A script's answer about one lock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
@@ -159,7 +170,7 @@ pub struct Answer {
     /// What Redis answered to the application's own command, where that was run.
     pub native: Option<Value>,
     /// In monitor mode, what would have been refused.
-    pub would: Option<Reason>,
+    pub would: Option<Would>,
     /// Of a refused script: what it had done to this lock.
     pub deed: Option<Operation>,
 }
@@ -321,8 +332,8 @@ fn each(items: &[Value]) -> Result<Vec<Answer>, NotAnAnswer> {
 fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
     let fields = Fields(items);
     let reason = fields.reason(2);
-    let mut would = reason;
-    let outcome = match code(items)? {
+    let code = code(items)?;
+    let outcome = match code {
         b'G' => Outcome::Granted(Granted {
             fence: FencingToken(fields.number(3)?),
             now_ms: fields.number(4)?,
@@ -367,19 +378,16 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
         b'A' => Outcome::Absent {
             ran_out: fields.letter(3) == Some(b'E'),
         },
-        b'N' => {
-            would = None;
-            Outcome::Refused(Refused {
-                reason: reason.ok_or(NotAnAnswer)?,
-                since_ms: fields.number(3)?,
-                now_ms: fields.number(4)?,
-                fence: FencingToken(fields.number(5)?),
-                late: fields.number(6)? == 1,
-                keep_alive_ended: fields.number(7)? == 1,
-                current: fields.bytes(8),
-                paid_debt: fields.number(9).is_ok_and(|paid| paid == 1),
-            })
-        }
+        b'N' => Outcome::Refused(Refused {
+            reason: reason.ok_or(NotAnAnswer)?,
+            since_ms: fields.number(3)?,
+            now_ms: fields.number(4)?,
+            fence: FencingToken(fields.number(5)?),
+            late: fields.number(6)? == 1,
+            keep_alive_ended: fields.number(7)? == 1,
+            current: fields.bytes(8),
+            paid_debt: fields.says(9),
+        }),
         b'U' => Outcome::Ungoverned,
         b'D' => Outcome::Different {
             late: fields.number(3)? == 1,
@@ -392,17 +400,30 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
         b'?' => Outcome::Failed,
         _ => return Err(NotAnAnswer),
     };
-    let deed = match fields.letter(9) {
+    let would = |reason| {
+        let (late, paid_debt) = match code {
+            b'G' => (fields.says(13), false),
+            b'R' => (fields.says(8), fields.says(9)),
+            _ => (reason == Reason::Expired, false),
+        };
+        Would {
+            reason,
+            late,
+            paid_debt,
+        }
+    };
+    let is_refused = matches!(outcome, Outcome::Refused(_));
+    let deed = match fields.letter(10) {
         Some(b'a') => Some(Operation::Acquire),
         Some(b'e') => Some(Operation::Extend),
         Some(b'r') => Some(Operation::Release),
         _ => None,
     };
     Ok(Answer {
-        deed: deed.filter(|_| matches!(outcome, Outcome::Refused(_))),
         outcome,
         native: items.get(1).cloned().map(in_redis_words),
-        would,
+        would: reason.filter(|_| !is_refused).map(would),
+        deed: deed.filter(|_| is_refused),
     })
 }
 

@@ -17,8 +17,8 @@ fn pool<const N: usize>(proxy: &Proxy) -> [Client; N] {
 
 /// A lease of this connection ends by itself.
 fn runs_out(redis: &Redis, client: &Client, key: &str) {
-    client.sends(format!("SET {key} 1 NX PX 80")).gets("+OK");
-    redis.becomes_free(key);
+    client.sends(format!("SET {key} 1 NX PX 9000")).gets("+OK");
+    redis.runs_out(client, key);
 }
 
 /// The process of the holder was looked up and stands in the record.
@@ -223,6 +223,45 @@ fn a_late_release_pays_its_own_debt_and_the_successor_keeps_the_lock() {
     two.sends("SET lock:other 1 NX PX 9000").gets("+OK");
     one.sends("DEL plain lock:other").gets(":0");
     three.sends("DEL lock:other absent").gets(":1");
+}
+
+/// Monitored, it deletes the successor's lock, as without the proxy, and is reported all the same.
+#[test]
+fn a_debt_is_reported_once_in_either_mode_whatever_the_release_is_called() {
+    const SCRIPT: &str =
+        "EVAL \"redis.call('del', KEYS[2]) return redis.call('del', KEYS[1])\" 2 lock:job plain";
+    let redis = Redis::start();
+    for (mode, decision) in [(Mode::Enforce, "deny"), (Mode::Monitor, "would-deny")] {
+        let proxy = Proxy::builder(&redis).mode(mode).start();
+        let expired = format!(
+            "lockwarden_decisions_total{{operation=\"release\",reason=\"expired\",decision=\"{decision}\"}}"
+        );
+        for (at, release) in [
+            "DEL lock:job",
+            "DEL lock:job absent",
+            "EXPIRE lock:job -1",
+            SCRIPT,
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let [one, two, three] = pool(&proxy);
+            runs_out(&redis, &one, "lock:job");
+            two.sends("SET lock:job 1 NX PX 9000").gets("+OK");
+            is_identified(&redis);
+            three.sends(release).reply();
+            assert_eq!(
+                redis.is_free("lock:job"),
+                mode == Mode::Monitor,
+                "{release}"
+            );
+            proxy.counts(DEBTS, at as f64 + 1.0);
+            proxy.counts(&expired, at as f64 + 1.0);
+            redis.client().sends("FLUSHALL").gets("+OK");
+        }
+        // Nobody who was late did anything himself.
+        assert_eq!(proxy.metric("lockwarden_lock_overlaps_total"), 0.0);
+    }
 }
 
 #[test]

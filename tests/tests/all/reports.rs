@@ -339,3 +339,46 @@ fn a_lock_that_is_meant_to_outlive_its_connection_is_reported() {
         assert_eq!(proxy.logged(&["\"kind\":\"outlived\""]), 1);
     });
 }
+
+/// What a holder does that does not know that its lease is over, counted once however it begins; where
+/// it took the lock away by that, it is the holder and late no more.
+#[test]
+fn a_late_holders_first_act_is_one_overlap_in_either_mode() {
+    const SCRIPT: &str = "EVAL \"redis.call('del', KEYS[2]) return redis.call('set', KEYS[1], ARGV[1], 'PX', 9000)\" 2 lock:a plain";
+    let redis = Redis::start();
+    in_both_modes(&redis, |mode, proxy| {
+        let proxy = proxy().start();
+        let (alice, bob) = (proxy.client_from(ALICES), proxy.client_from(BOBS));
+        let own = "alices-own-8c1f0a2e9b7d";
+        for (at, act) in [
+            format!("SET lock:a {own} XX PX 9000"),
+            format!("SET lock:a {own} PX 9000"),
+            format!("SETEX lock:a 9 {own}"),
+            format!("GETSET lock:a {own}"),
+            format!("{SCRIPT} {own}"),
+            "EXPIRE lock:a 9".to_owned(),
+            "DEL lock:a".to_owned(),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            alice
+                .sends("SET lock:a alices-first-8c1f0a2e9 NX PX 9000")
+                .gets("+OK");
+            redis.runs_out(&alice, "lock:a");
+            bob.sends("SET lock:a bobs-own-8c1f0a2e9b7d NX PX 9000")
+                .gets("+OK");
+            alice.sends(&act).reply();
+            proxy.counts("lockwarden_lock_overlaps_total", at as f64 + 1.0);
+            if mode == Mode::Monitor && act.contains(own) {
+                alice.sends("DEL lock:a").gets(":1");
+            }
+            assert_eq!(
+                proxy.metric("lockwarden_lock_overlaps_total"),
+                at as f64 + 1.0,
+                "{act}"
+            );
+            redis.client().sends("FLUSHALL").gets("+OK");
+        }
+    });
+}

@@ -94,6 +94,41 @@ fn a_refusal_has_a_reason() {
     assert_eq!(read(&fields("bogus")), Err(NotAnAnswer));
 }
 
+/// A grant and a release say themselves who was late; an extension does by its reason.
+#[test]
+fn what_would_have_been_refused_says_who_was_late() {
+    let would = |letter: &'static str, reason: &'static str, rest: &[(usize, i64)]| {
+        let mut fields = vec![Value::Integer(0); 14];
+        fields[0] = text(letter);
+        fields[2] = text(reason);
+        for (at, number) in rest {
+            fields[*at] = Value::Integer(*number);
+        }
+        match read(&Value::Array(fields)) {
+            Ok(Answers::One(answer)) => answer.would.map(|w| (w.reason, w.late, w.paid_debt)),
+            other => panic!("{other:?}"),
+        }
+    };
+    let overwrite = Reason::Overwrite;
+    assert_eq!(
+        would("G", "overwrite", &[(13, 1)]),
+        Some((overwrite, true, false))
+    );
+    assert_eq!(
+        would("G", "overwrite", &[]),
+        Some((overwrite, false, false))
+    );
+    assert_eq!(
+        would("R", "expired", &[(9, 1)]),
+        Some((Reason::Expired, false, true))
+    );
+    assert_eq!(
+        would("X", "expired", &[]),
+        Some((Reason::Expired, true, false))
+    );
+    assert_eq!(would("G", "", &[(13, 1)]), None);
+}
+
 #[test]
 fn what_no_script_says_is_not_guessed() {
     for value in [

@@ -97,7 +97,7 @@ end
 local number = sub(record, 52, 67)
 if ends then
   redis.call('SETRANGE', companion, 1, 'R')
-  return { 'R', native, reason, number, since, held or '', value, '' }
+  return { 'R', native, reason, number, since, held or '', value, '', late and 1 or 0, paid }
 end
 redis.call('SET', companion, rewrite(record, bits, now, asked), 'PX', lifetime(ttl, ARGV[10]))
 return { 'X', native, reason, ttl, number, since, now, bits > 0 and 1 or 0, has(flags, 'g') and value or false, held or '', asked }

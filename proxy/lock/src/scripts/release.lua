@@ -35,4 +35,4 @@ local native = redis.pcall(unpack(ARGV, 7))
 if type(native) == 'table' and native.err then return { '?', native, '' } end
 local state = held == 'o' and has(flags, 'x') and 'T' or 'R'
 redis.call('SETRANGE', companion, 1, state)
-return { 'R', native, reason or '', sub(record, 52, 67), sub(record, 68, 80), held or '', has(flags, 'g') and value or false, state }
+return { 'R', native, reason or '', sub(record, 52, 67), sub(record, 68, 80), held or '', has(flags, 'g') and value or false, state, late and 1 or 0, paid }

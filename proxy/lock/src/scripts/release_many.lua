@@ -37,13 +37,14 @@ for i = 1, locks do
     if not (strict and refused) then paid = repay(companion, entry.flags, entry.record, who) end
     answer[3 + i] = refusal(companion, entry.flags, entry.record, reason, entry.late, who, nil, paid)
   else
-    if entry.governed and not entry.held and repay(companion, entry.flags, entry.record, who) == 1 then reason = 'expired' end
+    local paid = entry.governed and not entry.held and repay(companion, entry.flags, entry.record, who) or 0
+    if paid == 1 then reason = 'expired' end
     local gone = redis.call(ARGV[1], lock)
     total = total + gone
     if entry.governed then
       local state = entry.held == 'o' and has(entry.flags, 'x') and 'T' or 'R'
       redis.call('SETRANGE', companion, 1, state)
-      answer[3 + i] = { 'R', gone, reason, sub(entry.record, 52, 67), sub(entry.record, 68, 80), entry.held or '', false, state }
+      answer[3 + i] = { 'R', gone, reason, sub(entry.record, 52, 67), sub(entry.record, 68, 80), entry.held or '', false, state, entry.late and 1 or 0, paid }
     elseif gone == 1 then
       answer[3 + i] = { 'U', gone, '' }
     else

@@ -26,13 +26,13 @@ local function put(ms)
   return redis.pcall('SET', lock, ARGV[1])
 end
 local function failed(answer) return type(answer) == 'table' and answer.err end
-local function granted(reason, state, old_since, own)
+local function granted(reason, state, old_since, own, late)
   local native = put(ttl)
   if failed(native) then return { '?', native, '' } end
   local number, now, old = grant(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]), own)
   local ended, since, shared = before(old, ARGV[2], owner, now)
   if state == '' then state, old_since = ended, since end
-  return { 'G', monitor and native or false, reason, number, now, ttl, state, old_since, bits > 0 and 1 or 0, value, false, shared, asked }
+  return { 'G', monitor and native or false, reason, number, now, ttl, state, old_since, bits > 0 and 1 or 0, value, false, shared, asked, late and 1 or 0 }
 end
 
 local compares, differs = has(flags, 'c'), has(flags, 'u')
@@ -69,7 +69,7 @@ if not held then
     local lost = wants and not names and ARGV[16] ~= '' and ARGV[16] ~= sub(record, 107) and value
     return refusal(companion, flags, record, reason, late, ARGV[17], lost)
   end
-  return granted(reason, 'O', since)
+  return granted(reason, 'O', since, nil, late)
 end
 local now = clock()
 if tonumber(ARGV[18]) > 0 and now - tonumber(since) > tonumber(ARGV[18]) then

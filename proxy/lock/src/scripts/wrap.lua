@@ -253,6 +253,12 @@ local function judge(lock)
   if lock.did == 'acquire' and argument(lock, 15) ~= '' then refuse(argument(lock, 15)) end
 end
 
+-- A release that nothing proved pays what its identity owes. Answers 1 where it paid instead of proving.
+local function unproven(lock)
+  if lock.did ~= 'release' or lock.held then return 0 end
+  return repay(lock.companion, argument(lock, 2), lock.before.record, who)
+end
+
 -- Writes what follows from a change that may be; answers as the other scripts do.
 local function settle(lock)
   local was, is, reason = lock.before, lock.after, lock.reason or ''
@@ -268,8 +274,10 @@ local function settle(lock)
   if did == 'as it was' then return { 'H', false, '', was.governed and 1 or 0, was.governed and same_session(record, who) and 1 or 0 } end
   if did == 'ungoverned' or did == 'forged' then return { 'U', false, reason } end
   if did == 'release' then
+    local paid = unproven(lock)
+    if paid == 1 then reason = 'expired' end
     try('SETRANGE', companion, 1, 'R')
-    return { 'R', false, reason, sub(record, 52, 67), sub(record, 68, 80), lock.held or '', false, 'R' }
+    return { 'R', false, reason, sub(record, 52, 67), sub(record, 68, 80), lock.held or '', false, 'R', lock.late and 1 or 0, paid }
   end
   if did == 'extend' and lock.held ~= 'j' and not moved(was.ends, is.ends) then
     local owner = sub(record, 107)
@@ -291,7 +299,7 @@ local function settle(lock)
     local number, at, old = grant(companion, argument(lock, 7), bits + tonumber(argument(lock, 8)), argument(lock, 9), asked, owner, lifetime(ttl, outlive))
     local state, since, shared = before(old, argument(lock, 7), owner, at)
     if did ~= 'acquire' then state = 'O' end
-    return { 'G', false, reason, number, at, ttl, state, since, bits > 0 and 1 or 0, owner, false, shared, asked }
+    return { 'G', false, reason, number, at, ttl, state, since, bits > 0 and 1 or 0, owner, false, shared, asked, lock.late and 1 or 0 }
   end
   local owner = sub(record, 107)
   if lock.held == 'j' then
@@ -333,13 +341,12 @@ local function finish(ended, result)
     for i = 1, #locks do
       local lock = locks[i]
       if lock.reason and lock.before.governed then
-        local letters = argument(lock, 2)
-        if lock.did ~= 'release' then letters = string.gsub(letters, 'k', '')
-        else repay(lock.companion, letters, lock.before.record, who) end
-        each[i] = refusal(lock.companion, letters, lock.before.record, lock.reason, lock.late, who)
-      elseif lock.reason then each[i] = { 'N', false, lock.reason, '0', clock(), '0', 0, 0, false }
+        local letters, paid = argument(lock, 2), unproven(lock)
+        if lock.did ~= 'release' then letters = string.gsub(letters, 'k', '') end
+        each[i] = refusal(lock.companion, letters, lock.before.record, lock.reason, lock.late, who, nil, paid)
+      elseif lock.reason then each[i] = { 'N', false, lock.reason, '0', clock(), '0', 0, 0, false, 0 }
       else each[i] = { 'C', false, '' } end
-      each[i][10] = lock.did
+      if lock.reason then each[i][11] = lock.did end
     end
     return { 'W', how, each, ended and type(result) == 'number' and result or '', '', 0, lost, only_ttls and 1 or 0 }
   end

@@ -170,6 +170,18 @@ impl Session {
         let acquires = one.operation == Operation::Acquire || one.operation == Operation::TakeOver;
         let mut decision = DecisionKind::Allow;
         let mut overlap = false;
+        // Before what it remembers of its lapsed lease is replaced.
+        if let Some(would) = one.answer.would.filter(|_| !one.enforced)
+            && !matches!(one.answer.outcome, Outcome::Different { .. })
+        {
+            overlap = self.acted_late(one, would.late, now);
+            if overlap {
+                metrics.overlaps.inc();
+            }
+            if would.paid_debt {
+                self.observed(Observation::Debt, one.target, active, now);
+            }
+        }
         match &one.answer.outcome {
             Outcome::Granted(granted) => {
                 let outcome = match granted.again {
@@ -310,7 +322,7 @@ impl Session {
                 }
             }
         }
-        let (id, verdict) = self.decided(one, decision, &mut overlap, active);
+        let (id, verdict) = self.decided(one, decision, active);
         self.tell_of(one, overlap, id, verdict, active, now);
     }
 
@@ -319,7 +331,6 @@ impl Session {
         &mut self,
         one: &Settled<'_>,
         decision: DecisionKind,
-        overlap: &mut bool,
         active: &Active,
     ) -> (Option<String>, Verdict) {
         let details = active.namespace(one.target.namespace);
@@ -328,7 +339,8 @@ impl Session {
             let id = self.would_refuse(one.target, one.name, one.operation, would, active);
             return (Some(id), Verdict::would_refuse(would));
         }
-        if let Some(reason) = one.answer.would.filter(|_| !one.enforced) {
+        if let Some(would) = one.answer.would.filter(|_| !one.enforced) {
+            let reason = would.reason;
             let policy = policy_of(reason, one.target, active);
             let would = Denial {
                 reason,
@@ -336,14 +348,6 @@ impl Session {
                 policy: policy.into(),
             };
             let id = self.would_refuse(one.target, one.name, one.operation, &would, active);
-            *overlap = self.acted_late(one, reason == Reason::Expired, Instant::now());
-            if *overlap {
-                active
-                    .namespace(one.target.namespace)
-                    .metrics
-                    .overlaps
-                    .inc();
-            }
             return (Some(id), Verdict::would_refuse(&would));
         }
         details
