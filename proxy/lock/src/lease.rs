@@ -21,8 +21,8 @@ pub struct Lease {
     pub grant: Grant,
     /// Its fencing token.
     pub fence: FencingToken,
-    /// The connection that holds it, where it is one of this proxy's.
-    pub session: SessionId,
+    /// The connection that was granted it, if that was seen.
+    pub session: Option<SessionId>,
     /// When it began.
     pub since: Instant,
     /// When it ends, if it has a TTL.
@@ -54,8 +54,6 @@ pub enum LeaseEvent {
         grant: Grant,
         /// Its fencing token.
         fence: FencingToken,
-        /// The connection that holds it; zero where that is not known.
-        session: SessionId,
         /// When it began.
         since: Instant,
         /// Its TTL from now on.
@@ -136,26 +134,22 @@ impl LeaseTable {
                 ttl,
             } => {
                 let ended = self.remove(&key, End::Expired, now);
-                if self.leases.len() < MOST_LEASES {
-                    let ends = ttl.map(|ttl| now + ttl);
-                    let lease = Lease {
-                        namespace,
-                        grant,
-                        fence,
-                        session,
-                        since: now,
-                        ends,
-                    };
-                    self.leases.insert(key.clone(), lease);
-                    self.place(key, ends);
-                }
+                let ends = ttl.map(|ttl| now + ttl);
+                let lease = Lease {
+                    namespace,
+                    grant,
+                    fence,
+                    session: Some(session),
+                    since: now,
+                    ends,
+                };
+                self.insert(key, lease);
                 ended
             }
             LeaseEvent::Found {
                 namespace,
                 grant,
                 fence,
-                session,
                 since,
                 ttl,
             } => {
@@ -163,39 +157,29 @@ impl LeaseTable {
                     .leases
                     .get(&key)
                     .is_some_and(|lease| lease.grant == grant);
-                let ended = if known {
+                let ends = ttl.map(|ttl| now + ttl);
+                if known {
+                    // Extended through another proxy, or around all of them.
+                    if ends.is_some() {
+                        self.goes_on(key, ends);
+                    }
                     None
                 } else {
-                    self.remove(&key, End::Expired, now)
-                };
-                if !known && self.leases.len() < MOST_LEASES {
-                    let ends = ttl.map(|ttl| now + ttl);
+                    let ended = self.remove(&key, End::Expired, now);
                     let lease = Lease {
                         namespace,
                         grant,
                         fence,
-                        session,
+                        session: None,
                         since,
                         ends,
                     };
-                    self.leases.insert(key.clone(), lease);
-                    self.place(key, ends);
-                } else if known && let Some(ttl) = ttl {
-                    // Extended through another proxy, or around all of them.
-                    let ends = Some(now + ttl);
-                    if let Some(lease) = self.leases.get_mut(&key) {
-                        lease.ends = ends;
-                    }
-                    self.place(key, ends);
+                    self.insert(key, lease);
+                    ended
                 }
-                ended
             }
             LeaseEvent::Extended { ttl } => {
-                let ends = ttl.map(|ttl| now + ttl);
-                if let Some(lease) = self.leases.get_mut(&key) {
-                    lease.ends = ends;
-                    self.place(key, ends);
-                }
+                self.goes_on(key, ttl.map(|ttl| now + ttl));
                 None
             }
             LeaseEvent::Released => self.remove(&key, End::Released, now),
@@ -297,6 +281,23 @@ impl LeaseTable {
         Ok(())
     }
 
+    /// A lease that is new here, unless there is no room.
+    fn insert(&mut self, key: DbKey, lease: Lease) {
+        if self.leases.len() < MOST_LEASES {
+            let ends = lease.ends;
+            self.leases.insert(key.clone(), lease);
+            self.place(key, ends);
+        }
+    }
+
+    /// A lease has another end from now on.
+    fn goes_on(&mut self, key: DbKey, ends: Option<Instant>) {
+        if let Some(lease) = self.leases.get_mut(&key) {
+            lease.ends = ends;
+            self.place(key, ends);
+        }
+    }
+
     fn place(&mut self, key: DbKey, ends: Option<Instant>) {
         if let Some(place) = self.places.remove(&key) {
             self.ends.remove(&place);
@@ -353,7 +354,6 @@ mod tests {
             namespace: NamespaceId(0),
             grant: Grant([2; 16]),
             fence: FencingToken(2),
-            session: SessionId([0; 16]),
             since,
             ttl: Some(Duration::from_millis(ttl_ms)),
         }

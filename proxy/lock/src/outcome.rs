@@ -279,9 +279,9 @@ pub fn read(value: &Value) -> Result<Answers, NotAnAnswer> {
                 .get(1)
                 .and_then(Value::as_integer)
                 .ok_or(NotAnAnswer)?;
-            Ok(Answers::Many(total, each(items)?))
+            Ok(Answers::Many(total, each(items.get(3..))?))
         }
-        b'S' => Ok(Answers::Many(1, each(items)?)),
+        b'S' => Ok(Answers::Many(1, each(items.get(3..))?)),
         b'W' => script(items),
         _ => read_one(items).map(Answers::One),
     }
@@ -289,13 +289,7 @@ pub fn read(value: &Value) -> Result<Answers, NotAnAnswer> {
 
 fn script(items: &[Value]) -> Result<Answers, NotAnAnswer> {
     let fields = Fields(items);
-    let locks = items
-        .get(2)
-        .and_then(Value::as_items)
-        .ok_or(NotAnAnswer)?
-        .iter()
-        .map(|item| read_one(item.as_items().ok_or(NotAnAnswer)?))
-        .collect::<Result<Vec<_>, _>>()?;
+    let locks = each(items.get(2).and_then(Value::as_items))?;
     let end = match fields.letter(1).ok_or(NotAnAnswer)? {
         b'r' => ScriptEnd::Returned,
         b'e' => {
@@ -320,9 +314,9 @@ fn script(items: &[Value]) -> Result<Answers, NotAnAnswer> {
     Ok(Answers::Script(end, locks))
 }
 
-fn each(items: &[Value]) -> Result<Vec<Answer>, NotAnAnswer> {
+/// One answer a lock.
+fn each(items: Option<&[Value]>) -> Result<Vec<Answer>, NotAnAnswer> {
     items
-        .get(3..)
         .ok_or(NotAnAnswer)?
         .iter()
         .map(|item| read_one(item.as_items().ok_or(NotAnAnswer)?))

@@ -16,7 +16,7 @@ use lockwarden_lock::plan::{Form, Plan, Who, identify, plan};
 use lockwarden_lock::settle::{self, Settled, judge, settle};
 use lockwarden_lock::token::Process;
 use lockwarden_policy::Chains;
-use lockwarden_resp::{Value, parse_reply, put_value};
+use lockwarden_resp::{Elements, Value, parse_reply, put_value};
 use smallvec::SmallVec;
 
 use crate::inbox::Inbox;
@@ -26,7 +26,6 @@ use crate::session::digests::Compared;
 use crate::session::known::may_need_process;
 use crate::session::rights::{lacking_rights, rights_line};
 use crate::session::state::{Place, StateChange};
-use crate::session::transaction::elements;
 use crate::session::wrapped::{Examined, own_no, under_its_own_name};
 use crate::session::{InFlight, Look, Session, error_frame, now_ms};
 use crate::shared::Active;
@@ -462,9 +461,9 @@ impl Session {
         match answered {
             outcome::Answered::AsReturned => {
                 self.count(CommandClass::Policy, CommandResult::Ok);
-                let elements = elements(answer).unwrap_or_default();
-                match elements.get(SCRIPT_REPLY) {
-                    Some((start, end)) => reply.extend_from_slice(&answer[*start..*end]),
+                let place = Elements::of(answer).and_then(|mut all| all.nth(SCRIPT_REPLY));
+                match place {
+                    Some(place) => reply.extend_from_slice(&answer[place]),
                     None => put_value(&mut reply, &Value::Null, self.state.protocol),
                 }
             }

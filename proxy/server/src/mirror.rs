@@ -41,7 +41,7 @@ impl Mirror {
     }
 
     /// Which lease of a lock is current, and whose, as far as this proxy has seen.
-    pub(crate) fn current(&self, key: &DbKey) -> Option<(Grant, SessionId)> {
+    pub(crate) fn current(&self, key: &DbKey) -> Option<(Grant, Option<SessionId>)> {
         let shard = lock(self.shard(key));
         shard.get(key).map(|lease| (lease.grant, lease.session))
     }

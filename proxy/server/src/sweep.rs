@@ -12,7 +12,6 @@ use lockwarden_lock::evidence::{DbKey, SURELY_BEFORE_END};
 use lockwarden_lock::lease::{Lease, LeaseEvent};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::{Form, Swept, sweep, swept, swept_ttl};
-use lockwarden_lock::token::SessionId;
 use lockwarden_resp::Value;
 
 use crate::backend::{BackendError, Conversation};
@@ -179,7 +178,6 @@ impl Sweeper {
                 namespace: *namespace,
                 grant: lease.grant,
                 fence: lease.fence,
-                session: SessionId([0; 16]),
                 since: now.checked_sub(lease.held).unwrap_or(now),
                 ttl: swept.ttl,
             };

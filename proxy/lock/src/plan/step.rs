@@ -125,20 +125,14 @@ impl Step {
         who: &Who,
         allowed: &Allowed,
     ) {
-        let obligations = &allowed.obligations;
         self.bytes(value);
-        self.head(grant, who, allowed);
-        self.bits(who, allowed);
-        self.bytes(fence_letter(obligations));
+        self.grant(grant, who, allowed);
         match ttl {
             AskedTtl::None | AskedTtl::Keep | AskedTtl::Further(_) => self.bytes(b""),
             AskedTtl::For(ms) => self.signed(b"", ms),
             AskedTtl::Until(at) => self.signed(b"@", at),
         }
-        self.number(obligations.ttl_default_ms.unwrap_or(0));
-        self.number(obligations.ttl_cap_ms.unwrap_or(0));
-        self.bytes(if keeps_alive(allowed) { b"1" } else { b"0" });
-        self.number(outlive_ms(allowed));
+        self.terms(allowed);
         let stored = crate::token::stored_form(value);
         self.bytes(if stored == *value { b"" } else { &stored });
     }
@@ -164,34 +158,37 @@ impl Step {
         self.bytes(&release.own);
         self.bytes(&release.seen_grant);
         self.bytes(&release.seen);
-        self.head(grant, who, allowed);
-        let obligations = &allowed.obligations;
-        self.bits(who, allowed);
-        self.bytes(fence_letter(obligations));
-        self.number(obligations.ttl_default_ms.unwrap_or(0));
-        self.number(obligations.ttl_cap_ms.unwrap_or(0));
-        self.bytes(if keeps_alive(allowed) { b"1" } else { b"0" });
-        self.number(outlive_ms(allowed));
-        self.number(obligations.max_hold_ms.unwrap_or(0));
+        self.grant(grant, who, allowed);
+        self.terms(allowed);
+        self.number(allowed.obligations.max_hold_ms.unwrap_or(0));
         for denial in [&terms.acquire, &terms.extend.1, &terms.release.1] {
             let reason = denial.as_ref().map_or("", |denial| denial.reason.word());
             self.bytes(reason.as_bytes());
         }
     }
 
-    /// The beginning of a record, and how long a debt lives.
-    fn head(&mut self, grant: Grant, who: &Who, allowed: &Allowed) {
+    /// What a new lease is written with: the beginning of its record and how long a debt lives, flag
+    /// bits, fence.
+    fn grant(&mut self, grant: Grant, who: &Who, allowed: &Allowed) {
         let identity = who.identity(allowed.rules.trust_address);
         let mut head: SmallVec<[u8; 128]> = SmallVec::from_slice(&grant.0);
         head.extend_from_slice(&who.session.0);
         head.extend_from_slice(&identity.0);
         head.extend_from_slice(Digits::new().of(debt_ms(allowed)));
         self.bytes(&head);
-    }
-
-    fn bits(&mut self, who: &Who, allowed: &Allowed) {
         let distinctive = who.is_distinctive(allowed.rules.trust_address);
         self.number(if distinctive { 8 } else { 0 });
+        self.bytes(fence_letter(&allowed.obligations));
+    }
+
+    /// TTL by default, TTL at most, whether either is kept alive, and how much longer the companion
+    /// lives.
+    fn terms(&mut self, allowed: &Allowed) {
+        let obligations = &allowed.obligations;
+        self.number(obligations.ttl_default_ms.unwrap_or(0));
+        self.number(obligations.ttl_cap_ms.unwrap_or(0));
+        self.bytes(if keeps_alive(allowed) { b"1" } else { b"0" });
+        self.number(outlive_ms(allowed));
     }
 
     pub(super) fn done_wrapped(

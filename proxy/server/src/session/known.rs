@@ -20,7 +20,7 @@ impl Session {
     /// the same distinctive identity. Told to policies; whether it is so is checked by the step.
     fn is_same_identity(&self, key: &DbKey, trust: TrustAddress) -> bool {
         let who = self.state.who();
-        let Some((_, session)) = self.shared.mirror.current(key) else {
+        let Some((_, Some(session))) = self.shared.mirror.current(key) else {
             return false;
         };
         let Some((client, peer)) = self.shared.peers.of_session(session) else {

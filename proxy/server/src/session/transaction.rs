@@ -2,12 +2,13 @@
 //! script; here the block's reply gets back its shape, element by element and otherwise byte for
 //! byte, and what happened is remembered only if the block was executed.
 
+use std::ops::Range;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::hidden::{self, Shown};
-use lockwarden_resp::{ReplyLimits, ReplyScanner, Scan};
+use lockwarden_resp::Elements;
 
 use super::state::{Block, Place};
 use super::{Look, Session, error_frame};
@@ -74,8 +75,9 @@ impl Session {
             return Ok(answer);
         }
         let active = self.active();
-        let elements =
-            elements(&answer).ok_or_else(|| End::OutOfStep("EXEC answered no array".into()))?;
+        let elements: Vec<Range<usize>> = Elements::of(&answer)
+            .ok_or_else(|| End::OutOfStep("EXEC answered no array".into()))?
+            .collect();
         if elements.len() != block.queued {
             return Err(End::OutOfStep(
                 "EXEC answered another number of replies than it was given commands".into(),
@@ -84,7 +86,7 @@ impl Session {
         let mut reply = BytesMut::with_capacity(answer.len());
         let mut copied = 0;
         for (index, place) in block.places {
-            let (start, end) = elements[index];
+            let Range { start, end } = elements[index];
             let element = answer.slice(start..end);
             match place {
                 Place::Change(change) => {
@@ -124,43 +126,5 @@ impl Session {
         }
         reply.extend_from_slice(&answer[copied..]);
         Ok(reply.freeze())
-    }
-}
-
-/// Where the elements of an array stand.
-pub(crate) fn elements(array: &[u8]) -> Option<Vec<(usize, usize)>> {
-    let header = array.iter().position(|&byte| byte == b'\n')? + 1;
-    let mut elements = Vec::new();
-    let mut at = header;
-    while at < array.len() {
-        let mut scanner = ReplyScanner::new(ReplyLimits::default());
-        match scanner.scan(&array[at..]) {
-            Ok(Scan::Complete { consumed }) => {
-                elements.push((at, at + consumed));
-                at += consumed;
-            }
-            Ok(Scan::Partial) | Err(_) => return None,
-        }
-    }
-    Some(elements)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_elements_of_an_array_are_found() {
-        let array = b"*3\r\n:1\r\n*2\r\n$1\r\na\r\n:2\r\n$-1\r\n";
-        let found = elements(array).expect("an array");
-        let texts: Vec<&[u8]> = found
-            .iter()
-            .map(|(start, end)| &array[*start..*end])
-            .collect();
-        assert_eq!(
-            texts,
-            [&b":1\r\n"[..], b"*2\r\n$1\r\na\r\n:2\r\n", b"$-1\r\n"]
-        );
-        assert_eq!(elements(b"*1\r\n$5\r\nab"), None);
     }
 }

@@ -11,7 +11,6 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::Lease;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::settle::Mode;
-use lockwarden_lock::token::SessionId;
 use memchr::memmem;
 
 use super::api;
@@ -338,11 +337,8 @@ impl Look<'_> {
             .and_then(|known| known.holding.as_ref())
             .filter(|holding| holding.fence == lease.fence.0);
         let age = self.now.saturating_duration_since(lease.since);
-        let granted_here = lease.session != SessionId([0; 16]);
-        let caller = match holding.and_then(|holding| holding.caller.clone()) {
-            None if granted_here => self.shared.peers.caller(lease.session),
-            known => known,
-        };
+        let told = holding.and_then(|holding| holding.caller.clone());
+        let caller = told.or_else(|| self.shared.peers.caller(lease.session?));
         let left = lease
             .ends
             .map(|ends| ends.saturating_duration_since(self.now));
@@ -361,7 +357,12 @@ impl Look<'_> {
             ttl_ms: holding.map(|holding| holding.ttl_ms).filter(|ttl| *ttl > 0),
             kept_alive: holding.is_some_and(|holding| holding.kept),
             waiters: known.map_or(0, |known| known.waiting(self.now).count() as u64),
-            seen: if granted_here { "acquire" } else { "scan" }.to_owned(),
+            seen: if lease.session.is_some() {
+                "acquire"
+            } else {
+                "scan"
+            }
+            .to_owned(),
         }
     }
 }
