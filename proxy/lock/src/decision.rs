@@ -73,6 +73,12 @@ macro_rules! bit_set {
                 self.0
             }
 
+            /// The words of the set's members.
+            pub fn words(self) -> impl Iterator<Item = &'static str> {
+                let members = $name::WORDS.iter().filter(move |(bit, _)| self.contains(*bit));
+                members.map(|(_, word)| *word)
+            }
+
             /// Whether every member of `other` is in this set.
             pub const fn contains(self, other: $name) -> bool {
                 self.0 & other.0 == other.0
@@ -110,8 +116,7 @@ macro_rules! bit_set {
 
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                let words = $name::WORDS.iter().filter(|(bit, _)| self.contains(*bit));
-                f.debug_set().entries(words.map(|(_, word)| word)).finish()
+                f.debug_set().entries(self.words()).finish()
             }
         }
     };

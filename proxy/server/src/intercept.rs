@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::{Class, Classifier, TooLong};
-use lockwarden_lock::decision::Decision;
+use lockwarden_lock::decision::{Decide, Decision};
 use lockwarden_lock::evidence::{DbKey, Facts};
 use lockwarden_lock::op::{LockCommand, LockOp};
 use lockwarden_lock::outcome::{self, Answers, AskedBack, limit_line};
@@ -29,7 +29,7 @@ use crate::session::state::{Place, StateChange};
 use crate::session::wrapped::{Examined, own_no, under_its_own_name};
 use crate::session::{InFlight, Look, Session, error_frame, now_ms};
 use crate::shared::Active;
-use crate::trail::Happened;
+use crate::trail::{Happened, Recorder};
 use crate::wires::{End, Muted};
 
 /// An acquire that met a lease which may be its client's own is tried once more after this time: the
@@ -222,6 +222,7 @@ impl Session {
             permitted,
             grants: SmallVec::new(),
             keys,
+            asked: std::mem::take(&mut self.asked),
         };
         let is_script = matches!(flight.permitted.command().op, LockOp::Wrapped { .. });
         // A step in a block cannot ask back, nor one that has run a script.
@@ -299,7 +300,7 @@ impl Session {
 
     /// Asks the policies, on this thread's instances.
     fn decide(
-        &self,
+        &mut self,
         command: &LockCommand,
         facts: &[Facts],
         active: &Arc<Active>,
@@ -308,10 +309,20 @@ impl Session {
         let circumstances = self.circumstances(now);
         let rules = |namespace| active.rules(namespace);
         let describe = |_| Some(self.description());
-        CHAINS.with_borrow_mut(|chains| {
+        let recorded = self.shared.trail.wants_questions();
+        let (decisions, asked) = CHAINS.with_borrow_mut(|chains| {
             chains.follow(&active.generation);
-            judge(chains, command, facts, &rules, &circumstances, &describe)
-        })
+            if !recorded {
+                let decisions = judge(chains, command, facts, &rules, &circumstances, &describe);
+                return (decisions, Vec::new());
+            }
+            let mut recorder = Recorder::new(chains, &self.shared.trail);
+            let asking: &mut dyn Decide = &mut recorder;
+            let decisions = judge(asking, command, facts, &rules, &circumstances, &describe);
+            (decisions, recorder.into_asked())
+        });
+        self.asked = asked;
+        decisions
     }
 
     /// Sends a step and reads its answer, whose bytes come too; and says when it was sent.

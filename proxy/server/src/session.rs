@@ -44,7 +44,7 @@ use crate::peers::Peer;
 use crate::proxy_protocol::Origin;
 use crate::random::Random;
 use crate::shared::{Active, Shared};
-use crate::trail::Caller;
+use crate::trail::{Asked, Caller};
 use crate::unheard::Unheard;
 use crate::wires::{End, Event, Muted, Want, Wires};
 use state::{Place, State, StateChange};
@@ -77,6 +77,8 @@ pub(crate) struct InFlight {
     pub(crate) permitted: Permitted,
     pub(crate) grants: SmallVec<[Grant; 1]>,
     pub(crate) keys: SmallVec<[DbKey; 1]>,
+    /// What the policies were asked, where somebody keeps that.
+    pub(crate) asked: Vec<Asked>,
 }
 
 /// One client.
@@ -100,6 +102,8 @@ pub(crate) struct Session {
     pub(crate) holder: Holder,
     /// The client as it presents itself now, for the trail.
     caller: Arc<Caller>,
+    /// What the policies were asked about the command that is being judged, where somebody keeps that.
+    pub(crate) asked: Vec<Asked>,
     /// Names the refusal that a step found, until its error line is worded.
     pub(crate) last_refusal: Option<String>,
     /// The client said that it goes.
@@ -161,6 +165,7 @@ impl Session {
             number,
             holder,
             caller,
+            asked: Vec::new(),
             last_refusal: None,
             took_leave: false,
             requests: 0,

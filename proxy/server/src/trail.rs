@@ -3,18 +3,21 @@
 //! view behind the board). Nobody on the way of a command waits for a follower: where they fall
 //! behind, entries are dropped and counted.
 
+mod asked;
 mod entry;
+mod fingerprint;
 
-use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
+pub(crate) use asked::{Asked, Recorder, asked_about};
 #[cfg(test)]
 pub(crate) use entry::example;
-pub(crate) use entry::{Caller, Entry, Fingerprint, Happened, Verdict};
+pub(crate) use entry::{Caller, Entry, Happened, Verdict};
+pub(crate) use fingerprint::{Fingerprint, Fingerprints};
 
 /// Entries that wait for the followers; above that new ones are dropped.
 const MOST_WAITING: usize = 65_536;
@@ -40,24 +43,34 @@ pub(crate) struct Trail {
     follower: OnceLock<Thread>,
     stopping: AtomicBool,
     dropped: AtomicU64,
-    /// Its keys are this process's own and random, so a fingerprint cannot be turned back by trying.
-    fingerprints: RandomState,
+    /// Entries are being dropped now.
+    full: AtomicBool,
+    /// Somebody keeps what policies were asked.
+    wants_questions: AtomicBool,
+    fingerprints: Fingerprints,
 }
 
 impl Default for Trail {
     fn default() -> Trail {
+        Trail::new(Fingerprints::random())
+    }
+}
+
+impl Trail {
+    /// An empty trail without followers.
+    pub(crate) fn new(fingerprints: Fingerprints) -> Trail {
         Trail {
             waiting: Mutex::default(),
             asleep: AtomicBool::new(false),
             follower: OnceLock::new(),
             stopping: AtomicBool::new(false),
             dropped: AtomicU64::new(0),
-            fingerprints: RandomState::new(),
+            full: AtomicBool::new(false),
+            wants_questions: AtomicBool::new(false),
+            fingerprints,
         }
     }
-}
 
-impl Trail {
     /// Leaves an entry. Never waits for a follower; without one nothing is kept.
     pub(crate) fn leave(&self, entry: Entry) {
         let Some(follower) = self.follower.get() else {
@@ -67,6 +80,7 @@ impl Trail {
             let mut waiting = self.waiting();
             if waiting.len() >= MOST_WAITING {
                 drop(waiting);
+                self.full.store(true, Ordering::Relaxed);
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 return;
             }
@@ -81,10 +95,22 @@ impl Trail {
     /// What stands for an owner token wherever people see one: equal for equal ones, and of no use to
     /// anybody else.
     pub(crate) fn fingerprint(&self, token: &[u8]) -> Fingerprint {
-        Fingerprint {
-            hash: self.fingerprints.hash_one(token),
-            length: token.len(),
-        }
+        self.fingerprints.of(token)
+    }
+
+    /// Whether entries are to carry what policies were asked.
+    pub(crate) fn wants_questions(&self) -> bool {
+        self.wants_questions.load(Ordering::Relaxed)
+    }
+
+    /// Whether somebody keeps what policies are asked, from now on.
+    pub(crate) fn want_questions(&self, wanted: bool) {
+        self.wants_questions.store(wanted, Ordering::Relaxed);
+    }
+
+    /// Whether what is left now is dropped.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed)
     }
 
     /// Entries that no follower saw, since the start.
@@ -120,6 +146,7 @@ impl Trail {
             self.asleep.store(true, Ordering::Release);
             let stopping = self.stopping.load(Ordering::Acquire);
             std::mem::swap(&mut *self.waiting(), &mut entries);
+            self.full.store(false, Ordering::Relaxed);
             let now = Instant::now();
             for follower in &mut *followers {
                 follower.follow(&entries, now);

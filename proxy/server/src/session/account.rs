@@ -26,7 +26,7 @@ use crate::peers;
 use crate::random::refusal_id;
 use crate::session::now_ms;
 use crate::shared::{Active, mode_label};
-use crate::trail::{Happened, Verdict};
+use crate::trail::{Asked, Happened, Verdict, asked_about};
 use crate::unheard::Undelivered;
 
 /// What a record holds as the owner in a lock whose type has none: the type, which is nobody's value.
@@ -49,6 +49,8 @@ struct Settled<'a> {
     /// It is a script that takes locks.
     takes: bool,
     enforced: bool,
+    /// What the policies were asked about it, where somebody keeps that.
+    asked: Box<[Asked]>,
 }
 
 /// What a script did to a lock, in the word of a command that would have done the same.
@@ -106,7 +108,9 @@ impl Session {
             }
         };
         let now = Instant::now();
-        for (index, target) in op.targets().into_iter().enumerate() {
+        let targets = op.targets();
+        let locks = targets.len();
+        for (index, target) in targets.into_iter().enumerate() {
             // MSETNX answers once for all its locks when it takes none.
             let Some(answer) = answers.get(index).or(answers.first()) else {
                 return;
@@ -160,6 +164,7 @@ impl Session {
                 tokenless,
                 takes: matches!(op, LockOp::Wrapped { script, .. } if script.takes_locks()),
                 enforced,
+                asked: asked_about(&flight.asked, index, locks),
             };
             self.account_one(op, &settled, active, now);
         }
@@ -628,6 +633,7 @@ impl Session {
         } = lease;
         (entry.fence, entry.ttl_ms) = (fence, ttl_ms);
         (entry.asked_ms, entry.held_ms) = (asked_ms, held_ms);
+        entry.asked = one.asked.clone();
         self.shared.trail.leave(entry);
     }
 

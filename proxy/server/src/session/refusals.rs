@@ -18,7 +18,7 @@ use crate::metrics::{
 };
 use crate::random::refusal_id;
 use crate::shared::{Active, mode_label};
-use crate::trail::{Happened, Verdict};
+use crate::trail::{Happened, Verdict, asked_about};
 use crate::wires::Muted;
 
 impl Session {
@@ -99,6 +99,13 @@ impl Session {
         let token = op.owner_token(0);
         entry.token = token.map(|token| self.shared.trail.fingerprint(&stored_form(token)));
         entry.asked_ms = asked_ms(op);
+        let locks = op.targets();
+        let place = locks.iter().position(|target| **target == refused.target);
+        entry.asked = asked_about(
+            &std::mem::take(&mut self.asked),
+            place.unwrap_or(0),
+            locks.len(),
+        );
         self.shared.trail.leave(entry);
         if refused.native && self.state.block.is_none() {
             let mut reply = BytesMut::new();

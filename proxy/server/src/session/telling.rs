@@ -55,6 +55,7 @@ impl Session {
             ttl_ms: None,
             asked_ms: None,
             held_ms: None,
+            asked: Box::default(),
         }
     }
 
@@ -76,7 +77,7 @@ impl Session {
 
     /// A command that enforce mode would have refused went to Redis as it came.
     pub(crate) fn tell_forwarded(
-        &self,
+        &mut self,
         target: &Target,
         command: &str,
         operation: Operation,
@@ -92,6 +93,7 @@ impl Session {
         );
         entry.id = Some(id.into());
         entry.verdict = Some(Verdict::would_refuse(would));
+        entry.asked = std::mem::take(&mut self.asked).into();
         self.shared.trail.leave(entry);
     }
 }

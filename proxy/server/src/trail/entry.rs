@@ -1,7 +1,6 @@
 //! One thing that happened to a lock, or was kept from happening. Owner tokens come in as
 //! fingerprints only.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,6 +10,7 @@ use lockwarden_lock::decision::{Denial, Operation};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::Mode;
 
+use super::{Asked, Fingerprint};
 use crate::metrics::{DecisionKind, Observation, UnjudgedWhy};
 
 /// See the module.
@@ -52,6 +52,8 @@ pub(crate) struct Entry {
     pub(crate) asked_ms: Option<u64>,
     /// How long the lease has been held, ms; of a refusal, the lease that stood in the way.
     pub(crate) held_ms: Option<u64>,
+    /// What the policies were asked and said; empty unless somebody keeps that.
+    pub(crate) asked: Box<[Asked]>,
 }
 
 /// What happened.
@@ -181,20 +183,6 @@ pub(crate) struct Caller {
     pub(crate) library: Option<Arc<str>>,
 }
 
-/// Stands for an owner token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Fingerprint {
-    pub(super) hash: u64,
-    /// How long the owner token is, bytes.
-    pub(crate) length: usize,
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.hash)
-    }
-}
-
 /// A plain entry for tests.
 #[cfg(test)]
 pub(crate) fn example(key: &'static str) -> Entry {
@@ -217,5 +205,6 @@ pub(crate) fn example(key: &'static str) -> Entry {
         ttl_ms: None,
         asked_ms: None,
         held_ms: None,
+        asked: Box::default(),
     }
 }

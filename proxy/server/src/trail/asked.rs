@@ -1,0 +1,97 @@
+//! What a policy chain was asked about one operation, and what it answered: enough to ask another
+//! chain the same. Kept only where somebody wants it ([`super::Trail::wants_questions`]); owner
+//! tokens are fingerprints here, too.
+
+use bytes::Bytes;
+use lockwarden_lock::decision::{
+    ClientDescription, Decide, Decision, Operation, Proofs, Question, Traits,
+};
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::token::stored_form;
+
+use super::{Fingerprint, Trail};
+
+/// One question with its answer. The lock, its database and the client stand in the entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// What the command means for the lock.
+    pub(crate) operation: Operation,
+    /// The value that the command stores or proves.
+    pub(crate) owner_token: Option<Fingerprint>,
+    /// The TTL that the command asks for.
+    pub(crate) ttl_ms: Option<u64>,
+    /// Proofs that hold as far as the proxy has seen.
+    pub(crate) proofs: Proofs,
+    /// Circumstances of the command.
+    pub(crate) traits: Traits,
+    /// The newest fencing token that the session was granted for the lock; 0 if none.
+    pub(crate) fencing_token: u64,
+    /// What is left of the session's own lease; 0 if none.
+    pub(crate) remaining_ms: u64,
+    /// Acquires of the lock by the session in the last ten seconds.
+    pub(crate) attempts: u32,
+    /// The clock that the policies were shown, Unix ms.
+    pub(crate) now_ms: u64,
+    /// What the chain said.
+    pub(crate) answer: Decision,
+}
+
+/// Asks a chain and notes what was said.
+pub(crate) struct Recorder<'a> {
+    chain: &'a mut dyn Decide,
+    trail: &'a Trail,
+    asked: Vec<Asked>,
+}
+
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(chain: &'a mut dyn Decide, trail: &'a Trail) -> Recorder<'a> {
+        Recorder {
+            chain,
+            trail,
+            asked: Vec::new(),
+        }
+    }
+
+    /// Every question so far, in order.
+    pub(crate) fn into_asked(self) -> Vec<Asked> {
+        self.asked
+    }
+}
+
+impl Decide for Recorder<'_> {
+    fn decide(
+        &mut self,
+        namespace: NamespaceId,
+        question: &Question<'_>,
+        describe: &dyn Fn(u64) -> Option<ClientDescription>,
+    ) -> Decision {
+        let answer = self.chain.decide(namespace, question, describe);
+        let token = question.owner_token.map(|token| Fingerprint {
+            length: token.len(),
+            ..self
+                .trail
+                .fingerprint(&stored_form(&Bytes::copy_from_slice(token)))
+        });
+        self.asked.push(Asked {
+            operation: question.operation,
+            owner_token: token,
+            ttl_ms: question.ttl_ms,
+            proofs: question.proofs,
+            traits: question.traits,
+            fencing_token: question.fencing_token,
+            remaining_ms: question.remaining_ms,
+            attempts: question.attempts,
+            now_ms: question.now_ms,
+            answer: answer.clone(),
+        });
+        answer
+    }
+}
+
+/// Those of a command's questions that were about its lock at this place: a command asks equally
+/// many about each of its locks, one lock after the other.
+pub(crate) fn asked_about(asked: &[Asked], place: usize, locks: usize) -> Box<[Asked]> {
+    let each = asked.len() / locks.max(1);
+    let its = asked.get(place * each..(place + 1) * each);
+    its.unwrap_or_default().into()
+}
