@@ -12,6 +12,7 @@ use bytes::Bytes;
 use crate::logging::LogFormat;
 
 mod administration;
+mod audit;
 mod backend;
 mod document;
 mod draft;
@@ -33,6 +34,7 @@ mod value;
 mod tests;
 
 pub(crate) use administration::ServerCommands;
+pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget};
 pub(crate) use backend::{Backend, BackendUrl};
 pub(crate) use enforce_for::EnforceFor;
 pub(crate) use finding::{Finding, Report, Severity};
@@ -91,6 +93,8 @@ pub(crate) struct Config {
     pub(crate) admin_identities: Vec<String>,
     /// Functions that may name lock keys.
     pub(crate) trusted_functions: Vec<String>,
+    /// The audit trail.
+    pub(crate) audit: AuditConfig,
     /// Policies that do not ship with the proxy.
     pub(crate) policies: Vec<PolicyModule>,
     /// The file that was read, as the caller named it.

@@ -68,6 +68,18 @@ impl Controller {
         }
     }
 
+    /// The audit file is opened anew whatever came of the reload: whoever moved it away has sent the
+    /// same signal.
+    fn tell_audit(&self, reloaded: &Result<String, String>) {
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let (audit, active) = (&self.shared.audit, self.shared.active.load());
+        audit.reload(&config.audit, &self.shared.trail);
+        match reloaded {
+            Ok(done) => audit.notice("reloaded", &active, Some(done)),
+            Err(why) => audit.notice("reload-rejected", &active, Some(why)),
+        }
+    }
+
     fn reload_now(&self) -> Result<String, String> {
         let mut current = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = self.source.load();
@@ -164,6 +176,14 @@ impl Control for Controller {
             &self.shared.metrics,
         )
         .map_err(|error| ControlError::Invalid(error.to_string()))?;
+        let words: Vec<String> = switched
+            .iter()
+            .map(|(name, mode)| format!("{name}={mode}"))
+            .collect();
+        let active = self.shared.active.load();
+        self.shared
+            .audit
+            .notice("mode-switched", &active, Some(&words.join(" ")));
         for (name, mode) in &switched {
             tracing::warn!(namespace = name, mode, "mode switched");
         }
@@ -179,6 +199,7 @@ impl Control for Controller {
 
     fn reload(&self) -> Result<String, String> {
         let reloaded = self.reload_now();
+        self.tell_audit(&reloaded);
         match &reloaded {
             Ok(done) => {
                 let now = SystemTime::now()
@@ -227,6 +248,8 @@ fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
     );
     compare(old.log_format == new.log_format, "log_format");
     compare(old.drain == new.drain, "drain");
+    compare(old.audit.target == new.audit.target, "audit_file");
+    compare(old.audit.key == new.audit.key, "audit_key_file");
     changed
 }
 

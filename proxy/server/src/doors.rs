@@ -100,6 +100,9 @@ impl Opened {
         let (Ok(local), true) = (local, is_demonstration) else {
             return;
         };
+        if shared.audit.is_on_stdout() {
+            return;
+        }
         let port = local.port();
         println!("lockwarden is in front of a private Redis. In another terminal, try:");
         println!(

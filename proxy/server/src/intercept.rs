@@ -148,6 +148,10 @@ impl Session {
             return Ok(());
         }
         let active = &self.seen(active.clone());
+        if let Some(refused) = self.unrecordable(&command, active) {
+            self.refuse(&refused, active, muted);
+            return Ok(());
+        }
         let rules = |namespace| active.rules(namespace);
         if self.state.may_judge == Some(false) && is_only_watched(&command, active) {
             return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);

@@ -40,6 +40,7 @@ mod control;
 mod policies;
 
 mod admin;
+mod audit;
 mod metrics;
 
 mod check;

@@ -23,9 +23,9 @@ use prometheus::{
 
 pub(crate) use catalogue::print_catalogue;
 pub(crate) use labels::{
-    AcquireOutcome, CommandClass, CommandResult, ConnectionState, DecisionKind, Direction, HoldEnd,
-    KeepAliveOutcome, Label, LatencyPath, ModeLabel, Observation, PolicyMode, ProtocolErrorKind,
-    ReconnectReason, ReleaseOutcome, Side, UndeliveredOutcome, UnjudgedWhy,
+    AcquireOutcome, AuditSink, CommandClass, CommandResult, ConnectionState, DecisionKind,
+    Direction, HoldEnd, KeepAliveOutcome, Label, LatencyPath, ModeLabel, Observation, PolicyMode,
+    ProtocolErrorKind, ReconnectReason, ReleaseOutcome, Side, UndeliveredOutcome, UnjudgedWhy,
 };
 pub(crate) use local::LocalCounters;
 pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror};
@@ -84,6 +84,10 @@ pub(crate) struct Metrics {
     pub(crate) added_latency: ByLabel<LatencyPath, Histogram>,
     /// The backend's time per command, seconds.
     pub(crate) backend_latency: Histogram,
+    /// Audit records that were written.
+    pub(crate) audit_records: ByLabel<AuditSink, IntCounter>,
+    /// Audit records that were lost.
+    pub(crate) audit_dropped: ByLabel<AuditSink, IntCounter>,
     reload_successful: IntGauge,
     reload_timestamp: Gauge,
     label_overflow: ByLabel<OverflowLabel, IntCounter>,
@@ -134,6 +138,8 @@ impl Metrics {
                 .histograms(&names::BACKEND_LATENCY, &BACKEND_SECONDS)?
                 .at(Only::Default)
                 .clone(),
+            audit_records: make.counters(&names::AUDIT_RECORDS)?,
+            audit_dropped: make.counters(&names::AUDIT_DROPPED)?,
             reload_successful: make.gauge(&names::RELOAD_SUCCESSFUL)?,
             reload_timestamp: make.float_gauge(&names::RELOAD_TIMESTAMP)?,
             label_overflow,

@@ -11,6 +11,7 @@ use lockwarden_policy::{Observer, PolicyHost};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::admin::{AdminOptions, AdminToken, Control as _};
+use crate::audit::Audit;
 use crate::backend::Address;
 use crate::config::{Backend, Config, Finding, Report};
 use crate::control::{Controller, Source, activate, labels};
@@ -33,7 +34,7 @@ use crate::sockets::{self, Arrival};
 use crate::stop::{Ask, Signals};
 use crate::sweep::Strays;
 use crate::texts::Texts;
-use crate::trail::{Follower, Following};
+use crate::trail::{Fingerprints, Follower, Following, Trail};
 use crate::unheard::Reports;
 use crate::upkeep::{self, Order};
 use crate::view::{self, Fold, View};
@@ -133,6 +134,13 @@ impl Prepared {
             }
             Backend::Redis(url) => (None, Address { url: url.clone() }),
         };
+        let fingerprints = match &config.audit.key {
+            Some(key) => Fingerprints::with_key(key.expose().as_bytes()),
+            None => Fingerprints::random(),
+        };
+        let trail = Arc::new(Trail::new(fingerprints));
+        let (audit, scribe) =
+            Audit::open(&config.audit, &trail, &metrics).map_err(Failure::line)?;
         let shared = Arc::new(Shared {
             active: Arc::new(ArcSwap::from_pointee(active)),
             metrics,
@@ -148,9 +156,10 @@ impl Prepared {
             owner_tokens: OwnerTokens::new(),
             refusals: RepeatFolder::new(),
             observations: ObservationFolder::default(),
-            trail: Arc::default(),
+            trail: trail.clone(),
             view: View::default(),
             proxy_protocol_from: config.proxy_protocol_from.clone(),
+            audit,
             sweep: config.sweep,
             strays: Strays::default(),
             drain: serve::drain_switch(),
@@ -165,7 +174,9 @@ impl Prepared {
             view::gauges(&shared)
         }));
 
-        let followers: Vec<Box<dyn Follower>> = vec![Box::new(Fold::new(shared.clone()))];
+        let mut followers: Vec<Box<dyn Follower>> = vec![Box::new(Fold::new(shared.clone()))];
+        followers.extend(scribe);
+        shared.audit.notice("started", &shared.active.load(), None);
         let following = shared.trail.start(followers).map_err(Failure::line)?;
 
         let token = match &config.admin_token {

@@ -10,6 +10,7 @@ pub(crate) mod ending;
 pub(crate) mod known;
 mod listings;
 mod reads;
+mod recording;
 mod refusals;
 pub(crate) mod rights;
 pub(crate) mod state;

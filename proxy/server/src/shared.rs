@@ -15,6 +15,7 @@ use lockwarden_lock::settle::{Mode, Rules};
 use lockwarden_policy::Generation;
 use tokio::sync::{Notify, watch};
 
+use crate::audit::Audit;
 use crate::backend::Address;
 use crate::cohort::{Cohorts, Partly};
 use crate::config::Network;
@@ -94,6 +95,12 @@ impl Active {
         }
     }
 
+    /// Whether every namespace is only watched.
+    pub(crate) fn enforces_nothing(&self) -> bool {
+        let monitors = |details: &NamespaceDetails| details.rules.mode == Mode::Monitor;
+        self.details.iter().all(monitors)
+    }
+
     /// Whether any namespace is only watched, for some client.
     pub(crate) fn watches_any(&self) -> bool {
         self.details
@@ -142,6 +149,7 @@ pub(crate) struct Shared {
     pub(crate) view: View,
     /// Balancers whose word on where a client comes from is taken, and wanted.
     pub(crate) proxy_protocol_from: Vec<Network>,
+    pub(crate) audit: Arc<Audit>,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,
     pub(crate) strays: Strays,

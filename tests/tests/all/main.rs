@@ -42,6 +42,7 @@ mod taking;
 mod undelivered;
 
 mod administration;
+mod audit;
 mod balancers;
 mod blocks;
 mod bypass;

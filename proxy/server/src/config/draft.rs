@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::administration::ServerCommands;
+use super::audit::AuditConfig;
 use super::backend::{Backend, BackendUrl};
 use super::finding::{Findings, Place};
 use super::namespace::NamespaceConfig;
@@ -60,6 +61,7 @@ pub(super) struct Draft {
     pub(super) server_commands: ServerCommands,
     pub(super) admin_identities: Vec<String>,
     pub(super) trusted_functions: Vec<String>,
+    pub(super) audit: AuditConfig,
 }
 
 impl Draft {
@@ -93,6 +95,7 @@ impl Draft {
             server_commands: ServerCommands::default(),
             admin_identities: Vec::new(),
             trusted_functions: Vec::new(),
+            audit: AuditConfig::default(),
         }
     }
 
@@ -119,6 +122,7 @@ impl Draft {
             server_commands: self.server_commands,
             admin_identities: self.admin_identities,
             trusted_functions: self.trusted_functions,
+            audit: self.audit,
             policies: self.policies,
             source: source.map(Path::to_owned),
         }

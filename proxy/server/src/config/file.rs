@@ -8,6 +8,7 @@ use std::time::Duration;
 use toml::de::DeTable;
 
 use super::administration;
+use super::audit;
 use super::backend;
 use super::document::{self, Document};
 use super::draft::{Draft, Layered};
@@ -116,6 +117,30 @@ const KEYS: &[Key] = &[
         example: "[\"my_lock\"]",
     },
     Key {
+        name: "audit",
+        example: "\"problems\"",
+    },
+    Key {
+        name: "audit_file",
+        example: "\"audit.jsonl\"",
+    },
+    Key {
+        name: "audit_max_size",
+        example: "\"64MiB\"",
+    },
+    Key {
+        name: "audit_keep",
+        example: "5",
+    },
+    Key {
+        name: "audit_required",
+        example: "false",
+    },
+    Key {
+        name: "audit_key_file",
+        example: "\"audit-key\"",
+    },
+    Key {
         name: "namespace",
         example: "[{ name = \"orders\", keys = [\"lock:*\"] }]",
     },
@@ -207,6 +232,9 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     }
 
     administration::read(reader, &top, draft);
+    audit::read(reader, &top, draft);
+    let key = secret_file(reader, &top, "audit_key_file", secret::password);
+    draft.audit.key = key.and_then(|found| found.value);
 
     let (modules, module_names) = policy::read(reader, &top);
     draft.all_named = true;

@@ -202,6 +202,13 @@ metrics! {
         "kind": "`malformed`, `limit`, `unexpected`"
     } "Connections closed because of bytes that are not the protocol.";
 
+    AUDIT_RECORDS = Counter "lockwarden_audit_records_total" {
+        "sink": "`file`, `stdout`"
+    } "Lines of the audit trail that were written.";
+    AUDIT_DROPPED = Counter "lockwarden_audit_records_dropped_total" {
+        "sink": "`file`, `stdout`"
+    } "Lines of the audit trail that were lost, because writing failed or fell behind.";
+
     LABEL_OVERFLOW = Counter "lockwarden_label_overflow_total" {
         "label": "`namespace`, `policy`, `decision`"
     } "Times something was counted under __other__ because a label had no room left.";

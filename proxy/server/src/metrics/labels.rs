@@ -221,6 +221,16 @@ label_set! {
 }
 
 label_set! {
+    /// Where audit records go.
+    AuditSink {
+        /// A file, a FIFO or a device.
+        File = "file",
+        /// Standard output.
+        Stdout = "stdout",
+    }
+}
+
+label_set! {
     /// Whether a held lock ends by itself.
     HeldTtl {
         /// It has a TTL.

@@ -72,7 +72,13 @@ impl Session {
                 self.wires.forward(forward.pass(), muted);
                 self.queued();
             }
-            Ruling::Flush(flush) => return self.flush(inbox, flush, active, muted).await,
+            Ruling::Flush(flush) => {
+                if let Some(line) = self.unrecordable_flush(flush.name, active) {
+                    self.error(&line, muted);
+                    return Ok(());
+                }
+                return self.flush(inbox, flush, active, muted).await;
+            }
             Ruling::NotPermitted => {
                 if erases {
                     self.tell(Told::Refused, name, &refusal_id(), None);

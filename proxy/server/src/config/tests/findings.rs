@@ -256,7 +256,7 @@ fn an_unknown_key_is_answered_with_the_one_that_was_meant() {
         (
             r#"colour = "red""#,
             &[
-                r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "companion_prefix", "proxy_protocol_from", "log_format", "drain", "sweep", "server_commands", "admin_identities", "trusted_functions", "namespace" and "policy""#,
+                r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "companion_prefix", "proxy_protocol_from", "log_format", "drain", "sweep", "server_commands", "admin_identities", "trusted_functions", "audit", "audit_file", "audit_max_size", "audit_keep", "audit_required", "audit_key_file", "namespace" and "policy""#,
             ],
         ),
         (

@@ -1,0 +1,246 @@
+//! Entries of the trail become lines.
+
+use lockwarden_lock::decision::{Decision, Fence, TakeOverRule, Verdict};
+
+use super::{Answer, Client, Question, Record, VERSION};
+use crate::metrics::Label;
+use crate::trail::{Asked, Caller, Entry, Happened};
+use crate::view::spell;
+
+impl Record {
+    /// An entry as a line. `seq` is given where it is written.
+    pub(crate) fn of(entry: &Entry) -> Record {
+        let said = entry.verdict.as_ref();
+        let words = Words::of(entry.happened);
+        Record {
+            v: VERSION,
+            seq: 0,
+            time: utc(entry.at_ms),
+            at: entry.at_ms,
+            event: words.event.to_owned(),
+            kind: words.kind.map(str::to_owned),
+            id: entry.id.as_deref().map(str::to_owned),
+            namespace: entry.namespace.to_string(),
+            mode: entry.mode.word().to_owned(),
+            db: entry.db,
+            key: spell(&entry.key),
+            command: shown_command(&entry.command),
+            operation: entry.operation.map(|operation| operation.word().to_owned()),
+            client: entry.caller.as_deref().map(Client::of),
+            decision: said.map(|said| said.kind.word().to_owned()),
+            reason: said
+                .and_then(|said| said.reason)
+                .map(|reason| reason.word().to_owned()),
+            policy: said
+                .map(|said| said.policy.to_string())
+                .filter(|policy| !policy.is_empty()),
+            detail: said.and_then(|said| said.detail.as_deref().map(str::to_owned)),
+            token: entry.token.map(|token| token.to_string()),
+            token_length: entry.token.map(|token| token.length),
+            fence: entry.fence,
+            ttl_ms: entry.ttl_ms,
+            asked_ms: entry.asked_ms,
+            held_ms: entry.held_ms,
+            overlap: words.overlap,
+            ran_out: words.ran_out,
+            taken_over: words.taken_over,
+            again: words.again,
+            kept_alive: words.kept_alive,
+            own: words.own,
+            repeated: None,
+            ids: Vec::new(),
+            questions: entry.asked.iter().map(Question::of).collect(),
+        }
+    }
+}
+
+/// What happened, in the words of a line.
+#[derive(Default)]
+struct Words {
+    event: &'static str,
+    kind: Option<&'static str>,
+    overlap: bool,
+    ran_out: bool,
+    taken_over: bool,
+    again: bool,
+    kept_alive: bool,
+    own: bool,
+}
+
+impl Words {
+    fn of(happened: Happened) -> Words {
+        let plain = |event| Words {
+            event,
+            ..Words::default()
+        };
+        match happened {
+            Happened::Acquired {
+                again,
+                replaced,
+                ran_out,
+                kept,
+            } => Words {
+                again,
+                taken_over: replaced,
+                ran_out,
+                kept_alive: kept,
+                ..plain("acquired")
+            },
+            Happened::Contended { own } => Words {
+                own,
+                ..plain("contended")
+            },
+            Happened::Extended { kept } => Words {
+                kept_alive: kept,
+                ..plain("extended")
+            },
+            Happened::Released { taken_over } => Words {
+                taken_over,
+                ..plain("released")
+            },
+            Happened::Absent { ran_out } => Words {
+                ran_out,
+                ..plain("absent")
+            },
+            Happened::RanOut => plain("ran-out"),
+            Happened::Refused { overlap } => Words {
+                overlap,
+                ..plain("refused")
+            },
+            Happened::Different { overlap } => Words {
+                overlap,
+                ..plain("different")
+            },
+            Happened::Unchanged => plain("unchanged"),
+            Happened::Ungoverned => plain("ungoverned"),
+            Happened::Unjudged(why) => Words {
+                kind: Some(why.word()),
+                ..plain("unjudged")
+            },
+            Happened::Forwarded => plain("forwarded"),
+            Happened::Failed => plain("failed"),
+            Happened::Observed(kind) => Words {
+                kind: Some(kind.word()),
+                ..plain("observed")
+            },
+            Happened::Broken => plain("broken"),
+        }
+    }
+}
+
+impl Client {
+    fn of(caller: &Caller) -> Client {
+        let text = |bytes: &[u8]| (!bytes.is_empty()).then(|| spell(bytes));
+        Client {
+            session: Some(caller.session),
+            address: caller.address.to_string(),
+            name: text(&caller.name),
+            user: text(&caller.user),
+            library: caller.library.as_deref().map(str::to_owned),
+        }
+    }
+}
+
+impl Question {
+    fn of(asked: &Asked) -> Question {
+        Question {
+            operation: asked.operation.word().to_owned(),
+            token: asked.owner_token.map(|token| token.to_string()),
+            token_length: asked.owner_token.map(|token| token.length),
+            ttl_ms: asked.ttl_ms,
+            proofs: asked.proofs.words().map(str::to_owned).collect(),
+            traits: asked.traits.words().map(str::to_owned).collect(),
+            fencing_token: asked.fencing_token,
+            remaining_ms: asked.remaining_ms,
+            attempts: asked.attempts,
+            now_ms: asked.now_ms,
+            answer: Answer::of(&asked.answer),
+        }
+    }
+}
+
+impl Answer {
+    fn of(decision: &Decision) -> Answer {
+        let wants = &decision.obligations;
+        let fault = decision.fault.as_ref();
+        let answer = Answer {
+            fault: fault.map(|fault| format!("{}: {}", fault.policy, fault.kind.word())),
+            ttl_default_ms: wants.ttl_default_ms,
+            ttl_cap_ms: wants.ttl_cap_ms,
+            keep_alive_ms: wants.keep_alive_ms,
+            max_hold_ms: wants.max_hold_ms,
+            require: wants
+                .require
+                .map(|proofs| proofs.words().map(str::to_owned).collect()),
+            fence: match wants.fence {
+                Fence::None => None,
+                Fence::Hybrid => Some("hybrid".to_owned()),
+                Fence::Sequential => Some("sequential".to_owned()),
+            },
+            current_fence_only: wants.current_fence_only,
+            take_over: wants.take_over.map(|rule| match rule {
+                TakeOverRule::Never => "never".to_owned(),
+                TakeOverRule::AfterDeadline => "after-deadline".to_owned(),
+            }),
+            ..Answer::default()
+        };
+        match &decision.verdict {
+            Verdict::Permit => Answer {
+                verdict: "permit".to_owned(),
+                ..answer
+            },
+            Verdict::Deny(denial) => Answer {
+                verdict: "deny".to_owned(),
+                reason: Some(denial.reason.word().to_owned()),
+                policy: Some(denial.policy.to_string()),
+                detail: denial.detail.clone(),
+                ..answer
+            },
+        }
+    }
+}
+
+/// A command as people know it.
+fn shown_command(command: &str) -> Option<String> {
+    (!command.is_empty()).then(|| command.replace('|', " ").to_ascii_uppercase())
+}
+
+/// A moment as RFC 3339 writes it, in UTC with milliseconds.
+pub(crate) fn utc(unix_ms: u64) -> String {
+    let (days, of_day) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
+    // The calendar repeats every 400 years of 146,097 days. Counted from a 1 March, the leap day is
+    // the last of its year.
+    let since = days + 719_468;
+    let (era, of_era) = (since / 146_097, since % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
+    let (second, ms) = (of_day / 1000 % 60, of_day % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_written_as_rfc_3339() {
+        for (unix_ms, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_199_999, "2024-02-29T23:59:59.999Z"),
+            (1_795_261_959_231, "2026-11-21T11:52:39.231Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(utc(unix_ms), text);
+        }
+    }
+}
