@@ -1,6 +1,7 @@
 //! The command line.
 
 mod api_client;
+mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,6 +47,8 @@ enum Command {
         #[arg(long)]
         docs: bool,
     },
+    /// One decision, in words: by the id of an error reply
+    Why(why::WhyArgs),
 }
 
 #[derive(Args, Debug)]
@@ -106,5 +109,6 @@ pub(crate) fn main() -> ExitCode {
             metrics::print_catalogue(docs);
             ExitCode::SUCCESS
         }
+        Command::Why(args) => why::why(&args),
     }
 }

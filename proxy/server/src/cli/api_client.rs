@@ -53,6 +53,13 @@ pub(super) struct ApiArgs {
     config: Option<PathBuf>,
 }
 
+impl ApiArgs {
+    /// The configuration that was named.
+    pub(super) fn config(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+}
+
 /// Why there is no answer. Told apart by what the process's end says about it.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {

@@ -1,0 +1,156 @@
+//! Finds records in audit files, by their id or as the grant that they are about: the one that is named, and the full ones beside it. It
+//! reads line by line; a line that is no record (a torn one, somebody else's) is passed over.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::PathBuf;
+
+use memchr::memmem::Finder;
+
+use super::record::Record;
+use super::sink::rotated;
+
+/// The longest line that is read; the longest record is far shorter.
+const LONGEST_LINE: u64 = 4 * 1024 * 1024;
+
+/// A file that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read {}: {source}", path.display())]
+pub(crate) struct Unreadable {
+    path: PathBuf,
+    source: io::Error,
+}
+
+/// Every record with this id, or that stands for one with it, from the oldest to the newest; and how
+/// many files were read. `-` is standard input.
+pub(crate) fn records_with(
+    id: &str,
+    files: &[PathBuf],
+) -> Result<(Vec<Record>, usize), Unreadable> {
+    let has_it = |record: &Record| {
+        record.id.as_deref() == Some(id) || record.ids.iter().any(|known| known == id)
+    };
+    records(id.as_bytes(), has_it, files)
+}
+
+/// The record of the grant that this one's lease began with, if it stands in one of these files.
+pub(crate) fn grant_of(record: &Record, files: &[PathBuf]) -> Option<Record> {
+    let fence = record.fence?;
+    let is_it = |other: &Record| {
+        let same = (other.fence, &other.key, other.db) == (Some(fence), &record.key, record.db);
+        same && other.event == "acquired"
+    };
+    // What standard input said is gone.
+    let named = files.iter().filter(|path| path.as_os_str() != "-");
+    let files: Vec<PathBuf> = named.cloned().collect();
+    let (found, _) = records(fence.to_string().as_bytes(), is_it, &files).ok()?;
+    found.into_iter().next_back()
+}
+
+fn records(
+    word: &[u8],
+    is_it: impl Fn(&Record) -> bool,
+    files: &[PathBuf],
+) -> Result<(Vec<Record>, usize), Unreadable> {
+    let finder = Finder::new(word);
+    let mut wanted = |lines: &mut dyn BufRead| records_in(lines, &finder, &is_it);
+    let (mut found, mut read) = (Vec::new(), 0);
+    for path in files {
+        if path.as_os_str() == "-" {
+            let there = wanted(&mut io::stdin().lock());
+            found.extend(there.map_err(|source| Unreadable {
+                path: path.clone(),
+                source,
+            })?);
+            read += 1;
+            continue;
+        }
+        read += 1;
+        let there = File::open(path).and_then(|file| wanted(&mut BufReader::new(file)));
+        found.extend(there.map_err(|source| Unreadable {
+            path: path.clone(),
+            source,
+        })?);
+        for full in (1..).map(|n| rotated(path, n)) {
+            match File::open(&full).and_then(|file| wanted(&mut BufReader::new(file))) {
+                Ok(there) => {
+                    found.extend(there);
+                    read += 1;
+                }
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                Err(source) => return Err(Unreadable { path: full, source }),
+            }
+        }
+    }
+    found.sort_by_key(|record| (record.at, record.seq));
+    found.dedup();
+    Ok((found, read))
+}
+
+fn records_in(
+    lines: &mut dyn BufRead,
+    finder: &Finder<'_>,
+    is_it: &dyn Fn(&Record) -> bool,
+) -> io::Result<Vec<Record>> {
+    let (mut line, mut found) = (Vec::new(), Vec::new());
+    loop {
+        line.clear();
+        if (&mut *lines)
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line)?
+            == 0
+        {
+            return Ok(found);
+        }
+        // Most lines are somebody else's, and need no parser to say so.
+        if finder.find(&line).is_none() {
+            continue;
+        }
+        let Ok(record) = serde_json::from_slice::<Record>(&line) else {
+            continue;
+        };
+        if is_it(&record) {
+            found.push(record);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_found_by_its_id_or_by_one_it_stands_for_in_full_files_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        std::fs::write(
+            &path,
+            "{\"v\":1,\"at\":3,\"event\":\"refused\",\"id\":\"AAAAAA\",\"ids\":[\"BBBBBB\"],\"key\":\"new\"}\n\
+             {\"v\":1,\"at\":3,\"torn with AAAAAA",
+        )
+        .unwrap();
+        std::fs::write(
+            rotated(&path, 1),
+            "{\"at\":2,\"event\":\"lost\",\"lost\":3}\nno JSON, but AAAAAA\n{\"at\":2,\"key\":\"CCCCCC\"}\n",
+        )
+        .unwrap();
+        std::fs::write(
+            rotated(&path, 2),
+            "{\"at\":1,\"id\":\"AAAAAA\",\"key\":\"old\"}\n",
+        )
+        .unwrap();
+        let keys = |id: &str| {
+            let (found, files) = records_with(id, std::slice::from_ref(&path)).unwrap();
+            assert_eq!(files, 3);
+            found
+                .into_iter()
+                .map(|record| record.key)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(keys("AAAAAA"), ["old", "new"]);
+        assert_eq!(keys("BBBBBB"), ["new"]);
+        assert!(keys("CCCCCC").is_empty());
+        let missing = directory.path().join("no such file");
+        assert!(records_with("AAAAAA", &[missing]).is_err());
+    }
+}
