@@ -53,7 +53,7 @@ fn records(
     files: &[PathBuf],
 ) -> Result<(Vec<Record>, usize), Unreadable> {
     let finder = Finder::new(word);
-    let mut wanted = |lines: &mut dyn BufRead| records_in(lines, &finder, &is_it);
+    let wanted = |lines: &mut dyn BufRead| records_in(lines, &finder, &is_it);
     let (mut found, mut read) = (Vec::new(), 0);
     for path in files {
         if path.as_os_str() == "-" {
