@@ -29,6 +29,7 @@ pub(super) fn is_problem(entry: &Entry) -> bool {
         DecisionKind::Allow => false,
     });
     judged
+        || entry.overlap
         || match entry.happened {
             Happened::RanOut
             | Happened::Refused { .. }

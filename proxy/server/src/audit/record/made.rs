@@ -41,7 +41,7 @@ impl Record {
             ttl_ms: entry.ttl_ms,
             asked_ms: entry.asked_ms,
             held_ms: entry.held_ms,
-            overlap: words.overlap,
+            overlap: words.overlap || entry.overlap,
             ran_out: words.ran_out,
             taken_over: words.taken_over,
             again: words.again,
