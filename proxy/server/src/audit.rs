@@ -1,7 +1,7 @@
 //! The audit trail: what was decided about locks, as JSON lines in a file or on standard output. It
 //! follows the [`Trail`], words what is worth a line (`audit/record.rs`, `audit/problems.rs`), and hands
 //! it to a thread that writes (`audit/line.rs`, `audit/writer.rs`, `audit/sink.rs`): nobody on the way
-//! of a command waits for a disk. `audit/why.rs` reads the lines again for `lockwarden why`;
+//! of a command waits for a disk. `audit/search.rs` finds lines again for `lockwarden why`;
 //! `docs/audit.md` is the same for operators.
 
 mod line;

@@ -337,6 +337,47 @@ fn a_file_that_was_moved_away_is_begun_anew_on_sighup() {
     assert!(lines(&moved).iter().any(|line| is(line, "started")));
 }
 
+#[test]
+fn a_proxy_that_was_killed_leaves_whole_lines_and_the_next_goes_on_behind_them() {
+    let redis = Redis::start();
+    let audited = Audited::start(&redis, |proxy| proxy.top("audit", "\"all\""));
+    let client = audited.proxy.client();
+    for n in 0..200 {
+        client
+            .sends(format!("SET lock:{n} a1 NX PX 9000"))
+            .gets("+OK");
+    }
+    audited.line("the last grant", |line| line["key"] == "lock:199");
+    let (path, config) = (audited.path(), audited.proxy.config().to_owned());
+    let text = fs::read_to_string(config).unwrap();
+    audited.proxy.kill();
+    let before = fs::read_to_string(&path).unwrap();
+    assert!(before.ends_with("}\n"));
+    fs::write(&path, format!("{before}{{\"v\":1,\"torn")).unwrap();
+
+    let config = audited.directory.path().join("lockwarden.toml");
+    fs::write(&config, text).unwrap();
+    let mut command = lockwarden(&["run", "--config", config.to_str().unwrap()]);
+    command
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null());
+    let _next = Next(command.spawn().unwrap());
+    wait_for("the next proxy's first line", || {
+        let text = fs::read_to_string(&path).unwrap();
+        text.starts_with(&before) && text.contains("torn\n{\"v\":1,\"seq\":1,")
+    });
+}
+
+/// Ends with its test.
+struct Next(std::process::Child);
+
+impl Drop for Next {
+    fn drop(&mut self) {
+        self.0.kill().expect("it is ours to end");
+        self.0.wait().expect("it is ours to wait for");
+    }
+}
+
 /// Takes a lock of its own, or says why not.
 fn try_to_lock(client: &Client, n: &mut u32) -> String {
     *n += 1;

@@ -117,6 +117,11 @@ impl Line {
 
     /// What the thread that writes found out.
     pub(super) fn set_writable(&self, writable: bool) {
+        if writable {
+            // What waits has waited for a sink that works again; from now on it counts anew.
+            let mut queue = self.queue();
+            queue.since = queue.since.map(|_| Instant::now());
+        }
         self.writable.store(writable, Ordering::Relaxed);
     }
 

@@ -50,6 +50,14 @@ impl Sink {
         }
     }
 
+    /// It could not be written: the next try finds it by its path again.
+    pub(super) fn close(&mut self) {
+        match self {
+            Sink::File(file) => file.open = None,
+            Sink::Stdout => {}
+        }
+    }
+
     /// Opens the file anew.
     pub(super) fn reopen(&mut self, limits: Limits) -> io::Result<()> {
         match self {
@@ -116,9 +124,16 @@ impl LogFile {
         let written = open.file.write(lines)?;
         self.unsynced = true;
         let whole = memchr::memrchr(b'\n', &lines[..written]).map_or(0, |at| at + 1);
+        let there = open.size + written as u64;
         open.size += whole as u64;
         if whole < written {
-            open.file.set_len(open.size)?;
+            // During an upgrade another proxy writes here, too: what is behind ours stays, and a line
+            // that is torn then is ended when the file is opened anew.
+            if open.file.metadata()?.len() == there {
+                open.file.set_len(open.size)?;
+            } else {
+                self.open = None;
+            }
         }
         if whole == 0 {
             return Err(io::ErrorKind::StorageFull.into());

@@ -144,6 +144,7 @@ impl Writer {
 
     fn failed(&mut self, error: &io::Error) {
         self.line.set_writable(false);
+        self.sink.close();
         if !std::mem::replace(&mut self.failing, true) {
             tracing::error!(
                 sink = self.name,
