@@ -277,6 +277,39 @@ fn a_lock_with_several_readers(world: &World) {
 }
 in_every_world!(a_lock_with_several_readers);
 
+/// What lock libraries offer for cleaning up names no holder. It is the holder's application that may, over any
+/// of its connections, and nobody else's share goes with it.
+fn a_lock_is_unlocked_by_force(world: &World) {
+    let (one, mate) = (
+        world.client_from("127.9.1.1"),
+        world.client_from("127.9.1.1"),
+    );
+    let thief = world.client();
+    let hers = "0f8fad5b-d9cb-469f-a165-70867728950e:1";
+    let his = "7c9e6679-7425-40de-944b-e07fc1f90ae7:1";
+    let with_channel = ["lock:f", "channel"];
+    for holder in [&one, &mate] {
+        assert_eq!(eval(holder, REENTER, &["lock:f"], &["5000", hers]), "nil");
+        assert_eq!(eval(&mate, FORCE, &with_channel, &[]), ":1");
+        assert!(world.redis().is_free("lock:f"));
+    }
+    let join =
+        "redis.call('hset', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return 1";
+    assert_eq!(eval(&one, join, &["lock:f"], &["5000", hers]), ":1");
+    assert_eq!(eval(&thief, join, &["lock:f"], &["5000", his]), ":1");
+    let said = eval(&mate, FORCE, &with_channel, &[]);
+    if world.is_harmed() {
+        assert_eq!(said, ":1");
+    } else {
+        assert!(
+            said.starts_with("-LOCKDENIED not-owner key=lock:f"),
+            "{said}"
+        );
+        one.sends(format!("HGET lock:f {his}")).gets("$1 1");
+    }
+}
+in_every_world!(a_lock_is_unlocked_by_force);
+
 /// Many locks in one hash, as Redisson's multi-lock by values has them: a field says who holds the value, others
 /// have both names in theirs. Whose they are is told by the holder's name, over any connection.
 fn many_locks_in_one_hash(world: &World) {

@@ -190,8 +190,9 @@ local function about_given(field, all)
   return false
 end
 -- Of a lock that several may hold: whether the script was given the name of one that holds, and whether
--- only those have left whose names it was given (or whose shares were over).
-local function shares(before, after)
+-- only those have left whose names it was given (or whose shares were over), and the one in the record where
+-- the client has proven to be it.
+local function shares(before, after, proven)
   local still, own, fair, now = {}, false, true, clock()
   for i = 1, #after.all do
     local name = after.all[i].name
@@ -203,7 +204,8 @@ local function shares(before, after)
     local given = named[form(member.name)]
     if given and distinctive(member.name) then own = true end
     local over = member.score and member.score >= 1e12 and member.score < now
-    if not still[member.name] and not given and not over and distinctive(member.name) then
+    local known = given or over or form(member.name) == proven
+    if not still[member.name] and not known and distinctive(member.name) then
       fair = fair and about_given(member.name, before.all)
     end
   end
@@ -224,7 +226,7 @@ local function judge(lock)
     if not change then lock.did = 'as it was' elseif over and after.kind then lock.did = 'acquire' else lock.did = 'ungoverned' end
   elseif not after.kind then
     local held, late, why = prove(lock, argument(lock, 2))
-    local own, fair = shares(before, after)
+    local own, fair = shares(before, after, held and sub(before.record, 107))
     if not fair then held, why = nil, why or 'not-owner' elseif own and not held and has(argument(lock, 2), 't') then held = 't' end
     lock.did, lock.held, lock.late = 'release', held, late
     if not held then refuse(why, late) elseif argument(lock, 17) ~= '' then refuse(argument(lock, 17), late) end
