@@ -88,8 +88,19 @@ pub enum Class<'a> {
     UnknownScript(LockCommand),
     /// A lock key or a value above what is judged.
     TooLong(LockCommand, TooLong),
+    /// `LOCKWARDEN FENCE key`, the proxy's own command: the fencing token of this connection's lease.
+    Fence(PassThrough<'a>, Bytes),
     /// An error that Redis would give, given here: nothing is forwarded on a guess.
     Error(String),
+}
+
+/// The key of `LOCKWARDEN FENCE key`. No server has a command of that name.
+fn asks_for_fence(request: &Request<'_>) -> Option<Bytes> {
+    let mut words = request.args();
+    let own = words.next()?.eq_ignore_ascii_case(b"lockwarden")
+        && words.next()?.eq_ignore_ascii_case(b"fence");
+    let key = words.next().filter(|_| own && request.len() == 3)?;
+    Some(Bytes::copy_from_slice(key))
 }
 
 /// What is too long.
@@ -391,6 +402,9 @@ impl Classifier<'_> {
     /// A command that the table does not have: its keys are where the server says.
     fn foreign_command<'r>(&self, request: Request<'r>) -> Class<'r> {
         let pass = PassThrough::of(request.frame(), true);
+        if let Some(key) = asks_for_fence(&request) {
+            return Class::Fence(pass, key);
+        }
         let spec = self.foreign.and_then(|table| table.find(&request));
         let mut found = None;
         for_each_foreign_key(spec, &request, &mut |_, key, access| {

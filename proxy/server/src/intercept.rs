@@ -123,6 +123,14 @@ impl Session {
             Class::TooLong(command, what) => {
                 self.too_long(inbox, command, what, &active, muted).await
             }
+            // In a block it is Redis that says that it knows no such command, and the block is spoilt.
+            Class::Fence(pass, _) if self.state.block.is_some() => {
+                self.count(CommandClass::PassThrough, CommandResult::Ok);
+                self.wires.forward(pass, muted);
+                self.queued();
+                Ok(())
+            }
+            Class::Fence(_, key) => self.tell_fence(inbox, key, muted).await,
             Class::Error(text) => {
                 self.count(CommandClass::Admin, CommandResult::Error);
                 let name = request.name().to_owned();

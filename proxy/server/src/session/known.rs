@@ -3,17 +3,21 @@
 
 use std::time::Instant;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use lockwarden_lock::decision::Proofs;
 use lockwarden_lock::evidence::{DbKey, Facts};
 use lockwarden_lock::op::{LockCommand, LockOp, Target};
 use lockwarden_lock::plan::grants_repetition;
 use lockwarden_lock::settle::{Allowed, Permitted, TrustAddress};
 use lockwarden_lock::token::{Process, stored_form};
+use lockwarden_resp::{put_integer, put_null};
 use smallvec::SmallVec;
 
 use super::Session;
+use crate::inbox::Inbox;
+use crate::metrics::{CommandClass, CommandResult};
 use crate::shared::Active;
+use crate::wires::{End, Muted};
 
 impl Session {
     /// Whether the lease that is current, as far as this proxy has seen, was granted to a client of
@@ -34,6 +38,34 @@ impl Session {
                 (Process::None, Process::None) => who.is_distinctive(trust),
                 _ => !by_process && who.is_distinctive(trust),
             }
+    }
+
+    /// The fencing token of the lease that this connection was granted last and has not given back;
+    /// null where there is none, as for a key that is no lock. What it remembers is enough: a lease of
+    /// another connection is none of its business.
+    pub(crate) async fn tell_fence(
+        &mut self,
+        inbox: &mut Inbox,
+        key: Bytes,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if let Some(error) = self.barred(inbox, b"lockwarden").await? {
+            self.reply(&error, muted);
+            return Ok(());
+        }
+        let db = self.state.db();
+        let own = self.evidence.facts(&DbKey { db, key }, Instant::now()).own;
+        let fence = own
+            .and_then(|own| i64::try_from(own.fence.0).ok())
+            .filter(|fence| *fence > 0);
+        let mut reply = BytesMut::new();
+        match fence {
+            Some(fence) => put_integer(&mut reply, fence),
+            None => put_null(&mut reply, self.state.protocol),
+        }
+        self.count(CommandClass::Admin, CommandResult::Ok);
+        self.answer_locally(reply, muted);
+        Ok(())
     }
 
     pub(crate) fn keys(&self, op: &LockOp) -> SmallVec<[DbKey; 1]> {

@@ -393,6 +393,7 @@ fn is_judged(args: &[Vec<u8>]) -> bool {
         Class::Admin(command) => command.may_erase_locks(),
         Class::PassThrough(_)
         | Class::Trusted(..)
+        | Class::Fence(..)
         | Class::Listing(..)
         | Class::Read(..)
         | Class::Session(..)
