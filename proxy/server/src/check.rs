@@ -1,5 +1,7 @@
 //! `lockwarden check`: what would go wrong, before it does.
 
+mod peers;
+
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -121,7 +123,7 @@ fn ask_backend(config: &Config) -> ExitCode {
         .await
         .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
     });
-    let (report, taken) = match asked {
+    let (report, peers, taken) = match asked {
         Ok(asked) => asked,
         Err(error) => {
             println!("backend: {error}");
@@ -134,6 +136,9 @@ fn ask_backend(config: &Config) -> ExitCode {
         &report.version
     };
     println!("backend: {address} answers, {version}");
+    if let Some(peers) = peers {
+        println!("backend: {peers}");
+    }
     let mut doubts = Vec::new();
     doubts.extend(run::refusal(&report, config.listen, config.allow_open));
     if !report.may_ask {
@@ -160,14 +165,15 @@ fn ask_backend(config: &Config) -> ExitCode {
     }
 }
 
-/// Asks the server what it is, and whether one of the names of our own keys is in use for something
+/// Asks the server what it is, who else is connected to it, and whether one of the names of our own keys is in use for something
 /// else. Looks at a bounded part of a large database.
 async fn ask(
     address: &Address,
     prefix: &[u8],
     namespaces: &Namespaces,
-) -> Result<(facts::Report, Option<String>), BackendError> {
+) -> Result<(facts::Report, Option<String>, Option<String>), BackendError> {
     let mut own = address.converse().await?;
+    let peers = peers::ask(&mut own).await?;
     let mut stranger = Conversation::new(address.connect().await?);
     let (report, _) = facts::ask(&mut own, &mut stranger).await?;
     let mut cursor = Bytes::from_static(b"0");
@@ -178,7 +184,8 @@ async fn ask(
         };
         for key in keys.iter().filter_map(Value::as_bytes) {
             if names_companion(prefix, key, namespaces) && !is_record(&mut own, key).await? {
-                return Ok((report, Some(String::from_utf8_lossy(key).into_owned())));
+                let name = String::from_utf8_lossy(key).into_owned();
+                return Ok((report, peers, Some(name)));
             }
         }
         cursor = next.clone();
@@ -186,7 +193,7 @@ async fn ask(
             break;
         }
     }
-    Ok((report, None))
+    Ok((report, peers, None))
 }
 
 async fn is_record(own: &mut Conversation, key: &[u8]) -> Result<bool, BackendError> {
