@@ -1,14 +1,21 @@
-//! The command line.
+//! The command line: what may be typed, and who does it. Commands that ask a running proxy are below;
+//! they end as `exit.rs` says.
 
 mod api_client;
+mod audit;
+mod lock;
+mod locks;
+mod output;
+mod pages;
 mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::config::Overrides;
+use crate::config::{self, Overrides};
 use crate::control::Source;
 use crate::sockets::Arrival;
 use crate::{check, demo, metrics, run};
@@ -41,14 +48,27 @@ enum Command {
     },
     /// Tell the classic story: a late DEL without the proxy, and with it
     Demo,
+    /// Who holds which lock, who waits, and ending a lease on purpose
+    #[command(subcommand)]
+    Locks(locks::LocksCommand),
+    /// Say what enforce mode would break, by application, and whether a namespace is ready for it
+    Audit(audit::AuditArgs),
+    /// One decision, in words: by the id of an error reply
+    Why(why::WhyArgs),
+    /// Run a command while holding a lock
+    Lock(lock::LockArgs),
     /// Print the catalogue of metrics
     Metrics {
         /// As the page of the documentation
         #[arg(long)]
         docs: bool,
     },
-    /// One decision, in words: by the id of an error reply
-    Why(why::WhyArgs),
+    /// Print the script that completes commands in a shell
+    Completions(pages::CompletionsArgs),
+    /// Print the manual page
+    Man(pages::ManArgs),
+    /// Print what was built
+    Version,
 }
 
 #[derive(Args, Debug)]
@@ -105,10 +125,37 @@ pub(crate) fn main() -> ExitCode {
         }
         Command::Check { settings, backend } => check::check(&settings.source(), backend),
         Command::Demo => demo::demo(),
+        Command::Locks(command) => locks::locks(&command),
+        Command::Audit(args) => audit::audit(&args),
+        Command::Why(args) => why::why(&args),
+        Command::Lock(args) => lock::lock(&args),
+        Command::Completions(args) => pages::completions(&args, Cli::command()),
+        Command::Man(args) => pages::man(&args, Cli::command()),
+        Command::Version => pages::version(&run::BUILD),
         Command::Metrics { docs } => {
             metrics::print_catalogue(docs);
             ExitCode::SUCCESS
         }
-        Command::Why(args) => why::why(&args),
     }
+}
+
+/// Ends as the answer says, or as its failure does, which is told.
+fn finish(done: Result<ExitCode, api_client::ApiError>) -> ExitCode {
+    done.unwrap_or_else(|error| {
+        eprintln!("lockwarden: {error}");
+        error.exit()
+    })
+}
+
+/// The longest time that a flag takes: more is a slip of the finger.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
+/// A time on the command line, spelled as in the configuration.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    config::milliseconds(text)
+        .map(Duration::from_millis)
+        .filter(|time| *time <= LONGEST)
+        .ok_or_else(|| {
+            "write a whole number and ms, s, m, h or d, as in 30s; a year at most".to_owned()
+        })
 }

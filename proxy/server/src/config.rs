@@ -35,7 +35,7 @@ mod tests;
 
 pub(crate) use administration::ServerCommands;
 pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget};
-pub(crate) use backend::{Backend, BackendUrl};
+pub(crate) use backend::{Backend, BackendUrl, backend as parse_backend};
 pub(crate) use enforce_for::EnforceFor;
 pub(crate) use finding::{Finding, Report, Severity};
 pub(crate) use namespace::{

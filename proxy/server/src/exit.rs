@@ -1,7 +1,10 @@
-//! What the process's end means to a script: 0 all is well, 1 something was found, 2 usage or
-//! configuration, 3 the backend cannot be reached.
+//! What the process's end means to a script: 0 all is well, 1 something was found, refused or is not there,
+//! 2 usage or configuration, 3 the backend or the proxy cannot be reached, 124 a lock was not to be had in
+//! time. A command that ran under a lock ends as shells say it.
 
-use std::process::ExitCode;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
 
 /// Something was found, or refused.
 pub(crate) fn findings() -> ExitCode {
@@ -13,7 +16,34 @@ pub(crate) fn configuration() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The backend cannot be reached.
+/// The backend, or the proxy, cannot be reached.
 pub(crate) fn unreachable() -> ExitCode {
     ExitCode::from(3)
+}
+
+/// Somebody else held the lock for as long as it was waited for; `timeout` ends with the same.
+pub(crate) fn wait_is_over() -> ExitCode {
+    ExitCode::from(124)
+}
+
+/// The end of a command that was run.
+pub(crate) fn after(status: ExitStatus) -> ExitCode {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, Some(signal)) => after_signal(signal),
+        (None, None) => ExitCode::FAILURE,
+    }
+}
+
+/// Ended by this signal.
+pub(crate) fn after_signal(signal: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(128 + signal).unwrap_or(u8::MAX))
+}
+
+/// The command could not be run.
+pub(crate) fn not_started(error: &io::Error) -> ExitCode {
+    match error.kind() {
+        io::ErrorKind::NotFound => ExitCode::from(127),
+        _ => ExitCode::from(126),
+    }
 }

@@ -40,6 +40,18 @@ use crate::upkeep::{self, Order};
 use crate::view::{self, Fold, View};
 use crate::watches::Watches;
 
+/// What this binary was built of.
+pub(crate) const BUILD: BuildInfo<'static> = BuildInfo {
+    version: env!("CARGO_PKG_VERSION"),
+    // Set by whoever builds a release: LOCKWARDEN_REVISION=$(git rev-parse HEAD) cargo build.
+    revision: match option_env!("LOCKWARDEN_REVISION") {
+        Some(revision) => revision,
+        None => "unknown",
+    },
+    wasmtime: "48",
+    policy_abi: "1.0",
+};
+
 /// Runs the proxy.
 pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
     let loaded = source.load();
@@ -105,17 +117,8 @@ struct Serving {
 
 impl Prepared {
     fn new(config: Config, source: Source, arrival: Arrival) -> Result<Prepared, Failure> {
-        let metrics = Metrics::new(
-            BuildInfo {
-                version: env!("CARGO_PKG_VERSION"),
-                revision: option_env!("LOCKWARDEN_REVISION").unwrap_or("unknown"),
-                wasmtime: "48",
-                policy_abi: "1.0",
-            },
-            &labels(&config),
-            config.metrics_max_namespaces,
-        )
-        .map_err(Failure::line)?;
+        let metrics = Metrics::new(BUILD, &labels(&config), config.metrics_max_namespaces)
+            .map_err(Failure::line)?;
         let observer = Arc::new(PolicyObserver {
             metrics: metrics.clone(),
         });

@@ -60,6 +60,9 @@ mod scripts;
 mod several;
 mod sweeping;
 
+mod cli;
+mod cli_audit;
+mod cli_lock;
 mod configuration;
 mod connections;
 mod differential;

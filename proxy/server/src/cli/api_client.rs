@@ -238,6 +238,7 @@ impl ApiClient {
         }
         match serde_json::from_slice::<Problem>(body) {
             Ok(Problem { error }) if status == StatusCode::NOT_FOUND => ApiError::NotFound(error),
+            Ok(Problem { error }) if status == StatusCode::BAD_REQUEST => ApiError::Usage(error),
             Ok(Problem { error }) => ApiError::Refused {
                 status: status.as_u16(),
                 text: error,

@@ -6,9 +6,10 @@ mod words;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::api_client::{ApiArgs, ApiClient, ApiError, load_config, path};
+use super::output::{Format, Output};
 use crate::audit::{Client, Record, grant_of, records_with, utc};
 use crate::config::AuditTarget;
 use crate::exit;
@@ -23,20 +24,10 @@ pub(super) struct WhyArgs {
     /// the proxy; - is standard input
     #[arg(long, value_name = "FILE", num_args = 1..)]
     log: Vec<PathBuf>,
-    /// The form of the answer
-    #[arg(short, long, value_enum, default_value_t = Form::Text)]
-    output: Form,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     proxy: ApiArgs,
-}
-
-/// In which form.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// For people
-    Text,
-    /// For programs: the record, one a line
-    Json,
 }
 
 /// A record, and who was granted the lease that it is about, where that is known.
@@ -64,9 +55,9 @@ pub(super) fn why(args: &WhyArgs) -> ExitCode {
     match found {
         Ok(records) => {
             for Found { record, holder } in &records {
-                match args.output {
-                    Form::Text => print!("{}", words::told(record, holder.as_ref(), &id)),
-                    Form::Json => println!("{}", json(record)),
+                match args.output.output {
+                    Format::Text => print!("{}", words::told(record, holder.as_ref(), &id)),
+                    Format::Json => println!("{}", json(record)),
                 }
             }
             ExitCode::SUCCESS

@@ -58,7 +58,7 @@ impl fmt::Display for Backend {
 }
 
 /// `private`, or a URL.
-pub(super) fn backend(text: &str) -> Result<Backend, String> {
+pub(crate) fn backend(text: &str) -> Result<Backend, String> {
     if text == "private" {
         return Ok(Backend::Private);
     }

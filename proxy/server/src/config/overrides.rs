@@ -42,6 +42,8 @@ const VARIABLES: [&str; 9] = [
     "LOCKWARDEN_MODE",
 ];
 const READ_ELSEWHERE: [&str; 2] = ["LOCKWARDEN_CONFIG", "LOCKWARDEN_LOG"];
+/// What `lockwarden lock` sets for its command, which may be another of ours.
+const FOR_COMMANDS: &str = "LOCKWARDEN_FENCE";
 
 /// Puts the environment over the draft. A variable that is empty counts as not set, which is how
 /// compose files and unit files spell that.
@@ -235,7 +237,7 @@ fn unknown_variable(name: &str, text: &str) -> Option<String> {
     // Kubernetes sets these in every pod beside a service that is called lockwarden.
     let by_kubernetes = name.starts_with("LOCKWARDEN_SERVICE_")
         || name.starts_with("LOCKWARDEN_PORT") && (text.contains("://") || name.contains("_TCP_"));
-    if READ_ELSEWHERE.contains(&name) || by_kubernetes {
+    if READ_ELSEWHERE.contains(&name) || name == FOR_COMMANDS || by_kubernetes {
         return None;
     }
     // Naming the variable without _FILE would invite people to put a path where a secret belongs.

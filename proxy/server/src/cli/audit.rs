@@ -1,0 +1,419 @@
+//! `lockwarden audit`: what enforce mode would break, by application and with examples, and a verdict for each
+//! namespace. Asks a running proxy for its report; says nothing that is not in it.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::api_client::{ApiArgs, ApiClient, ApiError, path};
+use super::output::{
+    self, Column, Format, Output, Paint, Screen, Table, ago, cell, duration, grouped, plain,
+};
+use crate::exit;
+use crate::view::api::{Application, Locks, Misuse, Moment, NamespaceReport, Report};
+
+/// Locks that are shown as examples of what is wrong with those that are held.
+const EXAMPLES: u32 = 20;
+
+#[derive(Args, Debug)]
+pub(super) struct AuditArgs {
+    /// Only this namespace
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// The report of the proxy, and of the locks that are held now those with something wrong.
+#[derive(Debug, Serialize)]
+struct Audit {
+    #[serde(flatten)]
+    report: Report,
+    /// At most so many as are worth an example; `matching` says how many there are.
+    held_with_problems: Locks,
+}
+
+/// Tells what would break; ends with 1 where a namespace is not ready.
+pub(super) fn audit(args: &AuditArgs) -> ExitCode {
+    super::finish(told(args))
+}
+
+fn told(args: &AuditArgs) -> Result<ExitCode, ApiError> {
+    let client = ApiClient::new(&args.api)?;
+    let mut report: Report = client.get(&path(&["report"], &[]))?;
+    let limit = EXAMPLES.to_string();
+    let mut query = vec![("problems", "true"), ("limit", limit.as_str())];
+    if let Some(name) = &args.namespace {
+        query.push(("namespace", name));
+        narrow(&mut report, name)?;
+    }
+    let audit = Audit {
+        report,
+        held_with_problems: client.get(&path(&["locks"], &query))?,
+    };
+    let text = match args.output.output {
+        Format::Json => output::json(&audit),
+        Format::Text => words(&audit, Screen::there_is()),
+    };
+    output::print(&text)?;
+    let ready = audit.report.namespaces.iter().all(|one| one.ready);
+    Ok(if ready {
+        ExitCode::SUCCESS
+    } else {
+        exit::findings()
+    })
+}
+
+/// Leaves out the other namespaces.
+fn narrow(report: &mut Report, name: &str) -> Result<(), ApiError> {
+    report.namespaces.retain(|one| one.namespace == name);
+    if report.namespaces.is_empty() {
+        return Err(ApiError::NotFound(format!(
+            "there is no namespace {name:?}"
+        )));
+    }
+    for application in &mut report.applications {
+        application
+            .namespaces
+            .retain(|usage| usage.namespace == name);
+    }
+    report
+        .applications
+        .retain(|application| !application.namespaces.is_empty());
+    Ok(())
+}
+
+fn words(audit: &Audit, screen: Screen) -> String {
+    let Audit {
+        report,
+        held_with_problems: held,
+    } = audit;
+    let mut text = String::new();
+    let watched = duration(report.now.saturating_sub(report.since));
+    // Writing to a String cannot fail, here and below.
+    let _ = writeln!(text, "What was seen in the last {watched}:\n");
+    text.push_str(&namespaces(&report.namespaces, screen));
+    let mut advice = Vec::new();
+    let misuses = misuses(&report.applications, report.now, &mut advice, screen);
+    if !misuses.is_empty() {
+        let _ = write!(
+            text,
+            "\n{}\n{misuses}",
+            screen.paint(
+                "What enforce mode would refuse (or refuses), and what was noticed:",
+                Paint::Head
+            )
+        );
+    }
+    if !held.locks.is_empty() {
+        let _ = write!(
+            text,
+            "\n{}\n{}",
+            screen.paint("Held now with something wrong:", Paint::Head),
+            super::locks::table(&held.locks, screen)
+        );
+        let more = held.matching.saturating_sub(held.locks.len() as u64);
+        if more > 0 {
+            let _ = writeln!(
+                text,
+                "and {} more; lockwarden locks list --problems shows them",
+                grouped(more)
+            );
+        }
+    }
+    if !advice.is_empty() {
+        let _ = writeln!(text, "\n{}", screen.paint("What to do:", Paint::Head));
+        for (what, advice) in advice {
+            let _ = writeln!(text, "  {}: {}", plain(what), plain(advice));
+        }
+    }
+    for one in &report.namespaces {
+        if let Some(said) = without_ttl(one) {
+            let _ = writeln!(text, "\n{said}");
+        }
+    }
+    let applications = report
+        .applications
+        .iter()
+        .map(|one| (one.application.as_str(), one.ready, one.verdict.as_str()));
+    text.push_str(&verdicts("APPLICATION", applications, screen));
+    let namespaces = report
+        .namespaces
+        .iter()
+        .map(|one| (one.namespace.as_str(), one.ready, one.verdict.as_str()));
+    text.push_str(&verdicts("NAMESPACE", namespaces, screen));
+    text
+}
+
+/// Who is ready to be enforced.
+fn verdicts<'a>(
+    head: &'static str,
+    all: impl Iterator<Item = (&'a str, bool, &'a str)>,
+    screen: Screen,
+) -> String {
+    let mut table = Table::new(&[
+        (head, Column::Left),
+        ("READY", Column::Left),
+        ("VERDICT", Column::Left),
+    ]);
+    let mut any = false;
+    for (name, ready, verdict) in all {
+        let (word, paint) = match ready {
+            true => ("yes", Paint::Good),
+            false => ("no", Paint::Bad),
+        };
+        any = true;
+        table.row([cell(name), (word.to_owned(), paint), cell(verdict)]);
+    }
+    match any {
+        true => format!("\n{}", table.show(screen)),
+        false => String::new(),
+    }
+}
+
+/// Locks that nothing will ever end.
+fn without_ttl(namespace: &NamespaceReport) -> Option<String> {
+    (namespace.without_ttl > 0).then(|| {
+        let examples = namespace.without_ttl_examples.join(", ");
+        format!(
+            "Without a TTL in namespace {}: {}{}",
+            plain(&namespace.namespace),
+            grouped(namespace.without_ttl),
+            if examples.is_empty() {
+                String::new()
+            } else {
+                format!(", such as {}", plain(&examples))
+            }
+        )
+    })
+}
+
+fn namespaces(namespaces: &[NamespaceReport], screen: Screen) -> String {
+    let mut table = Table::new(&[
+        ("NAMESPACE", Column::Left),
+        ("MODE", Column::Left),
+        ("OPERATIONS", Column::Right),
+        ("WOULD REFUSE", Column::Right),
+        ("REFUSED", Column::Right),
+        ("OVERLAPS", Column::Right),
+        ("RAN OUT", Column::Right),
+        ("NO TTL", Column::Right),
+        ("KEPT ALIVE", Column::Right),
+        ("NO PROOF", Column::Right),
+        ("UNGOVERNED", Column::Right),
+    ]);
+    let noted = |number: u64, paint| {
+        let paint = if number > 0 { paint } else { Paint::Plain };
+        (grouped(number), paint)
+    };
+    for one in namespaces {
+        table.row([
+            cell(one.namespace.as_str()),
+            cell(one.mode.as_str()),
+            cell(grouped(one.operations)),
+            noted(one.would_refuse, Paint::Doubtful),
+            cell(grouped(one.refused)),
+            noted(one.overlaps, Paint::Bad),
+            noted(one.ran_out, Paint::Doubtful),
+            noted(one.without_ttl, Paint::Doubtful),
+            cell(grouped(one.kept_alive)),
+            cell(grouped(one.tokenless_releases)),
+            cell(grouped(one.ungoverned)),
+        ]);
+    }
+    table.show(screen)
+}
+
+/// One line for each kind of misuse of each application. The advice is collected once for each kind.
+fn misuses<'a>(
+    applications: &'a [Application],
+    now: u64,
+    advice: &mut Vec<(&'a str, &'a str)>,
+    screen: Screen,
+) -> String {
+    let mut columns = vec![
+        ("APPLICATION", Column::Cut),
+        ("NAMESPACE", Column::Cut),
+        ("WHAT", Column::Left),
+        ("TIMES", Column::Right),
+        ("LAST", Column::Right),
+        ("EXAMPLE", Column::Cut),
+    ];
+    // Few old clients say which library they are.
+    let with_library = applications.iter().any(|one| !one.libraries.is_empty());
+    if with_library {
+        columns.insert(1, ("LIBRARY", Column::Cut));
+    }
+    let mut table = Table::new(&columns);
+    let mut any = false;
+    for application in applications {
+        for usage in &application.namespaces {
+            let refusals = usage.refusals.iter().map(|misuse| (misuse, Paint::Bad));
+            let findings = usage
+                .findings
+                .iter()
+                .map(|misuse| (misuse, Paint::Doubtful));
+            for (misuse, paint) in refusals.chain(findings) {
+                any = true;
+                let mut row = vec![
+                    cell(application.application.as_str()),
+                    cell(usage.namespace.as_str()),
+                    (misuse.what.clone(), paint),
+                    cell(grouped(misuse.count)),
+                    cell(ago(misuse.last, now)),
+                    cell(example(&misuse.example)),
+                ];
+                if with_library {
+                    row.insert(1, cell(application.libraries.join(", ")));
+                }
+                table.row(row);
+                note(advice, misuse);
+            }
+        }
+    }
+    match any {
+        true => table.show(screen),
+        false => String::new(),
+    }
+}
+
+fn note<'a>(advice: &mut Vec<(&'a str, &'a str)>, misuse: &'a Misuse) {
+    let known = advice.iter().any(|(what, _)| *what == misuse.what);
+    if !known && !misuse.advice.is_empty() {
+        advice.push((&misuse.what, &misuse.advice));
+    }
+}
+
+/// The command and its lock, by whom, and the name of the record.
+fn example(moment: &Moment) -> String {
+    let mut words = Vec::from_iter(moment.command.clone());
+    words.push(moment.key.clone());
+    if let Some(client) = &moment.client {
+        words.push(format!("from {}", client.address));
+    }
+    if let Some(id) = &moment.id {
+        words.push(format!("id {id}"));
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::api::{Client, Usage};
+
+    fn moment() -> Moment {
+        Moment {
+            at: 90_000,
+            id: Some("7F3K2A".into()),
+            event: "released".into(),
+            kind: None,
+            overlap: false,
+            namespace: "orders".into(),
+            mode: "monitor".into(),
+            key: "lock:order:42".into(),
+            db: 0,
+            command: Some("DEL".into()),
+            operation: Some("release".into()),
+            client: Some(Client {
+                application: "billing".into(),
+                address: "10.0.0.7:5000".into(),
+                name: Some("billing".into()),
+                user: None,
+                library: None,
+            }),
+            decision: Some("would-deny".into()),
+            reason: Some("not-owner".into()),
+            policy: Some("owner-token".into()),
+            detail: None,
+            token: None,
+            fence: Some(7),
+            ttl_ms: None,
+            asked_ms: None,
+            held_ms: None,
+        }
+    }
+
+    fn report() -> Report {
+        let namespace = |name: &str, would_refuse| NamespaceReport {
+            namespace: name.into(),
+            mode: "monitor".into(),
+            operations: 53_000,
+            refused: 0,
+            would_refuse,
+            overlaps: 0,
+            ran_out: 0,
+            kept_alive: 0,
+            ungoverned: 0,
+            tokenless_releases: 0,
+            without_ttl: 1,
+            without_ttl_examples: vec!["lock:old".into()],
+            ready: would_refuse == 0,
+            verdict: "as it is".into(),
+        };
+        Report {
+            since: 0,
+            now: 100_000,
+            namespaces: vec![namespace("orders", 212), namespace("stock", 0)],
+            applications: vec![Application {
+                application: "billing".into(),
+                libraries: vec!["jedis 2.9".into()],
+                connections: 6,
+                ready: false,
+                verdict: "would be refused".into(),
+                namespaces: vec![Usage {
+                    namespace: "orders".into(),
+                    mode: "monitor".into(),
+                    operations: 53_000,
+                    acquired: 9,
+                    contended: 3,
+                    overlaps: 0,
+                    refusals: vec![Misuse {
+                        what: "not-owner".into(),
+                        count: 212,
+                        last: 90_000,
+                        example: moment(),
+                        advice: "release by compare-and-delete".into(),
+                    }],
+                    findings: Vec::new(),
+                }],
+            }],
+        }
+    }
+
+    #[test]
+    fn every_misuse_has_its_application_its_example_and_its_advice() {
+        let audit = Audit {
+            report: report(),
+            held_with_problems: Locks {
+                now: 100_000,
+                matching: 0,
+                locks: Vec::new(),
+            },
+        };
+        let text = words(&audit, Screen::there_is());
+        for said in [
+            "billing      jedis 2.9  orders     not-owner    212  10.0 s ago  DEL lock:order:42 from 10.0.0.7:5000 id 7F3K2A",
+            "not-owner: release by compare-and-delete",
+            "Without a TTL in namespace orders: 1, such as lock:old",
+            "billing      no     would be refused",
+            "orders     no     as it is",
+            "stock      yes    as it is",
+        ] {
+            assert!(text.contains(said), "{said}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_narrowed_report_speaks_of_one_namespace_only() {
+        let mut narrowed = report();
+        narrow(&mut narrowed, "stock").unwrap();
+        assert_eq!(narrowed.namespaces.len(), 1);
+        assert_eq!(narrowed.applications, []);
+        assert!(narrow(&mut report(), "nosuch").is_err());
+    }
+}

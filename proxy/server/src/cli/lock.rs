@@ -1,0 +1,279 @@
+//! `lockwarden lock`: runs a command while holding a lock. The lock is taken, extended and given back as a good
+//! lock library does it, by commands that every Redis knows, so it works through the proxy and without it. The
+//! command is told to end as soon as the lease cannot be relied on. `lease.rs` speaks to Redis, `child.rs` to
+//! the process.
+
+mod child;
+mod lease;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Args;
+use tokio::time::Instant;
+
+use super::api_client::load_config;
+use super::output::{duration, plain};
+use crate::backend::Address;
+use crate::config::{self, Backend, BackendUrl, Secret};
+use crate::exit;
+use crate::view::spell;
+use child::{Child, Signals};
+use lease::{Failure, Lease, Lost, Returned};
+
+/// The shortest lease that can be extended in time on an ordinary network.
+const SHORTEST_TTL: Duration = Duration::from_millis(100);
+
+#[derive(Args, Debug)]
+pub(super) struct LockArgs {
+    /// The lock
+    key: OsString,
+    /// How long the lock outlives this command if the machine dies; extended while the command runs
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = super::parse_duration)]
+    ttl: Duration,
+    /// How long to try while somebody else holds the lock; 0s: once
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = super::parse_duration)]
+    wait: Duration,
+    /// Between SIGTERM, when the lock is lost, and SIGKILL
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = super::parse_duration)]
+    grace: Duration,
+    /// The proxy or the Redis to use: HOST:PORT or redis://user@host:port/db, the password in
+    /// REDISCLI_AUTH; without it the proxy of the configuration
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "backend")]
+    connect: Option<String>,
+    /// Around the proxy: the backend of the configuration
+    #[arg(long)]
+    backend: bool,
+    /// How the connection calls itself (CLIENT SETNAME); without it the name of the command
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// The configuration of the proxy
+    #[arg(short, long, value_name = "FILE", env = "LOCKWARDEN_CONFIG")]
+    config: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command under the lock; ends as it ends.
+pub(super) fn lock(args: &LockArgs) -> ExitCode {
+    if args.ttl < SHORTEST_TTL {
+        eprintln!(
+            "lockwarden: --ttl: shorter than {} is over before it can be extended",
+            said(SHORTEST_TTL)
+        );
+        return exit::configuration();
+    }
+    let address = match address(args) {
+        Ok(url) => Address { url },
+        Err(wrong) => {
+            eprintln!("lockwarden: {wrong}");
+            return exit::configuration();
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    match runtime.map(|runtime| runtime.block_on(story(args, address))) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) | Err(error) => {
+            eprintln!("lockwarden: {error}");
+            exit::configuration()
+        }
+    }
+}
+
+async fn story(args: &LockArgs, address: Address) -> io::Result<ExitCode> {
+    let key = plain(&spell(args.key.as_bytes())).into_owned();
+    let mut signals = Signals::listen()?;
+    let mut lease = Lease::new(address, args.key.as_bytes(), args.ttl, &name(args));
+    let taken = tokio::select! {
+        taken = lease.take(args.wait) => taken,
+        signal = signals.next() => {
+            // It may have been granted in this very moment.
+            lease.give_back().await;
+            return Ok(exit::after_signal(signal));
+        }
+    };
+    match taken {
+        Ok(true) => {}
+        Ok(false) => {
+            eprintln!(
+                "lockwarden: {key} is held by somebody else{}",
+                waited(args.wait)
+            );
+            return Ok(exit::wait_is_over());
+        }
+        Err(failure) => {
+            eprintln!("lockwarden: {key}: {failure}");
+            return Ok(match failure {
+                Failure::Unreachable(_) => exit::unreachable(),
+                Failure::Refused(_) => exit::findings(),
+            });
+        }
+    }
+    let fence = lease.fence().await;
+    let mut child = match Child::start(&args.command, fence) {
+        Ok(child) => child,
+        Err(error) => {
+            lease.give_back().await;
+            let program = Path::new(&args.command[0]).display();
+            eprintln!("lockwarden: cannot run {program}: {error}");
+            return Ok(exit::not_started(&error));
+        }
+    };
+    let (status, lost) = attend(&mut child, &mut lease, &mut signals, args.grace, &key).await?;
+    if lost {
+        return Ok(exit::findings());
+    }
+    Ok(match lease.give_back().await {
+        Returned::Done => exit::after(status),
+        Returned::Unknown(error) => {
+            eprintln!("lockwarden: {key} could not be given back ({error}); it ends by its TTL");
+            exit::after(status)
+        }
+        Returned::Lost => {
+            eprintln!("lockwarden: {key} was lost before the command had ended");
+            match status.success() {
+                true => exit::findings(),
+                false => exit::after(status),
+            }
+        }
+    })
+}
+
+/// Stays with the command until it has ended; says whether the lease was lost before.
+async fn attend(
+    child: &mut Child,
+    lease: &mut Lease,
+    signals: &mut Signals,
+    grace: Duration,
+    key: &str,
+) -> io::Result<(std::process::ExitStatus, bool)> {
+    let mut kill_at = None;
+    loop {
+        let keeping = async {
+            match kill_at {
+                None => lease.keep(key).await,
+                Some(_) => std::future::pending().await,
+            }
+        };
+        let killing = async {
+            match kill_at {
+                Some(at) => tokio::time::sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            status = child.ended() => return Ok((status?, kill_at.is_some())),
+            signal = signals.next() => child.forward(signal),
+            lost = keeping => {
+                eprintln!("lockwarden: {key}: {}; the command is told to end", why(&lost));
+                child.signal(libc::SIGTERM);
+                kill_at = Some(Instant::now() + grace);
+            }
+            () = killing => {
+                eprintln!("lockwarden: the command has not ended within {}; killed", said(grace));
+                child.signal(libc::SIGKILL);
+                return Ok((child.ended().await?, true));
+            }
+        }
+    }
+}
+
+fn why(lost: &Lost) -> String {
+    match lost {
+        Lost::Gone => "the lock is not ours any more".to_owned(),
+        Lost::Unrenewed(error) => format!("the lock could not be extended in time ({error})"),
+    }
+}
+
+fn waited(wait: Duration) -> String {
+    match wait.is_zero() {
+        true => String::new(),
+        false => format!(" (waited {})", said(wait)),
+    }
+}
+
+fn said(time: Duration) -> String {
+    duration(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Redis takes no blanks and line ends in a name.
+fn name(args: &LockArgs) -> String {
+    let given = args.name.clone().unwrap_or_else(|| {
+        let program = Path::new(&args.command[0]);
+        let name = program.file_name().unwrap_or(program.as_os_str());
+        name.to_string_lossy().into_owned()
+    });
+    given
+        .chars()
+        .map(|c| if c.is_ascii_graphic() { c } else { '_' })
+        .collect()
+}
+
+fn address(args: &LockArgs) -> Result<BackendUrl, String> {
+    let mut url = match &args.connect {
+        Some(text) => connect_to(text)?,
+        None => configured(args)?,
+    };
+    if let (None, Ok(password)) = (&url.password, std::env::var("REDISCLI_AUTH"))
+        && !password.is_empty()
+    {
+        url.password = Some(Secret::new(password));
+    }
+    Ok(url)
+}
+
+fn connect_to(text: &str) -> Result<BackendUrl, String> {
+    let whole = match text.contains("://") {
+        true => text.to_owned(),
+        false => format!("redis://{text}"),
+    };
+    match config::parse_backend(&whole) {
+        Ok(Backend::Redis(url)) => Ok(url),
+        Ok(Backend::Private) => Err("--connect: a private Redis has no fixed address".to_owned()),
+        Err(wrong) => Err(format!("--connect: {wrong}")),
+    }
+}
+
+/// The proxy's own address with the login of its backend, which is the same server; or the backend itself.
+fn configured(args: &LockArgs) -> Result<BackendUrl, String> {
+    let config = load_config(args.config.as_deref())?;
+    let backend = match config.backend {
+        Backend::Redis(url) => Some(url),
+        Backend::Private => None,
+    };
+    if args.backend {
+        return backend.ok_or_else(|| {
+            "--backend: the backend is private, so its address is the proxy's secret".to_owned()
+        });
+    }
+    let ip = config.listen.ip();
+    let host = match (ip.is_unspecified(), ip.is_ipv4()) {
+        (true, true) => "127.0.0.1".to_owned(),
+        (true, false) => "::1".to_owned(),
+        (false, _) => ip.to_string(),
+    };
+    if config.listen.port() == 0 {
+        return Err(
+            "the configuration lets the system choose the port; name it with --connect".to_owned(),
+        );
+    }
+    let login = backend.unwrap_or(BackendUrl {
+        host: String::new(),
+        port: 0,
+        user: None,
+        password: None,
+        db: 0,
+    });
+    Ok(BackendUrl {
+        host,
+        port: config.listen.port(),
+        ..login
+    })
+}

@@ -1,0 +1,224 @@
+//! `lockwarden locks show`: one lock and its story.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use super::{ShowArgs, client, fence, left, spelled, state};
+use crate::cli::api_client::{ApiClient, ApiError, path};
+use crate::cli::output::{
+    self, Column, Format, Paint, Screen, Table, ago, cell, duration, grouped, plain, time_of_day,
+};
+use crate::exit;
+use crate::view::api::{Holds, Lock, LockDetail, Moment};
+
+pub(super) fn show(args: &ShowArgs) -> Result<ExitCode, ApiError> {
+    let key = spelled(&args.which.key);
+    let db = args.which.db.to_string();
+    let detail: LockDetail =
+        ApiClient::new(&args.api)?.get(&path(&["locks", &key], &[("db", &db)]))?;
+    let text = match args.output.output {
+        Format::Json => output::json(&detail),
+        Format::Text => told(&detail, Screen::there_is()),
+    };
+    output::print(&text)?;
+    Ok(match detail.lock {
+        Some(_) => ExitCode::SUCCESS,
+        None => exit::findings(),
+    })
+}
+
+fn told(detail: &LockDetail, screen: Screen) -> String {
+    let mut text = String::new();
+    head(&mut text, detail, screen);
+    for remark in &detail.remarks {
+        line(
+            &mut text,
+            "remark",
+            &screen.paint(&plain(remark), Paint::Doubtful),
+        );
+    }
+    if !detail.waiters.is_empty() {
+        text.push('\n');
+        waiters(&mut text, detail, screen);
+    }
+    if !detail.timeline.is_empty() {
+        text.push('\n');
+        timeline(&mut text, &detail.timeline, screen);
+    }
+    text
+}
+
+fn head(text: &mut String, detail: &LockDetail, screen: Screen) {
+    let place = match detail.db {
+        0 => String::new(),
+        db => format!(" (database {db})"),
+    };
+    let key = format!("{}{place}", plain(&detail.key));
+    // Writing to a String cannot fail, here and below.
+    let _ = writeln!(text, "{}", screen.paint(&key, Paint::Head));
+    line(text, "namespace", &plain(&detail.namespace));
+    match &detail.lock {
+        Some(lock) => lease(text, lock, screen),
+        None => line(text, "state", "free"),
+    }
+    if let Some(holds) = said(&detail.holds) {
+        line(text, "holds", &holds);
+    }
+}
+
+fn lease(text: &mut String, lock: &Lock, screen: Screen) {
+    let (word, paint) = state(lock.state);
+    line(text, "state", &screen.paint(word, paint));
+    let holder = match &lock.holder {
+        Some(holder) => {
+            let library = holder.library.as_deref().map(|name| format!(", {name}"));
+            let user = holder
+                .user
+                .as_deref()
+                .map(|name| format!(", as user {name}"));
+            format!(
+                "{}{}{}",
+                client(holder),
+                user.unwrap_or_default(),
+                library.unwrap_or_default()
+            )
+        }
+        None => format!("not seen (found by {})", lock.seen),
+    };
+    line(text, "holder", &plain(&holder));
+    line(
+        text,
+        "held for",
+        &format!(
+            "{}, since {} UTC",
+            duration(lock.age_ms),
+            time_of_day(lock.since)
+        ),
+    );
+    let (remaining, paint) = left(lock);
+    let of = lock
+        .ttl_ms
+        .map(|ms| format!(" of {}", duration(ms)))
+        .unwrap_or_default();
+    line(
+        text,
+        "TTL left",
+        &screen.paint(&format!("{remaining}{of}"), paint),
+    );
+    line(text, "fence", &fence(lock.fence));
+    if let Some(token) = &lock.token {
+        line(text, "token", &format!("fingerprint {}", plain(token)));
+    }
+    line(text, "waiting", &grouped(lock.waiters));
+}
+
+fn line(text: &mut String, name: &str, value: &str) {
+    let _ = writeln!(text, "  {name:<10} {value}");
+}
+
+/// How long its leases lasted, if any has ended.
+fn said(holds: &Holds) -> Option<String> {
+    (holds.count > 0).then(|| {
+        format!(
+            "the last {}: half of them up to {}, 99 of 100 up to {}, longest {}, {} ran out",
+            grouped(holds.count),
+            duration(holds.p50_ms),
+            duration(holds.p99_ms),
+            duration(holds.max_ms),
+            grouped(holds.ran_out)
+        )
+    })
+}
+
+fn waiters(text: &mut String, detail: &LockDetail, screen: Screen) {
+    // The proxy's clock is not in the answer; its newest moment is as near as it gets.
+    let now = detail
+        .lock
+        .as_ref()
+        .map_or(0, |lock| lock.since + lock.age_ms);
+    let mut table = Table::new(&[
+        ("WAITING", Column::Cut),
+        ("SINCE", Column::Right),
+        ("TRIES", Column::Right),
+    ]);
+    for waiter in &detail.waiters {
+        table.row([
+            cell(client(&waiter.client)),
+            cell(ago(waiter.since, now)),
+            cell(grouped(waiter.tries)),
+        ]);
+    }
+    text.push_str(&table.show(screen));
+}
+
+fn timeline(text: &mut String, moments: &[Moment], screen: Screen) {
+    let mut table = Table::new(&[
+        ("TIME (UTC)", Column::Left),
+        ("WHAT", Column::Left),
+        ("COMMAND", Column::Left),
+        ("CLIENT", Column::Cut),
+        ("FENCE", Column::Right),
+        ("TTL", Column::Right),
+        ("", Column::Left),
+    ]);
+    for moment in moments {
+        let who = moment
+            .client
+            .as_ref()
+            .map_or("the proxy".to_owned(), client);
+        table.row([
+            cell(time_of_day(moment.at)),
+            (moment.event.clone(), paint(moment)),
+            cell(moment.command.clone().unwrap_or_default()),
+            cell(who),
+            cell(moment.fence.map(fence).unwrap_or_default()),
+            cell(moment.ttl_ms.map(ttl).unwrap_or_default()),
+            cell(more(moment)),
+        ]);
+    }
+    text.push_str(&table.show(screen));
+}
+
+fn ttl(ms: u64) -> String {
+    match ms {
+        0 => "none".to_owned(),
+        ms => duration(ms),
+    }
+}
+
+fn paint(moment: &Moment) -> Paint {
+    match (moment.event.as_str(), moment.overlap) {
+        (_, true) => Paint::Bad,
+        ("refused" | "broken" | "failed", _) => Paint::Bad,
+        ("ran-out" | "ungoverned" | "unjudged" | "observed", _) => Paint::Doubtful,
+        _ if moment.reason.is_some() => Paint::Doubtful,
+        _ => Paint::Plain,
+    }
+}
+
+/// Everything else that was noted.
+fn more(moment: &Moment) -> String {
+    let mut words = Vec::new();
+    if let Some(reason) = &moment.reason {
+        let would = moment.decision.as_deref() == Some("would-deny");
+        words.push(match would {
+            true => format!("would be refused: {reason}"),
+            false => reason.clone(),
+        });
+    }
+    words.extend(moment.kind.clone());
+    if moment.overlap {
+        words.push("another held it".to_owned());
+    }
+    if let (Some(asked), Some(got)) = (moment.asked_ms, moment.ttl_ms)
+        && asked != got
+    {
+        words.push(format!("asked for {}", ttl(asked)));
+    }
+    if let Some(held) = moment.held_ms {
+        words.push(format!("held {}", duration(held)));
+    }
+    words.extend(moment.detail.clone());
+    words.extend(moment.id.as_ref().map(|id| format!("id {id}")));
+    words.join(", ")
+}

@@ -1,0 +1,223 @@
+//! `lockwarden locks watch`: on a terminal the list again and again, elsewhere a line for every change of it. What
+//! begins and ends between two looks is not seen; the audit trail has all.
+
+use std::collections::HashMap;
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::{WatchArgs, client, fetch, listed, state};
+use crate::cli::api_client::{ApiClient, ApiError};
+use crate::cli::output::{self, Format, Screen, counted, duration, plain, time_of_day};
+use crate::view::api::{Lock, Locks};
+
+/// Between two looks, at least.
+const SHORTEST: Duration = Duration::from_millis(100);
+
+/// How far two reckonings of the same beginning may be apart, ms.
+const RECKONED_TO: u64 = 2_000;
+
+/// What a look shows that the one before did not.
+#[derive(Debug, PartialEq, Serialize)]
+struct Change<'a> {
+    /// When the proxy was asked, Unix ms of its clock.
+    at: u64,
+    what: What,
+    lock: &'a Lock,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+enum What {
+    /// It is held.
+    Held,
+    /// It is held by another lease.
+    Taken,
+    /// What is to be said of it is another thing now.
+    Changed,
+    /// It is not held, or not listed, any more.
+    Gone,
+}
+
+pub(super) fn watch(args: &WatchArgs) -> Result<ExitCode, ApiError> {
+    let client = ApiClient::new(&args.api)?;
+    let interval = args.interval.max(SHORTEST);
+    // A wrong address or namespace is found out at once, an outage later on is waited out.
+    let mut locks = fetch(&client, &args.filter)?;
+    let redraws = args.output.output == Format::Text && io::stdout().is_terminal();
+    let mut before = HashMap::new();
+    let mut is_up = true;
+    loop {
+        let text = match redraws {
+            true => format!("\x1b[H\x1b[2J{}", screenful(&locks, args)),
+            false => changes(&before, &locks)
+                .iter()
+                .map(|change| spoken(change, args.output.output))
+                .collect(),
+        };
+        if !output::print(&text)? {
+            return Ok(ExitCode::SUCCESS);
+        }
+        before = remembered(locks);
+        locks = loop {
+            std::thread::sleep(interval);
+            match fetch(&client, &args.filter) {
+                Ok(locks) => {
+                    is_up = true;
+                    break locks;
+                }
+                Err(error) if is_up => {
+                    eprintln!("lockwarden: {error}; trying on");
+                    is_up = false;
+                }
+                Err(_) => {}
+            }
+        };
+    }
+}
+
+fn screenful(locks: &Locks, args: &WatchArgs) -> String {
+    format!(
+        "{}, {} UTC, every {}\n\n{}",
+        counted(locks.matching, "lock", "locks"),
+        time_of_day(locks.now),
+        duration(u64::try_from(args.interval.as_millis()).unwrap_or(u64::MAX)),
+        listed(locks, &args.filter, Screen::there_is())
+    )
+}
+
+type Known = HashMap<(u32, String), Lock>;
+
+fn remembered(locks: Locks) -> Known {
+    let named = |lock: Lock| ((lock.db, lock.key.clone()), lock);
+    locks.locks.into_iter().map(named).collect()
+}
+
+fn changes<'a>(before: &'a Known, locks: &'a Locks) -> Vec<Change<'a>> {
+    let at = locks.now;
+    let mut changes = Vec::new();
+    let mut gone: HashMap<_, _> = before
+        .iter()
+        .map(|((db, key), lock)| ((*db, key.as_str()), lock))
+        .collect();
+    for lock in &locks.locks {
+        let what = match gone.remove(&(lock.db, lock.key.as_str())) {
+            None => What::Held,
+            Some(old) if is_another(old, lock) => What::Taken,
+            Some(old) if old.state != lock.state => What::Changed,
+            Some(_) => continue,
+        };
+        changes.push(Change { at, what, lock });
+    }
+    let mut gone: Vec<_> = gone.into_values().collect();
+    gone.sort_by(|a, b| (a.db, &a.key).cmp(&(b.db, &b.key)));
+    changes.extend(gone.into_iter().map(|lock| Change {
+        at,
+        what: What::Gone,
+        lock,
+    }));
+    changes
+}
+
+/// A lease without a record has no number, only a beginning, which is reckoned anew at every look.
+fn is_another(old: &Lock, new: &Lock) -> bool {
+    match (old.fence, new.fence) {
+        (0, 0) => old.since.abs_diff(new.since) > RECKONED_TO,
+        (before, now) => before != now,
+    }
+}
+
+fn spoken(change: &Change<'_>, format: Format) -> String {
+    let Change { at, what, lock } = change;
+    if format == Format::Json {
+        // Text keys only, so it always can be written.
+        let mut line = serde_json::to_string(change).unwrap_or_default();
+        line.push('\n');
+        return line;
+    }
+    let who = lock.holder.as_ref().map_or("?".to_owned(), client);
+    let rest = match what {
+        What::Held | What::Taken => format!("by {who}, fence {}", super::fence(lock.fence)),
+        What::Changed => state(lock.state).0.to_owned(),
+        What::Gone => format!("by {who}, fence {}", super::fence(lock.fence)),
+    };
+    let word = match what {
+        What::Held => "held",
+        What::Taken => "taken",
+        What::Changed => "state",
+        What::Gone => "gone",
+    };
+    format!(
+        "{} {word:<5} {} {}\n",
+        time_of_day(*at),
+        plain(&lock.key),
+        plain(&rest)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::api::LockState;
+
+    fn lock(key: &str, fence: u64) -> Lock {
+        Lock {
+            key: key.to_owned(),
+            db: 0,
+            namespace: "orders".to_owned(),
+            state: LockState::Held,
+            holder: None,
+            token: None,
+            fence,
+            since: 1000 + fence,
+            age_ms: 5,
+            ttl_left_ms: Some(100),
+            ttl_ms: Some(200),
+            kept_alive: false,
+            waiters: 0,
+            seen: "acquire".to_owned(),
+        }
+    }
+
+    fn look(locks: Vec<Lock>) -> Locks {
+        Locks {
+            now: 50_000,
+            matching: locks.len() as u64,
+            locks,
+        }
+    }
+
+    #[test]
+    fn two_looks_are_told_apart_lock_by_lock() {
+        let mut worse = lock("lock:b", 2);
+        worse.state = LockState::Overlap;
+        let before = remembered(look(vec![
+            lock("lock:a", 1),
+            lock("lock:b", 2),
+            lock("lock:c", 3),
+            lock("lock:same", 4),
+        ]));
+        let now = look(vec![
+            lock("lock:a", 9),
+            worse,
+            lock("lock:d", 5),
+            lock("lock:same", 4),
+        ]);
+        let told: Vec<_> = changes(&before, &now)
+            .iter()
+            .map(|change| spoken(change, Format::Text))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                "00:00:50.000 taken lock:a by ?, fence 9\n",
+                "00:00:50.000 state lock:b overlap\n",
+                "00:00:50.000 held  lock:d by ?, fence 5\n",
+                "00:00:50.000 gone  lock:c by ?, fence 3\n",
+            ]
+        );
+        assert_eq!(changes(&remembered(now.clone()), &now), []);
+    }
+}

@@ -1,0 +1,395 @@
+//! How the commands that look answer: tables for people, JSON where it is asked for. Owns columns, colours and
+//! the spelling of times; everything foreign goes through [`plain`], because keys and names are chosen by
+//! clients and a terminal obeys what it is sent.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal, Write};
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+
+/// Between two columns.
+const GAP: &str = "  ";
+/// The narrowest that a column is cut to, characters.
+const NARROWEST: usize = 12;
+
+/// In which form.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct Output {
+    /// The form of the answer
+    #[arg(short, long, value_enum, default_value_t = Format::Text)]
+    pub(super) output: Format,
+}
+
+/// What a command prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Format {
+    /// For people
+    Text,
+    /// For programs: what the admin address answers
+    Json,
+}
+
+/// What the other end of standard output can show.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Screen {
+    /// Characters a line; `None`: nothing is cut.
+    width: Option<usize>,
+    colours: bool,
+}
+
+impl Screen {
+    /// What there is: a terminal, cut to its width and coloured unless `NO_COLOR` is set; elsewhere neither.
+    pub(super) fn there_is() -> Screen {
+        let terminal = io::stdout().is_terminal();
+        let says_no = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Screen {
+            width: terminal.then(columns).flatten(),
+            colours: terminal && !dumb && !says_no("NO_COLOR"),
+        }
+    }
+
+    /// The text in a colour, where there are any.
+    pub(super) fn paint<'a>(self, text: &'a str, paint: Paint) -> Cow<'a, str> {
+        match (self.colours, paint.code()) {
+            (true, Some(code)) => Cow::Owned(format!("\x1b[{code}m{text}\x1b[0m")),
+            (true, None) | (false, _) => Cow::Borrowed(text),
+        }
+    }
+}
+
+/// What a colour means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Paint {
+    /// Nothing special.
+    Plain,
+    /// A heading.
+    Head,
+    /// All is well.
+    Good,
+    /// To be looked at.
+    Doubtful,
+    /// To be looked at now.
+    Bad,
+}
+
+impl Paint {
+    fn code(self) -> Option<&'static str> {
+        match self {
+            Paint::Plain => None,
+            Paint::Head => Some("1"),
+            Paint::Good => Some("32"),
+            Paint::Doubtful => Some("33"),
+            Paint::Bad => Some("31"),
+        }
+    }
+}
+
+/// Which side a column's texts stand on, and whether it may be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Column {
+    /// Words.
+    Left,
+    /// Words of any length: the widest of these is cut first where the screen is narrow.
+    Cut,
+    /// Numbers.
+    Right,
+}
+
+/// Rows under headings, each column as wide as its widest text.
+pub(super) struct Table {
+    columns: Vec<(&'static str, Column)>,
+    rows: Vec<Vec<(String, Paint)>>,
+}
+
+impl Table {
+    pub(super) fn new(columns: &[(&'static str, Column)]) -> Table {
+        Table {
+            columns: columns.to_vec(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row with a text a column.
+    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = (String, Paint)>) {
+        let row: Vec<_> = cells
+            .into_iter()
+            .map(|(text, paint)| (plain(&text).into_owned(), paint))
+            .collect();
+        debug_assert_eq!(row.len(), self.columns.len(), "a text for every column");
+        self.rows.push(row);
+    }
+
+    /// The whole table, each line with its end.
+    pub(super) fn show(&self, screen: Screen) -> String {
+        let widths = self.widths(screen.width);
+        let mut text = String::new();
+        let heads: Vec<_> = self
+            .columns
+            .iter()
+            .map(|(head, _)| ((*head).to_owned(), Paint::Head))
+            .collect();
+        for row in std::iter::once(&heads).chain(&self.rows) {
+            self.line(&mut text, row, &widths, screen);
+        }
+        text
+    }
+
+    fn line(&self, text: &mut String, row: &[(String, Paint)], widths: &[usize], screen: Screen) {
+        let mut blanks = 0;
+        for (at, (((_, column), (cell, paint)), &width)) in
+            self.columns.iter().zip(row).zip(widths).enumerate()
+        {
+            if at > 0 {
+                blanks += GAP.len();
+            }
+            let cell = cut(cell, width);
+            let room = width - cell.chars().count();
+            if *column == Column::Right {
+                blanks += room;
+            }
+            if !cell.is_empty() {
+                text.extend(std::iter::repeat_n(' ', blanks));
+                text.push_str(&screen.paint(&cell, *paint));
+                blanks = 0;
+            }
+            if *column != Column::Right {
+                blanks += room;
+            }
+        }
+        text.push('\n');
+    }
+
+    fn widths(&self, most: Option<usize>) -> Vec<usize> {
+        let mut widths: Vec<usize> = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(at, (head, _))| {
+                let cells = self.rows.iter().map(|row| row[at].0.chars().count());
+                cells.max().unwrap_or(0).max(head.chars().count())
+            })
+            .collect();
+        let Some(most) = most else {
+            return widths;
+        };
+        let gaps = GAP.len() * widths.len().saturating_sub(1);
+        while widths.iter().sum::<usize>() + gaps > most {
+            let widest = self
+                .columns
+                .iter()
+                .zip(&mut widths)
+                .filter(|((_, column), width)| *column == Column::Cut && **width > NARROWEST)
+                .max_by_key(|(_, width)| **width);
+            match widest {
+                Some((_, width)) => *width -= 1,
+                None => break,
+            }
+        }
+        widths
+    }
+}
+
+/// A cell without colour.
+pub(super) fn cell(text: impl Into<String>) -> (String, Paint) {
+    (text.into(), Paint::Plain)
+}
+
+/// The first characters, and a mark where some are missing.
+fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    if text.chars().count() <= width {
+        return Cow::Borrowed(text);
+    }
+    let mut short: String = text.chars().take(width.saturating_sub(1)).collect();
+    short.push('…');
+    Cow::Owned(short)
+}
+
+/// The text without what a terminal would obey. The API spells such bytes out already; another proxy, or
+/// something that only looks like one, need not.
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    let harmful = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    match text.contains(harmful) {
+        true => Cow::Owned(text.replace(harmful, "?")),
+        false => Cow::Borrowed(text),
+    }
+}
+
+/// Prints an answer; false if its reader has seen enough, which is no error.
+pub(super) fn print(text: &str) -> io::Result<bool> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// An answer as JSON, for people's eyes as well.
+pub(super) fn json(answer: &impl Serialize) -> String {
+    // Types of the API have text keys only, so they always can be written.
+    let mut text = serde_json::to_string_pretty(answer).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// A duration as a person would say it: two figures are enough.
+pub(super) fn duration(ms: u64) -> String {
+    let tenths = |unit: u64| format!("{}.{}", ms / unit, ms % unit * 10 / unit);
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..60_000 => format!("{} s", tenths(1000)),
+        60_000..3_600_000 => format!("{} min", tenths(60_000)),
+        3_600_000..172_800_000 => format!("{} h", tenths(3_600_000)),
+        _ => format!("{} d", tenths(86_400_000)),
+    }
+}
+
+/// How long ago something was, on the proxy's clock.
+pub(super) fn ago(at: u64, now: u64) -> String {
+    format!("{} ago", duration(now.saturating_sub(at)))
+}
+
+/// A moment of the proxy's clock as a time of day, UTC.
+pub(super) fn time_of_day(ms: u64) -> String {
+    let (seconds, millis) = (ms / 1000 % 86_400, ms % 1000);
+    format!(
+        "{:02}:{:02}:{:02}.{millis:03}",
+        seconds / 3600,
+        seconds / 60 % 60,
+        seconds % 60
+    )
+}
+
+/// A number with a comma every three digits.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// `1 lock`, `2 locks`.
+pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
+    let mut text = grouped(number);
+    // Writing to a String cannot fail.
+    let _ = write!(text, " {}", if number == 1 { one } else { many });
+    text
+}
+
+/// The width of the terminal: `COLUMNS`, else what the terminal says.
+fn columns() -> Option<usize> {
+    let said = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    said.or_else(|| {
+        // SAFETY: an all-zero `winsize` is valid, and the pointer is to one that outlives the call.
+        let size = unsafe {
+            let mut size: libc::winsize = std::mem::zeroed();
+            match libc::ioctl(libc::STDOUT_FILENO, libc::TIOCGWINSZ, &raw mut size) {
+                0 => Some(usize::from(size.ws_col)),
+                _ => None,
+            }
+        };
+        size.filter(|&width| width > 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DARK: Screen = Screen {
+        width: None,
+        colours: false,
+    };
+
+    fn table() -> Table {
+        let mut table = Table::new(&[
+            ("KEY", Column::Cut),
+            ("AGE", Column::Right),
+            ("SEEN", Column::Left),
+        ]);
+        table.row([cell("lock:a"), cell("1 s"), cell("acquire")]);
+        table.row([cell("lock:a-much-longer-one"), cell("12.5 s"), cell("")]);
+        table
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_text() {
+        assert_eq!(
+            table().show(DARK),
+            "KEY                        AGE  SEEN\n\
+             lock:a                     1 s  acquire\n\
+             lock:a-much-longer-one  12.5 s\n"
+        );
+    }
+
+    #[test]
+    fn a_narrow_screen_cuts_only_what_may_be_cut() {
+        let narrow = Screen {
+            width: Some(32),
+            ..DARK
+        };
+        assert_eq!(
+            table().show(narrow),
+            "KEY                 AGE  SEEN\n\
+             lock:a              1 s  acquire\n\
+             lock:a-much-lo…  12.5 s\n"
+        );
+        let hopeless = Screen {
+            width: Some(5),
+            ..DARK
+        };
+        assert!(table().show(hopeless).contains("lock:a-much…  12.5 s\n"));
+    }
+
+    #[test]
+    fn a_colour_takes_no_room() {
+        let mut table = Table::new(&[("A", Column::Left), ("B", Column::Left)]);
+        table.row([("bad".to_owned(), Paint::Bad), cell("x")]);
+        let bright = Screen {
+            width: None,
+            colours: true,
+        };
+        assert_eq!(
+            table.show(bright),
+            "\x1b[1mA\x1b[0m    \x1b[1mB\x1b[0m\n\x1b[31mbad\x1b[0m  x\n"
+        );
+    }
+
+    #[test]
+    fn a_terminal_is_sent_nothing_that_it_would_obey() {
+        assert_eq!(plain("a\x1b[2Jb\u{202e}c\u{9b}d\ne"), "a?[2Jb?c?d?e");
+        assert_eq!(plain("schlüssel:日本 \\x00"), "schlüssel:日本 \\x00");
+    }
+
+    #[test]
+    fn times_are_said_in_a_fitting_unit() {
+        for (ms, said) in [
+            (0, "0 ms"),
+            (999, "999 ms"),
+            (1000, "1.0 s"),
+            (12_450, "12.4 s"),
+            (90_000, "1.5 min"),
+            (10_800_000, "3.0 h"),
+            (259_200_000, "3.0 d"),
+        ] {
+            assert_eq!(duration(ms), said);
+        }
+        assert_eq!(time_of_day(1_790_000_000_123), "14:13:20.123");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(counted(1, "lock", "locks"), "1 lock");
+        assert_eq!(counted(1200, "lock", "locks"), "1,200 locks");
+    }
+}
