@@ -48,6 +48,8 @@ look_for_system_packages() {
     has cc || need 'gcc libc6-dev' 'a C compiler (cc)'
     has redis-server || has valkey-server || need redis-server 'redis-server (or valkey-server)'
     has make || need make make
+    # The tests run an old program of docs/examples.
+    has python3 || need python3 'python3'
 }
 
 need() {

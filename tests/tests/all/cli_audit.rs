@@ -1,0 +1,192 @@
+//! From monitor mode to enforce mode with the old program of `docs/examples/legacy`, as `docs/adoption.md`
+//! tells it: three kinds of processes with four faults, none of which their code mends.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use lockwarden_tests::{
+    Mode, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for, wait_for_value,
+};
+use serde_json::Value;
+
+/// The five processes; gone with the value.
+struct Legacy(Vec<Child>);
+
+impl Legacy {
+    /// Starts it; `None` where there is no Python, which only CI forbids.
+    fn start(proxy: &Proxy) -> Option<Legacy> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/legacy");
+        let mut all = Legacy(Vec::new());
+        for part in ["orders", "orders", "invoices", "invoices", "nightly"] {
+            let mut command = Command::new("python3");
+            command
+                .arg("-B")
+                .arg(folder.join(format!("{part}.py")))
+                .arg(proxy.address().to_string())
+                .stdin(Stdio::null())
+                .stdout(Stdio::null());
+            match command.spawn() {
+                Ok(child) => all.0.push(child),
+                Err(error) => {
+                    assert!(std::env::var_os("CI").is_none(), "python3: {error}");
+                    eprintln!("SKIPPED: there is no python3 for the old program ({error})");
+                    return None;
+                }
+            }
+        }
+        Some(all)
+    }
+
+    fn runs(&mut self) -> bool {
+        let ended = |child: &mut Child| child.try_wait().expect("the child is ours").is_some();
+        !self.0.iter_mut().any(ended)
+    }
+}
+
+impl Drop for Legacy {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // It may have ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The report, with the exit code.
+fn audit(proxy: &Proxy) -> (Option<i32>, Value) {
+    let mut command = lockwarden(&[
+        "audit",
+        "-o",
+        "json",
+        "--admin",
+        &proxy.admin_address().to_string(),
+    ]);
+    let said = run_to_end(&mut command);
+    let report = serde_json::from_str(&said.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", said.stdout, said.stderr));
+    (said.code, report)
+}
+
+/// What is said of an application, `refusals` or `findings`.
+fn misuses<'a>(report: &'a Value, application: &str, kind: &str) -> Vec<&'a Value> {
+    let all = report["applications"].as_array().expect("a list");
+    let of = all.iter().filter(|one| one["application"] == application);
+    of.flat_map(|one| one["namespaces"].as_array().expect("a list"))
+        .flat_map(|usage| usage[kind].as_array().expect("a list"))
+        .collect()
+}
+
+fn names(report: &Value, application: &str, kind: &str, what: &str) -> bool {
+    misuses(report, application, kind).iter().any(|misuse| {
+        misuse["what"] == what
+            && misuse["count"].as_u64() > Some(0)
+            && misuse["advice"]
+                .as_str()
+                .is_some_and(|advice| !advice.is_empty())
+            && misuse["example"]["client"]["application"] == application
+    })
+}
+
+fn is_everything_named(report: &Value) -> bool {
+    names(report, "orders", "refusals", "not-owner")
+        && names(report, "invoices", "refusals", "expired")
+        && names(report, "nightly", "refusals", "overwrite")
+        && names(report, "nightly", "findings", "outlived")
+}
+
+fn configuration(redis: &Redis) -> ProxyBuilder {
+    Proxy::builder(redis).mode(Mode::Monitor)
+}
+
+#[test]
+fn a_while_in_monitor_mode_names_every_fault_and_whose_it_is() {
+    let redis = Redis::start();
+    let proxy = configuration(&redis).start();
+    let Some(mut legacy) = Legacy::start(&proxy) else {
+        return;
+    };
+    let (code, report) = wait_for_value("all four faults to be named", || {
+        let (code, report) = audit(&proxy);
+        is_everything_named(&report).then_some((code, report))
+    });
+    assert_eq!(code, Some(1), "not ready");
+    let namespace = &report["namespaces"][0];
+    assert_eq!(namespace["namespace"], "locks");
+    assert_eq!(namespace["ready"], false);
+    assert_eq!(namespace["refused"], 0, "looking refuses nothing");
+    // Whose the faults are not.
+    assert!(!names(&report, "orders", "refusals", "overwrite"));
+    assert!(!names(&report, "invoices", "refusals", "overwrite"));
+    assert!(!names(&report, "orders", "findings", "outlived"));
+
+    let mut command = lockwarden(&["audit", "--admin", &proxy.admin_address().to_string()]);
+    let text = run_to_end(&mut command).stdout;
+    for word in [
+        "orders",
+        "invoices",
+        "nightly",
+        "not-owner",
+        "expired",
+        "overwrite",
+        "outlived",
+    ] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    assert!(legacy.runs(), "nobody was harmed");
+}
+
+#[test]
+fn enforcing_for_one_application_refuses_it_alone_and_then_all_of_them_go_on() {
+    let redis = Redis::start();
+    let proxy = configuration(&redis).start();
+    let Some(mut legacy) = Legacy::start(&proxy) else {
+        return;
+    };
+    let text = configuration(&redis)
+        .namespace("enforce_for", "{ clients = [\"orders\"] }")
+        .text();
+    proxy.reload(&text);
+    let refused =
+        |name: &str| proxy.logged(&["\"message\":\"refused\"", &format!("\"name\":\"{name}\"")]);
+    wait_for("orders to be refused what is not theirs", || {
+        refused("orders") > 0
+    });
+    wait_for("the others to be watched on", || {
+        let watched = |name| {
+            proxy.logged(&[
+                "\"message\":\"would have been refused\"",
+                &format!("\"name\":\"{name}\""),
+            ])
+        };
+        watched("invoices") > 0 && watched("nightly") > 0
+    });
+    assert_eq!(refused("invoices") + refused("nightly"), 0);
+    assert!(legacy.runs());
+
+    // Markers of a day in a namespace that lets them live; then the rest is enforced for everybody.
+    let markers = "[[namespace]]\nname = \"locks\"\nkeys = [\"lock:*\"]\nmode = \"enforce\"";
+    let text = configuration(&redis)
+        .namespace("name", "\"markers\"")
+        .namespace("keys", "[\"lock:done:*\"]")
+        .ceiling("24h")
+        .more(markers)
+        .text();
+    proxy.reload(&text);
+    wait_for("everybody to be refused what is not theirs", || {
+        ["orders", "invoices", "nightly"]
+            .iter()
+            .all(|name| refused(name) > 0)
+    });
+    assert!(legacy.runs(), "the old program goes on, unchanged");
+    let client = redis.client();
+    wait_for("a marker to outlive its connection", || {
+        let keys = client.sends("KEYS lock:done:*").reply().to_string();
+        let last = keys
+            .rsplit(' ')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(']');
+        !last.is_empty() && client.sends(format!("TTL {last}")).integer() > 80_000
+    });
+}
