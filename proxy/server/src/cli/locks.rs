@@ -283,7 +283,7 @@ fn words(broken: &Broken, key: &str, fence: u64) -> String {
         Broken::Done { id } => format!("{key}: the lease {fence} is over, id {}\n", plain(id)),
         Broken::Absent => format!("{key}: nobody holds it; nothing was done\n"),
         Broken::Newer { fence: newer } => format!(
-            "{key}: the lease {fence} is over already, and {newer} holds it by now; nothing was done\n"
+            "{key}: the lease {fence} does not hold it, {newer} does by now; nothing was done\n"
         ),
         Broken::Ungoverned => format!(
             "{key}: it was taken around the proxy, so there is no lease to name; nothing was done. DEL at Redis \
@@ -317,7 +317,7 @@ mod tests {
             words(&done, "lock:a", 42),
             "lock:a: the lease 42 is over, id 7F3K2A\n"
         );
-        assert!(words(&Broken::Newer { fence: 43 }, "lock:a", 42).contains("43 holds it by now"));
+        assert!(words(&Broken::Newer { fence: 43 }, "lock:a", 42).contains("43 does by now"));
         assert!(words(&Broken::Ungoverned, "lock:a", 42).contains("DEL at Redis"));
     }
 }
