@@ -23,7 +23,7 @@ pub use encode::{
     RequestWriter, put_array_header, put_bulk, put_error, put_integer, put_null, put_null_array,
     put_request, put_simple, put_value,
 };
-pub use reply::{ReplyError, ReplyLimits, ReplyScanner, Scan, Skipped};
+pub use reply::{Redirects, ReplyError, ReplyLimits, ReplyScanner, Scan, Skipped};
 pub use request::{
     OwnedRequest, Request, RequestDecoder, RequestError, RequestLimits, Step, UnexpectedByte,
 };

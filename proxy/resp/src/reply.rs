@@ -65,6 +65,15 @@ pub struct Skipped {
     pub bytes: usize,
 }
 
+/// Errors by which a node of a Redis Cluster sends a client to another one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Redirects {
+    /// `-MOVED`: for good.
+    pub moved: u64,
+    /// `-ASK`: this once.
+    pub ask: u64,
+}
+
 /// Finds the ends of frames in bytes that come in pieces of any size.
 pub struct ReplyScanner {
     limits: ReplyLimits,
@@ -79,6 +88,7 @@ pub struct ReplyScanner {
     /// Whether the current frame has begun.
     begun: bool,
     frame_type: Option<u8>,
+    redirects: Redirects,
     failed: Option<ReplyError>,
 }
 
@@ -125,6 +135,7 @@ impl ReplyScanner {
             elements: 0,
             begun: false,
             frame_type: None,
+            redirects: Redirects::default(),
             failed: None,
         }
     }
@@ -195,12 +206,18 @@ impl ReplyScanner {
         self.frame_type
     }
 
+    /// The redirections that came since this was asked last. One whose first word came in two pieces
+    /// is not among them.
+    pub fn take_redirects(&mut self) -> Redirects {
+        std::mem::take(&mut self.redirects)
+    }
+
     /// One state's worth of `rest`, which is not empty; moves `pos` by what was taken.
     fn step(&mut self, rest: &[u8], pos: &mut usize) -> Result<Progress, ReplyError> {
         match &mut self.state {
             State::Type => {
                 *pos += 1;
-                self.element(rest[0])?;
+                self.element(rest)?;
             }
             State::Text => match memchr2(b'\r', b'\n', rest) {
                 None => *pos += rest.len(),
@@ -270,8 +287,9 @@ impl ReplyScanner {
         Ok(Progress::Inside)
     }
 
-    /// An element begins with this type byte.
-    fn element(&mut self, kind: u8) -> Result<(), ReplyError> {
+    /// An element begins with the type byte of `rest`.
+    fn element(&mut self, rest: &[u8]) -> Result<(), ReplyError> {
+        let kind = rest[0];
         if !self.begun {
             self.begun = true;
             self.frame_type = None;
@@ -285,7 +303,12 @@ impl ReplyScanner {
             return Err(ReplyError::TooManyElements);
         }
         self.state = match kind {
-            b'+' | b'-' | b'(' => State::Text,
+            b'+' | b'(' => State::Text,
+            // Only here, so that other replies do not pay for the look.
+            b'-' => {
+                self.note_redirect(rest);
+                State::Text
+            }
             b':' => State::Integer(IntegerReader::new()),
             b',' => State::Double(DoubleReader::new()),
             b'#' => State::Boolean,
@@ -298,6 +321,14 @@ impl ReplyScanner {
             other => return Err(ReplyError::Type(other)),
         };
         Ok(())
+    }
+
+    fn note_redirect(&mut self, rest: &[u8]) {
+        if rest.starts_with(b"-MOVED ") {
+            self.redirects.moved += 1;
+        } else if rest.starts_with(b"-ASK ") {
+            self.redirects.ask += 1;
+        }
     }
 
     /// An element of this kind has announced its length.

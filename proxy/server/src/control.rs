@@ -20,7 +20,7 @@ use crate::admin::{Control, ControlError};
 use crate::cohort::{Cohorts, Partly};
 use crate::config::{self, Config, NamespaceConfig, Overrides, Report};
 use crate::facts::Standing;
-use crate::metrics::{Metrics, ModeLabel, PolicyInfo, PolicyMode};
+use crate::metrics::{Metrics, ModeLabel, PolicyInfo, PolicyMode, PolicyUse};
 use crate::policies;
 use crate::shared::{Active, Administration, NamespaceDetails, Shared, mode_label};
 use crate::view;
@@ -103,10 +103,18 @@ impl Controller {
 
 impl Control for Controller {
     fn metrics(&self) -> Vec<u8> {
-        for (policy, counters) in self.host.counters() {
-            let fuel = &self.shared.metrics.policy(&policy).fuel;
-            fuel.inc_by(counters.fuel.saturating_sub(fuel.get()));
-        }
+        let counters = self.host.counters().into_iter();
+        let uses: Vec<(Arc<str>, PolicyUse)> = counters
+            .map(|(policy, counters)| {
+                let used = PolicyUse {
+                    calls: counters.calls,
+                    fuel: counters.fuel,
+                    memory_bytes: counters.memory_bytes,
+                };
+                (policy, used)
+            })
+            .collect();
+        self.shared.metrics.policies_used(&uses);
         self.shared.metrics.render()
     }
 

@@ -9,6 +9,7 @@ mod local;
 mod namespaces;
 mod policies;
 mod register;
+mod runtime;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use lockwarden_resp::Redirects;
 use prometheus::proto::MetricFamily;
 use prometheus::{
     Encoder as _, Gauge, Histogram, IntCounter, IntGauge, Registry, Result, TextEncoder,
@@ -25,17 +27,19 @@ pub(crate) use catalogue::print_catalogue;
 pub(crate) use labels::{
     AcquireOutcome, AuditSink, CommandClass, CommandResult, ConnectionState, DecisionKind,
     Direction, HoldEnd, KeepAliveOutcome, Label, LatencyPath, ModeLabel, Observation, PolicyMode,
-    ProtocolErrorKind, ReconnectReason, ReleaseOutcome, Side, UndeliveredOutcome, UnjudgedWhy,
+    ProtocolErrorKind, ReconnectReason, RedirectKind, ReleaseOutcome, Side, UndeliveredOutcome,
+    UnjudgedWhy,
 };
 pub(crate) use local::LocalCounters;
 pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror};
-pub(crate) use policies::{PolicyInfo, PolicyMetrics};
+pub(crate) use policies::{PolicyInfo, PolicyMetrics, PolicyUse};
 
 use catalogue as names;
 use labels::{Only, OverflowLabel};
 use namespaces::Namespaces;
 use policies::Policies;
 use register::{ByLabel, Registrar};
+use runtime::RuntimeMetrics;
 
 /// A passed-through command costs less than the first; a proxy that needs the last is broken.
 const ADDED_SECONDS: [f64; 15] = [
@@ -78,6 +82,7 @@ pub(crate) struct Metrics {
     pub(crate) backend_up: IntGauge,
     /// Times the own connection was made again.
     pub(crate) backend_reconnects: ByLabel<ReconnectReason, IntCounter>,
+    backend_redirects: ByLabel<RedirectKind, IntCounter>,
     /// Connections closed because of what was on them.
     pub(crate) protocol_errors: ByLabel<Side, ByLabel<ProtocolErrorKind, IntCounter>>,
     /// Own time per command, seconds.
@@ -88,6 +93,7 @@ pub(crate) struct Metrics {
     pub(crate) audit_records: ByLabel<AuditSink, IntCounter>,
     /// Audit records that were lost.
     pub(crate) audit_dropped: ByLabel<AuditSink, IntCounter>,
+    runtime: RuntimeMetrics,
     reload_successful: IntGauge,
     reload_timestamp: Gauge,
     label_overflow: ByLabel<OverflowLabel, IntCounter>,
@@ -132,6 +138,7 @@ impl Metrics {
             backend_connections: make.gauges_of(&names::BACKEND_CONNECTIONS, Only::Default)?,
             backend_up: make.only_gauge(&names::BACKEND_UP)?,
             backend_reconnects: make.counters_of(&names::BACKEND_RECONNECTS, Only::Default)?,
+            backend_redirects: make.counters(&names::BACKEND_REDIRECTS)?,
             protocol_errors: make.counters_by(&names::PROTOCOL_ERRORS)?,
             added_latency: make.histograms(&names::ADDED_LATENCY, &ADDED_SECONDS)?,
             backend_latency: make
@@ -140,6 +147,7 @@ impl Metrics {
                 .clone(),
             audit_records: make.counters(&names::AUDIT_RECORDS)?,
             audit_dropped: make.counters(&names::AUDIT_DROPPED)?,
+            runtime: RuntimeMetrics::new(&make)?,
             reload_successful: make.gauge(&names::RELOAD_SUCCESSFUL)?,
             reload_timestamp: make.float_gauge(&names::RELOAD_TIMESTAMP)?,
             label_overflow,
@@ -194,6 +202,23 @@ impl Metrics {
         self.reload_successful.set(0);
     }
 
+    /// Notes replies that sent clients to other nodes.
+    pub(crate) fn redirected(&self, redirects: Redirects) {
+        let kinds = &self.backend_redirects;
+        kinds.at(RedirectKind::Moved).inc_by(redirects.moved);
+        kinds.at(RedirectKind::Ask).inc_by(redirects.ask);
+    }
+
+    /// Notes what the policies have used so far.
+    pub(crate) fn policies_used(&self, uses: &[(Arc<str>, PolicyUse)]) {
+        self.policies.load().show(uses);
+    }
+
+    /// Which runtime serves the clients.
+    pub(crate) fn set_runtime(&self, handle: tokio::runtime::Handle) {
+        self.runtime.follow(handle);
+    }
+
     /// Where the gauges of held locks come from, asked each time the page is made.
     pub(crate) fn set_mirror(&self, mirror: Mirror) {
         *self.mirror.lock().unwrap_or_else(PoisonError::into_inner) = Some(mirror);
@@ -205,6 +230,7 @@ impl Metrics {
         if let Some(mirror) = mirror.as_ref() {
             self.namespaces.load().show(&mirror());
         }
+        self.runtime.show();
         let mut page = Vec::with_capacity(64 * 1024);
         if let Err(error) = TextEncoder::new().encode(&self.gather(), &mut page) {
             tracing::error!(%error, "the metrics page is incomplete");

@@ -219,6 +219,7 @@ impl Prepared {
                 return exit::configuration();
             }
         };
+        self.shared.metrics.set_runtime(runtime.handle().clone());
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();

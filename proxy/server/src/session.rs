@@ -32,7 +32,7 @@ use lockwarden_lock::op::Arguments;
 use lockwarden_lock::plan::{self, Form};
 use lockwarden_lock::settle::{Circumstances, Permitted};
 use lockwarden_lock::token::{Grant, Identity, SessionId};
-use lockwarden_resp::{RequestError, RequestLimits};
+use lockwarden_resp::{Redirects, RequestError, RequestLimits};
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
@@ -455,6 +455,10 @@ impl Session {
         let (from, to) = std::mem::take(&mut self.wires.traffic);
         self.counters.bytes_in += from;
         self.counters.bytes_out += to;
+        let redirects = self.wires.take_redirects();
+        if redirects != Redirects::default() {
+            self.shared.metrics.redirected(redirects);
+        }
         self.counters.flush(&self.shared.metrics);
     }
 }

@@ -20,7 +20,7 @@ use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::hidden::{self, Shown};
 use lockwarden_lock::plan::{Form, Plan};
 use lockwarden_lock::table::Listing;
-use lockwarden_resp::{Protocol, ReplyError, ReplyLimits, ReplyScanner, Scan};
+use lockwarden_resp::{Protocol, Redirects, ReplyError, ReplyLimits, ReplyScanner, Scan};
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
@@ -224,6 +224,11 @@ impl<L> Wires<L> {
     /// crossed them on the way, but what was written later it has not answered for sure.
     pub(crate) fn spoken_after(&self) -> u64 {
         self.sent_when_spoken
+    }
+
+    /// The redirections to other nodes that the backend gave since this was asked last.
+    pub(crate) fn take_redirects(&mut self) -> Redirects {
+        self.scanner.take_redirects()
     }
 
     /// Whether no reply is due.

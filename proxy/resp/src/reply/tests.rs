@@ -266,3 +266,14 @@ fn no_more_frames_are_taken_than_asked_for() {
         })
     );
 }
+
+#[test]
+fn redirections_are_noticed_in_passing_and_told_once() {
+    let mut scanner = ReplyScanner::new(ReplyLimits::default());
+    let input =
+        b"+MOVED 1 a:1\r\n-MOVED 1 a:1\r\n$14\r\n\r\n-MOVED 1 a:1\r\n-ASK 2 b:2\r\n-ASKING\r\n";
+    let skipped = scanner.skip_frames(input, 9).unwrap();
+    assert_eq!((skipped.frames, skipped.bytes), (5, input.len()));
+    assert_eq!(scanner.take_redirects(), Redirects { moved: 1, ask: 1 });
+    assert_eq!(scanner.take_redirects(), Redirects::default());
+}

@@ -165,7 +165,7 @@ metrics! {
 
     POLICY_EVALUATION = Histogram "lockwarden_policy_evaluation_duration_seconds" {
         "policy": POLICY
-    } "How long one policy took for one decision.";
+    } "How long one policy took for one decision; one decision in 64 is timed.";
     POLICY_FAILURES = Counter "lockwarden_policy_failures_total" {
         "policy": POLICY,
         "kind": "`trap`, `timeout`, `fuel`, `memory`, `bad-reply`"
@@ -173,6 +173,12 @@ metrics! {
     POLICY_FUEL = Counter "lockwarden_policy_fuel_consumed_total" {
         "policy": POLICY
     } "Fuel that a policy used, about one per WebAssembly instruction.";
+    POLICY_CALLS = Counter "lockwarden_policy_calls_total" {
+        "policy": POLICY
+    } "Decisions that a policy was asked for, failed ones included.";
+    POLICY_MEMORY = Gauge "lockwarden_policy_memory_bytes" {
+        "policy": POLICY
+    } "Linear memory of all live instances of a policy.";
     POLICY_INFO = Gauge "lockwarden_policy_info" {
         "policy": POLICY,
         "version": "the policy's own",
@@ -197,6 +203,9 @@ metrics! {
         "backend": ONE,
         "reason": "`refused`, `closed`, `timeout`, `protocol`"
     } "Times the proxy's own connection to the backend had to be made again.";
+    BACKEND_REDIRECTS = Counter "lockwarden_backend_redirects_total" {
+        "kind": "`moved`, `ask`"
+    } "Replies that send a client to another node, and so past the proxy.";
     PROTOCOL_ERRORS = Counter "lockwarden_protocol_errors_total" {
         "side": "`client`, `backend`",
         "kind": "`malformed`, `limit`, `unexpected`"
@@ -208,6 +217,14 @@ metrics! {
     AUDIT_DROPPED = Counter "lockwarden_audit_records_dropped_total" {
         "sink": "`file`, `stdout`"
     } "Lines of the audit trail that were lost, because writing failed or fell behind.";
+    RUNTIME_WORKERS = Gauge "lockwarden_runtime_workers" {
+    } "Threads that serve clients.";
+    RUNTIME_BUSY = Counter "lockwarden_runtime_busy_seconds_total" {
+    } "Time that those threads were at work, together.";
+    RUNTIME_TASKS = Gauge "lockwarden_runtime_tasks" {
+    } "Tasks that live on them: one a client, and a few of the proxy's own.";
+    RUNTIME_QUEUE = Gauge "lockwarden_runtime_queue_depth" {
+    } "Tasks that could run and wait in the common queue for a thread.";
 
     LABEL_OVERFLOW = Counter "lockwarden_label_overflow_total" {
         "label": "`namespace`, `policy`, `decision`"

@@ -65,6 +65,16 @@ label_set! {
 }
 
 label_set! {
+    /// How the backend sends a client to another node.
+    RedirectKind {
+        /// For good.
+        Moved = "moved",
+        /// For one command.
+        Ask = "ask",
+    }
+}
+
+label_set! {
     /// The mode of a namespace, as a label.
     ModeLabel {
         /// Refusals are carried out.

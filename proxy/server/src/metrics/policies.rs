@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lockwarden_lock::decision::FaultKind;
-use prometheus::{Histogram, IntCounter, Registry, Result};
+use prometheus::{Histogram, IntCounter, IntGauge, Registry, Result};
 
 use super::catalogue as names;
 use super::decisions::FOLDED;
@@ -13,7 +13,7 @@ use super::labels::{Label, PolicyMode};
 use super::register::{ByLabel, Registrar};
 
 /// Policies with a name of their own on the page; the rest is counted together. Three ship with
-/// the proxy, and a policy costs 23 series.
+/// the proxy, and a policy costs 25 series.
 const MAX_POLICIES: usize = 10;
 
 /// A warm built-in policy takes less than a microsecond; no sensible deadline is above 10 ms.
@@ -34,6 +34,17 @@ pub(crate) struct PolicyInfo<'a> {
     pub(crate) mode: PolicyMode,
 }
 
+/// What a policy used since the start, as its host counts it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PolicyUse {
+    /// Decisions asked for.
+    pub(crate) calls: u64,
+    /// Fuel burnt.
+    pub(crate) fuel: u64,
+    /// Memory of its live instances, bytes.
+    pub(crate) memory_bytes: usize,
+}
+
 /// What is counted about one policy.
 pub(crate) struct PolicyMetrics {
     pub(super) registry: Registry,
@@ -41,8 +52,9 @@ pub(crate) struct PolicyMetrics {
     pub(crate) evaluation: Histogram,
     /// Times it did not answer.
     pub(crate) failures: ByLabel<FaultKind, IntCounter>,
-    /// Fuel used.
-    pub(crate) fuel: IntCounter,
+    calls: IntCounter,
+    fuel: IntCounter,
+    memory: IntGauge,
     info: prometheus::IntGaugeVec,
 }
 
@@ -53,10 +65,23 @@ impl PolicyMetrics {
         Ok(PolicyMetrics {
             evaluation: make.histogram(&names::POLICY_EVALUATION, &EVALUATION_SECONDS)?,
             failures: make.counters(&names::POLICY_FAILURES)?,
+            calls: make.counter(&names::POLICY_CALLS)?,
             fuel: make.counter(&names::POLICY_FUEL)?,
+            memory: make
+                .gauge_vec(&names::POLICY_MEMORY)?
+                .get_metric_with_label_values::<&str>(&[])?,
             info: make.gauge_vec(&names::POLICY_INFO)?,
             registry,
         })
+    }
+
+    fn show(&self, used: PolicyUse) {
+        // A policy that gets a name of its own on a reload leaves the rest smaller than it was.
+        for (counter, now) in [(&self.calls, used.calls), (&self.fuel, used.fuel)] {
+            counter.inc_by(now.saturating_sub(counter.get()));
+        }
+        let bytes = i64::try_from(used.memory_bytes).unwrap_or(i64::MAX);
+        self.memory.set(bytes);
     }
 
     fn describe(&self, policy: &PolicyInfo<'_>) {
@@ -65,6 +90,14 @@ impl PolicyMetrics {
         self.info
             .with_label_values(&[policy.version, &digest, policy.mode.word()])
             .set(1);
+    }
+}
+
+impl PolicyUse {
+    fn add(&mut self, other: PolicyUse) {
+        self.calls += other.calls;
+        self.fuel += other.fuel;
+        self.memory_bytes += other.memory_bytes;
     }
 }
 
@@ -107,6 +140,18 @@ impl Policies {
 
     pub(super) fn get(&self, name: &str) -> &Arc<PolicyMetrics> {
         self.by_name.get(name).unwrap_or(&self.rest)
+    }
+
+    /// Brings the page up to what the host has counted; what has no name here is shown together.
+    pub(super) fn show(&self, uses: &[(Arc<str>, PolicyUse)]) {
+        let mut rest = PolicyUse::default();
+        for (name, used) in uses {
+            match self.by_name.get(&**name) {
+                Some(metrics) => metrics.show(*used),
+                None => rest.add(*used),
+            }
+        }
+        self.rest.show(rest);
     }
 
     pub(super) fn registries(&self) -> impl Iterator<Item = &Registry> {

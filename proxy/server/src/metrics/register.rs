@@ -6,8 +6,8 @@ use std::marker::PhantomData;
 
 use prometheus::core::Collector;
 use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge,
-    IntGaugeVec, Opts, Registry, Result,
+    Counter, CounterVec, Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter,
+    IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry, Result,
 };
 
 use super::catalogue::MetricDoc;
@@ -65,6 +65,11 @@ impl<'a> Registrar<'a> {
 
     pub(super) fn counter(&self, doc: &MetricDoc) -> Result<IntCounter> {
         self.counter_vec(doc)?
+            .get_metric_with_label_values::<&str>(&[])
+    }
+
+    pub(super) fn float_counter(&self, doc: &MetricDoc) -> Result<Counter> {
+        self.register(CounterVec::new(self.opts(doc), &self.labels(doc))?)?
             .get_metric_with_label_values::<&str>(&[])
     }
 

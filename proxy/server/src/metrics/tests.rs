@@ -58,7 +58,12 @@ fn touch_everything(metrics: &Metrics) {
     let owner_token = metrics.policy("owner-token");
     owner_token.evaluation.observe(800e-9);
     owner_token.failures.at(FaultKind::Fuel).inc();
-    owner_token.fuel.inc_by(1183);
+    let used = PolicyUse {
+        calls: 1,
+        fuel: 1183,
+        memory_bytes: 65_536,
+    };
+    metrics.policies_used(&[("owner-token".into(), used)]);
     let orders = metrics.namespace(0);
     orders.hold_duration.at(HoldEnd::Released).observe(0.7);
     orders.decision(
@@ -372,4 +377,62 @@ fn the_documentation_is_this_catalogue() {
         written == page,
         "docs/metrics.md is old: UPDATE_DOCS=1 cargo test -p lockwarden metrics"
     );
+}
+
+#[test]
+fn what_policies_used_is_shown_by_name_and_the_rest_together() {
+    let metrics = metrics(&[]);
+    metrics
+        .set_policies(&[PolicyInfo {
+            name: "fencing",
+            version: "1.0.0",
+            digest: "aa",
+            mode: PolicyMode::Enforce,
+        }])
+        .unwrap();
+    let used = |calls, memory_bytes| PolicyUse {
+        calls,
+        fuel: 10 * calls,
+        memory_bytes,
+    };
+    for calls in [3, 5] {
+        metrics.policies_used(&[
+            ("fencing".into(), used(calls, 100)),
+            ("gone".into(), used(9, 7)),
+        ]);
+    }
+    for (series, expected) in [
+        (r#"lockwarden_policy_calls_total{policy="fencing"}"#, 5.0),
+        (
+            r#"lockwarden_policy_fuel_consumed_total{policy="fencing"}"#,
+            50.0,
+        ),
+        (r#"lockwarden_policy_memory_bytes{policy="fencing"}"#, 100.0),
+    ] {
+        assert_eq!(value(&metrics, series), Some(expected), "{series}");
+    }
+}
+
+#[test]
+fn the_runtime_is_asked_when_the_page_is_made() {
+    let metrics = metrics(&[]);
+    assert_eq!(value(&metrics, "lockwarden_runtime_workers"), Some(0.0));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
+    metrics.set_runtime(runtime.handle().clone());
+    runtime.block_on(async { tokio::spawn(async {}).await.unwrap() });
+    assert_eq!(value(&metrics, "lockwarden_runtime_workers"), Some(2.0));
+    assert!(value(&metrics, "lockwarden_runtime_busy_seconds_total") > Some(0.0));
+}
+
+#[test]
+fn redirections_are_counted_by_kind() {
+    let metrics = metrics(&[]);
+    metrics.redirected(Redirects { moved: 2, ask: 1 });
+    for (kind, count) in [("moved", 2.0), ("ask", 1.0)] {
+        let series = format!(r#"lockwarden_backend_redirects_total{{kind="{kind}"}}"#);
+        assert_eq!(value(&metrics, &series), Some(count));
+    }
 }
