@@ -39,6 +39,7 @@ release: setup ## build the policies and the proxy as people run them
 # The build selects what the test run selects, besides the binary that the integration tests drive:
 # `-p lockwarden` would resolve other features and build wasmtime a second time.
 test: setup ## run every test that needs no foreign client
+	@.ci/setup.sh --tests
 	cargo build $(locked) --workspace --bins --tests --examples
 	cargo test $(locked) --workspace --no-fail-fast
 

@@ -18,8 +18,13 @@ problem() {
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
+# Whether the programs are wanted, too, that only tests run: with `--tests`, and in CI.
+tests=''
+if [ "${1:-}" = --tests ] || [ -n "${CI:-}" ]; then tests=yes; fi
+
 main() {
     set_up_system
+    set_up_tests
     set_up_rust
     if [ -n "$problems" ]; then
         printf '%s' "$problems" >&2
@@ -70,6 +75,37 @@ install_system_packages() {
         say 'apt-get install failed; its words are above'
     look_for_system_packages
     [ -z "$packages" ] || problem "still missing: $missing"
+}
+
+# --- programs that only tests run: a test whose program is not there says so, and fails in CI ---
+
+set_up_tests() {
+    [ -n "$tests" ] || return 0
+    packages=''
+    missing=''
+    has prometheus && has promtool || need prometheus Prometheus
+    has alertmanager || has prometheus-alertmanager || need prometheus-alertmanager Alertmanager
+    has python3 || need python3 Python
+    [ -n "$packages" ] || return 0
+    if ! has apt-get || [ "$(id -u)" -ne 0 ]; then
+        say "not installed: $missing. The tests that run them will be skipped."
+        return 0
+    fi
+    say "tests run $missing; apt-get installs:$packages"
+    # The programs are wanted, not the services that come with them.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        trap 'rm -f "$policy"' EXIT
+        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        chmod +x "$policy"
+    fi
+    DEBIAN_FRONTEND=noninteractive
+    export DEBIAN_FRONTEND
+    apt='apt-get -q -o DPkg::Lock::Timeout=300'
+    $apt update || say 'apt-get update failed; trying with the package lists that are there'
+    # shellcheck disable=SC2086 # a list of words, on purpose
+    $apt install -y --no-install-recommends $packages ||
+        say 'apt-get install failed; its words are above. The tests that run these programs will be skipped.'
 }
 
 # --- the Rust toolchain that rust-toolchain.toml names, with its WebAssembly target ---

@@ -67,6 +67,8 @@ mod configuration;
 mod connections;
 mod differential;
 mod examples;
+mod grafana;
+mod grafana_live;
 mod handing_over;
 mod hidden;
 mod operating;

@@ -1,0 +1,506 @@
+//! The files of `grafana/` and the runbooks, as files: that they belong together, and to the metrics of
+//! docs/metrics.md. `grafana_live.rs` runs them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lockwarden_tests::{installed, run_to_end};
+use serde_json::Value;
+
+/// Units of Grafana that the dashboard may use.
+const UNITS: [&str; 8] = [
+    "Bps",
+    "bytes",
+    "none",
+    "ops",
+    "percentunit",
+    "s",
+    "short",
+    "bool",
+];
+
+/// Series that are Prometheus's own, or those of every process.
+const FOREIGN: [&str; 7] = [
+    "ALERTS",
+    "process_cpu_seconds_total",
+    "process_open_fds",
+    "process_resident_memory_bytes",
+    "process_start_time_seconds",
+    "scrape_samples_scraped",
+    "up",
+];
+
+/// Metrics that alerts name and the proxy does not have. A rule over none is silent, so each must be
+/// wanted; and one that the proxy has got must go from here.
+const WITHOUT_METRIC: [&str; 2] = [
+    "lockwarden_audit_records_dropped_total",
+    "lockwarden_lock_bypass_total",
+];
+
+/// A metric of the catalogue.
+struct Metric {
+    kind: String,
+    labels: BTreeSet<String>,
+}
+
+/// A use of a series in an expression: its name, the labels it is chosen by, what stands before it.
+struct Selector {
+    name: String,
+    labels: BTreeSet<String>,
+    before: String,
+}
+
+/// An alert of the rules.
+#[derive(Default)]
+struct Alert {
+    name: String,
+    expression: String,
+    rest: String,
+}
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn dashboard() -> Value {
+    serde_json::from_str(&read("grafana/dashboards/lockwarden.json")).expect("JSON")
+}
+
+/// The panels of a row that is folded stand inside it.
+fn panels(dashboard: &Value) -> Vec<&Value> {
+    let top: Vec<&Value> = dashboard["panels"]
+        .as_array()
+        .expect("panels")
+        .iter()
+        .collect();
+    let inner = top
+        .iter()
+        .flat_map(|panel| panel["panels"].as_array().into_iter().flatten());
+    let inner: Vec<&Value> = inner.collect();
+    top.into_iter().chain(inner).collect()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+fn expressions(panel: &Value) -> impl Iterator<Item = &str> {
+    let targets = panel["targets"].as_array().into_iter().flatten();
+    targets.map(|target| text(target, "expr"))
+}
+
+/// docs/metrics.md; a test of the proxy sees to it that the page is what the proxy exports.
+fn catalogue() -> BTreeMap<String, Metric> {
+    let page = read("docs/metrics.md");
+    let sections = page.split("\n### `").skip(1);
+    let metrics: BTreeMap<String, Metric> = sections
+        .filter(|section| section.starts_with("lockwarden_"))
+        .map(|section| {
+            let (name, rest) = section.split_once('`').expect("a name ends");
+            let kind = rest.trim_start().split('.').next().expect("a kind");
+            let labels = rest
+                .lines()
+                .take_while(|line| !line.starts_with('#'))
+                .filter_map(|line| line.strip_prefix("- `")?.split('`').next());
+            let metric = Metric {
+                kind: kind.to_owned(),
+                labels: labels.map(str::to_owned).collect(),
+            };
+            (name.to_owned(), metric)
+        })
+        .collect();
+    assert!(metrics.len() > 30, "docs/metrics.md is read wrongly");
+    metrics
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_' || c == ':'
+}
+
+/// Every series that an expression names.
+fn selectors(expression: &str) -> Vec<Selector> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(start) = expression[at..].find(|c: char| c.is_ascii_alphabetic()) {
+        let start = at + start;
+        let end = expression[start..]
+            .find(|c| !is_word(c))
+            .map_or(expression.len(), |length| start + length);
+        let name = &expression[start..end];
+        at = end;
+        if expression[end..].starts_with('{') {
+            let close = end + expression[end..].find('}').expect("a closing brace");
+            let matchers = &expression[end + 1..close];
+            let names = matchers.split(", ").filter(|matcher| !matcher.is_empty());
+            let labels = names.map(|matcher| {
+                let length = matcher.find(|c| !is_word(c)).unwrap_or(matcher.len());
+                matcher[..length].to_owned()
+            });
+            found.push(Selector {
+                name: name.to_owned(),
+                labels: labels.collect(),
+                before: expression[..start].to_owned(),
+            });
+            at = close + 1;
+        } else if name.starts_with("lockwarden_") || FOREIGN.contains(&name) {
+            found.push(Selector {
+                name: name.to_owned(),
+                labels: BTreeSet::new(),
+                before: expression[..start].to_owned(),
+            });
+        } else if expression[end..].starts_with('"') {
+            at = end + 1;
+        }
+    }
+    found
+}
+
+/// The labels that a `by (…)` keeps.
+fn kept_labels(expression: &str) -> BTreeSet<String> {
+    let lists = expression.split("by (").skip(1);
+    let names = lists.flat_map(|rest| rest.split(')').next().unwrap_or_default().split(", "));
+    names.map(str::to_owned).collect()
+}
+
+/// What is wrong with the series that an expression names.
+fn faults(expression: &str, metrics: &BTreeMap<String, Metric>) -> Vec<String> {
+    let mut faults = Vec::new();
+    let mut known: BTreeSet<String> = ["job", "instance", "le"].map(str::to_owned).into();
+    for selector in selectors(expression) {
+        let name = selector.name.as_str();
+        if name.contains(':') || FOREIGN.contains(&name) || WITHOUT_METRIC.contains(&name) {
+            known.extend(["namespace", "sink", "path"].map(str::to_owned));
+            continue;
+        }
+        let parts = ["_bucket", "_sum", "_count"];
+        let base = parts.iter().find_map(|part| name.strip_suffix(part));
+        let histogram =
+            base.filter(|base| metrics.get(*base).is_some_and(|m| m.kind == "histogram"));
+        let Some(metric) = metrics.get(histogram.unwrap_or(name)) else {
+            faults.push(format!("{name} is not in the catalogue"));
+            continue;
+        };
+        if (metric.kind == "histogram") != histogram.is_some() {
+            faults.push(format!(
+                "{name} is a histogram: name its buckets, sum or count"
+            ));
+        }
+        let counts = metric.kind == "counter" || histogram.is_some();
+        let rated = ["rate(", "increase(", "changes("]
+            .iter()
+            .any(|f| selector.before.ends_with(f));
+        // The value of a counter may be asked for where the age of its process is asked, too.
+        if counts && !rated && !expression.contains("process_start_time_seconds") {
+            faults.push(format!("{name} only grows: ask for its rate or increase"));
+        }
+        if !counts && rated && !selector.before.ends_with("changes(") {
+            faults.push(format!("{name} is a gauge: it has no rate"));
+        }
+        known.extend(metric.labels.iter().cloned());
+        for label in &selector.labels {
+            if !metric.labels.contains(label)
+                && !["job", "instance", "le"].contains(&label.as_str())
+            {
+                faults.push(format!("{name} has no label {label}"));
+            }
+        }
+    }
+    for label in kept_labels(expression).difference(&known) {
+        faults.push(format!("by ({label}): no series has that label"));
+    }
+    faults
+}
+
+/// The alerts of the file, read by its form: keys stand alone on their lines.
+fn alerts() -> Vec<Alert> {
+    let file = read("grafana/prometheus/alerts.rules.yml");
+    let mut alerts: Vec<Alert> = Vec::new();
+    let mut in_expression = false;
+    for line in file.lines() {
+        let word = line.trim();
+        if let Some(name) = word.strip_prefix("- alert: ") {
+            alerts.push(Alert {
+                name: name.to_owned(),
+                ..Alert::default()
+            });
+        }
+        let Some(alert) = alerts.last_mut() else {
+            continue;
+        };
+        if let Some(expression) = word.strip_prefix("expr:") {
+            in_expression = true;
+            alert
+                .expression
+                .push_str(expression.trim_start_matches([' ', '|']));
+        } else if word.starts_with("for:") || word.starts_with("labels:") {
+            in_expression = false;
+        } else if in_expression {
+            alert.expression.push(' ');
+            alert.expression.push_str(word);
+        }
+        if !in_expression {
+            alert.rest.push_str(word);
+            alert.rest.push('\n');
+        }
+    }
+    assert_eq!(alerts.len(), 16, "alerts.rules.yml is read wrongly");
+    alerts
+}
+
+#[test]
+fn the_dashboard_is_what_its_generator_writes() {
+    if !installed(&["python3"]) {
+        return;
+    }
+    let generator = repository().join("grafana/generate.py");
+    let checked = run_to_end(Command::new("python3").arg(generator).arg("--check"));
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+}
+
+#[test]
+fn every_panel_has_a_place_of_its_own_a_unit_and_words() {
+    let dashboard = dashboard();
+    let mut ids = BTreeSet::new();
+    let mut places: BTreeMap<(u64, u64), String> = BTreeMap::new();
+    for panel in panels(&dashboard) {
+        let title = text(panel, "title").to_owned();
+        assert!(
+            ids.insert(panel["id"].as_u64().expect("an id")),
+            "{title}: its id is another's"
+        );
+        let of = |key: &str| panel["gridPos"][key].as_u64().expect("a place");
+        assert!(
+            of("w") > 0 && of("h") > 0 && of("x") + of("w") <= 24,
+            "{title} is too wide"
+        );
+        for x in of("x")..of("x") + of("w") {
+            for y in of("y")..of("y") + of("h") {
+                if let Some(other) = places.insert((x, y), title.clone()) {
+                    panic!("{title} lies on {other}");
+                }
+            }
+        }
+        if text(panel, "type") == "row" {
+            continue;
+        }
+        assert!(
+            text(panel, "description").len() > 10,
+            "{title} does not say what it shows"
+        );
+        let unit = panel["fieldConfig"]["defaults"]["unit"]
+            .as_str()
+            .unwrap_or_default();
+        assert!(UNITS.contains(&unit), "{title}: Grafana has no unit {unit}");
+        assert!(expressions(panel).count() > 0, "{title} asks for nothing");
+    }
+    assert_eq!(
+        text(&dashboard, "uid"),
+        "lockwarden-locks",
+        "links and runbooks name it"
+    );
+}
+
+#[test]
+fn panels_and_alerts_ask_for_what_the_proxy_exports() {
+    let metrics = catalogue();
+    let dashboard = dashboard();
+    let mut faulty = Vec::new();
+    for panel in panels(&dashboard) {
+        for expression in expressions(panel) {
+            for fault in faults(expression, &metrics) {
+                faulty.push(format!("panel {}: {fault}", text(panel, "title")));
+            }
+            let scoped = selectors(expression)
+                .iter()
+                .all(|s| s.labels.contains("job") && s.labels.contains("instance"));
+            assert!(scoped, "{expression} does not follow the variables");
+        }
+    }
+    for alert in alerts() {
+        for fault in faults(&alert.expression, &metrics) {
+            faulty.push(format!("alert {}: {fault}", alert.name));
+        }
+    }
+    for name in WITHOUT_METRIC {
+        if metrics.contains_key(name) {
+            faulty.push(format!(
+                "{name} is in the catalogue now: take it off WITHOUT_METRIC"
+            ));
+        }
+    }
+    assert!(faulty.is_empty(), "{}", faulty.join("\n"));
+}
+
+#[test]
+fn the_linter_sees_what_it_is_there_for() {
+    let metrics = catalogue();
+    for (expression, fault) in [
+        ("lockwarden_nothing{job=~\"$job\"}", "not in the catalogue"),
+        ("lockwarden_locks_held{key=\"a\"}", "has no label key"),
+        (
+            "sum by (reason) (lockwarden_locks_held)",
+            "no series has that label",
+        ),
+        ("sum(lockwarden_lock_overlaps_total)", "only grows"),
+        ("rate(lockwarden_locks_held[5m])", "is a gauge"),
+        ("lockwarden_added_latency_seconds", "is a histogram"),
+        (
+            "rate(lockwarden_lock_overlaps_total_count[5m])",
+            "not in the catalogue",
+        ),
+    ] {
+        let found = faults(expression, &metrics).join("\n");
+        assert!(found.contains(fault), "{expression}: {found:?}");
+    }
+    let sound =
+        "sum by (namespace) (rate(lockwarden_lock_acquires_total{outcome=\"contended\"}[5m])) > 0";
+    assert_eq!(faults(sound, &metrics), Vec::<String>::new());
+}
+
+#[test]
+fn every_alert_has_words_a_severity_a_runbook_and_tests() {
+    let alerts = alerts();
+    let mut cases: BTreeMap<String, [u32; 2]> = BTreeMap::new();
+    for file in ["locks.yml", "proxy.yml"] {
+        let tests = read(&format!("grafana/prometheus/tests/{file}"));
+        let mut name = "";
+        for line in tests.lines().map(str::trim) {
+            if let Some(tested) = line.strip_prefix("alertname: ") {
+                name = tested;
+            } else if let Some(expected) = line.strip_prefix("exp_alerts:") {
+                let silent = usize::from(expected.trim() == "[]");
+                cases.entry(name.to_owned()).or_default()[silent] += 1;
+            }
+        }
+    }
+    for alert in &alerts {
+        let name = &alert.name;
+        for key in [
+            "summary: ",
+            "description: ",
+            "runbook_url: ",
+            "dashboard_url: ",
+        ] {
+            assert!(alert.rest.contains(key), "{name} has no {key}");
+        }
+        assert!(
+            alert.rest.contains(&format!("/{name}.md'")),
+            "{name} leads to another runbook"
+        );
+        let severities = ["critical", "warning", "info"];
+        assert!(
+            severities
+                .iter()
+                .any(|word| alert.rest.contains(&format!("severity: {word}\n"))),
+            "{name} has no severity"
+        );
+        let [fires, silent] = cases.get(name).copied().unwrap_or_default();
+        assert!(
+            fires > 0 && silent > 0,
+            "{name} is tested {fires} times firing, {silent} times silent"
+        );
+        let page = read(&format!("docs/runbooks/{name}.md"));
+        let severity = severities
+            .iter()
+            .find(|word| page.to_lowercase().contains(&format!("\n\n{word}. ")));
+        assert!(
+            severity.is_some_and(|word| alert.rest.contains(&format!("severity: {word}\n"))),
+            "{name}: the page and the rule disagree about the severity"
+        );
+        for heading in [
+            "What it means",
+            "First look",
+            "Likely causes",
+            "What to do",
+            "False alarms",
+        ] {
+            assert!(
+                page.contains(&format!("\n## {heading}\n\n")),
+                "{name}.md has no {heading:?}"
+            );
+        }
+    }
+    let names: BTreeSet<String> = alerts.into_iter().map(|alert| alert.name).collect();
+    let pages =
+        fs::read_dir(repository().join("docs/runbooks")).expect("the directory of runbooks");
+    let pages: BTreeSet<String> = pages
+        .filter_map(|page| {
+            page.ok()?
+                .file_name()
+                .to_str()?
+                .strip_suffix(".md")
+                .map(str::to_owned)
+        })
+        .filter(|page| page != "README")
+        .collect();
+    assert_eq!(pages, names, "a page for each alert, and no other");
+    let index = read("docs/runbooks/README.md");
+    for name in names {
+        assert!(
+            index.contains(&format!("[{name}]({name}.md)")),
+            "the index lacks {name}"
+        );
+    }
+}
+
+/// Runbooks say what to type; the metrics in it must exist.
+#[test]
+fn runbooks_name_metrics_that_there_are() {
+    let metrics = catalogue();
+    for entry in
+        fs::read_dir(repository().join("docs/runbooks")).expect("the directory of runbooks")
+    {
+        let path = entry.expect("an entry").path();
+        let page = fs::read_to_string(&path).expect("a page");
+        for word in page
+            .split(|c: char| !is_word(c))
+            .filter(|word| word.ends_with("_total"))
+        {
+            assert!(
+                metrics.contains_key(word)
+                    || WITHOUT_METRIC.contains(&word)
+                    || !word.starts_with("lockwarden_"),
+                "{}: there is no {word}",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn promtool_finds_nothing_wrong_with_the_rules_and_their_tests_pass() {
+    if !installed(&["promtool"]) {
+        return;
+    }
+    let directory = repository().join("grafana/prometheus");
+    for arguments in [
+        &["check", "config", "prometheus.yml"][..],
+        &["check", "rules", "recording.rules.yml", "alerts.rules.yml"],
+        &[
+            "test",
+            "rules",
+            "tests/locks.yml",
+            "tests/proxy.yml",
+            "tests/links_and_sums.yml",
+        ],
+    ] {
+        let checked = run_to_end(
+            Command::new("promtool")
+                .args(arguments)
+                .current_dir(&directory),
+        );
+        assert_eq!(
+            checked.code,
+            Some(0),
+            "promtool {arguments:?}\n{}{}",
+            checked.stdout,
+            checked.stderr
+        );
+    }
+}
