@@ -83,8 +83,8 @@ set_up_tests() {
     [ -n "$tests" ] || return 0
     packages=''
     missing=''
-    has prometheus && has promtool || need prometheus Prometheus
-    has alertmanager || has prometheus-alertmanager || need prometheus-alertmanager Alertmanager
+    { has prometheus && has promtool; } || need prometheus Prometheus
+    { has alertmanager || has prometheus-alertmanager; } || need prometheus-alertmanager Alertmanager
     has python3 || need python3 Python
     [ -n "$packages" ] || return 0
     if ! has apt-get || [ "$(id -u)" -ne 0 ]; then
