@@ -73,6 +73,10 @@ fn live(redis: &Redis, alice: &Client, bob: &Client) {
     alice
         .sends_arguments(&["EVAL", COMPARE_AND_DELETE, "1", "lock:a", "alices"])
         .gets(":1");
+    // Bob has waited for it.
+    bob.sends("SET lock:a bobs NX PX 9000").gets("+OK");
+    bob.sends_arguments(&["EVAL", COMPARE_AND_DELETE, "1", "lock:a", "bobs"])
+        .gets(":1");
     // Nobody named a TTL.
     alice.sends("SETNX lock:b 1").gets(":1");
     alice.sends("DEL lock:b").gets(":1");
