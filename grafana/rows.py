@@ -76,7 +76,8 @@ SAFETY = [
           unit="ops", stack="normal"),
     lines("TTLs that the proxy chose", "Leases that got a TTL, or a shorter one, from a policy, and what became of their "
           "renewals while their holder lives.",
-          ("sum(" + rate("lockwarden_ttl_clamped_total") + ")", "given or cut"),
+          ("sum(" + rate("lockwarden_decisions_total", 'decision="modify"') + ")", "given or cut"),
+          ("sum(" + rate("lockwarden_ttl_clamped_total") + ")", "cut"),
           ("sum by (outcome) (" + rate("lockwarden_keep_alive_renewals_total") + ")", "renewal {{outcome}}"),
           unit="ops"),
     bars("Findings about clients", "How applications use their locks, in the time shown. Each kind asks for a setting: "

@@ -148,7 +148,7 @@ def main():
             time.sleep(3 * SCRAPE_SECONDS)
             start = time.time()
             traffic.play(int(listen.rsplit(":", 1)[1]), chosen.seconds)
-            svg, width, height = picture(address, start + 6 * SCRAPE_SECONDS, time.time() - 2)
+            svg, width, height = picture(address, start + 6 * SCRAPE_SECONDS, start + chosen.seconds - 2)
         finally:
             for process in running:
                 process.terminate()

@@ -107,7 +107,7 @@ metrics! {
     } "Times a former holder acted while somebody else held the lock.";
     TTL_CLAMPED = Counter "lockwarden_ttl_clamped_total" {
         "namespace": NAMESPACE
-    } "Leases that got a TTL, or a shorter one, from a policy.";
+    } "Leases whose TTL was cut to what a policy allows.";
     KEEP_ALIVE = Counter "lockwarden_keep_alive_renewals_total" {
         "namespace": NAMESPACE,
         "outcome": "`renewed`, `ended`, `skipped`"
