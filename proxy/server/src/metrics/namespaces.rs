@@ -42,7 +42,7 @@ pub(crate) struct NamespaceMetrics {
     pub(crate) expired_while_held: IntCounter,
     /// Acts of a former holder while another one held.
     pub(crate) overlaps: IntCounter,
-    /// Leases that got a TTL, or a shorter one, from a policy.
+    /// Leases whose TTL was cut.
     pub(crate) ttl_clamped: IntCounter,
     /// Renewals.
     pub(crate) keep_alive: ByLabel<KeepAliveOutcome, IntCounter>,
