@@ -51,7 +51,7 @@ pub struct Alertmanager(Server);
 struct Server {
     address: SocketAddr,
     log: Arc<Mutex<String>>,
-    _process: Process,
+    process: Process,
     _directory: TempDir,
 }
 
@@ -143,12 +143,12 @@ impl Server {
         let mut server = Server {
             address: SocketAddr::from(([127, 0, 0, 1], 0)),
             log,
-            _process: process,
+            process,
             _directory: directory,
         };
         server.address = wait_for_value("Prometheus or Alertmanager to listen", || {
             let log = server.log();
-            if let Some(status) = server._process.has_ended() {
+            if let Some(status) = server.process.has_ended() {
                 panic!("{command:?} ended with {status}:\n{log}");
             }
             let line = log.lines().find(|line| line.contains("Listening on"))?;
