@@ -65,10 +65,9 @@ SAFETY = [
     lines("Overlaps", "A former holder acted while somebody else held the lock.",
           ("sum by (namespace) (" + increase("lockwarden_lock_overlaps_total", over="$__rate_interval") + ")",
            "{{namespace}}"), **SERVED_NAMESPACE),
-    lines("TTL left at release", "What was left of the TTL when the lock was given back, as a share of what was asked "
-          "for: the lowest 5 % and the median. Near 0 the next slow run loses its lock.",
-          (quantile(0.05, "lockwarden_lock_remaining_ttl_ratio", "namespace"), "5 % {{namespace}}"),
-          (quantile(0.5, "lockwarden_lock_remaining_ttl_ratio", "namespace"), "median {{namespace}}"),
+    lines("TTL left at release", "What was left of the TTL when the lock was given back, as a share of what was given: one in "
+          "twenty releases had less than this. Near 0 the next slow run loses its lock; half and more is shown as half.",
+          (quantile(0.05, "lockwarden_lock_remaining_ttl_ratio", "namespace"), "{{namespace}}"),
           unit="percentunit", min=0, max=1, **SERVED_NAMESPACE),
     lines("Releases by outcome", "not-owner: somebody tried to release a lock that he does not hold; absent: there was "
           "none any more, as after a lease that ran out.",

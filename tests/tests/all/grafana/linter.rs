@@ -18,10 +18,7 @@ const FOREIGN: [&str; 7] = [
 
 /// Metrics that alerts name and the proxy does not have. A rule over none is silent, so each must be
 /// wanted; and one that the proxy has got must go from here.
-pub(super) const WITHOUT_METRIC: [&str; 2] = [
-    "lockwarden_audit_records_dropped_total",
-    "lockwarden_lock_bypass_total",
-];
+pub(super) const WITHOUT_METRIC: [&str; 1] = ["lockwarden_audit_records_dropped_total"];
 
 /// A metric of the catalogue.
 pub(super) struct Metric {
