@@ -128,7 +128,8 @@ COVERAGE = [
           ("sum by (ttl) (max by (job, namespace, ttl) (" + select("lockwarden_ungoverned_locks") + "))", "TTL {{ttl}}")),
     lines("Commands on locks that went unjudged", "Forwarded without being judged, and why: docs/metrics.md names each word.",
           ("sum by (why) (" + rate("lockwarden_unjudged_commands_total") + ")", "{{why}}"), unit="ops"),
-    lines("Leases changed around the proxy", "Leases that somebody changed on Redis without the proxy.",
+    lines("Leases changed around the proxy", "Leases that were changed, or ended before their time, without any proxy having "
+          "done it: somebody talks to Redis directly, or Redis lost keys.",
           ("sum by (namespace) (" + increase("lockwarden_lock_bypass_total", over="$__rate_interval") + ")",
            "{{namespace}}"), **SERVED_NAMESPACE),
 ]

@@ -219,11 +219,11 @@ impl Prepared {
                 return exit::configuration();
             }
         };
-        self.shared.metrics.set_runtime(runtime.handle().clone());
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let metrics = &self.serving.shared.metrics;
+        metrics.set_runtime(runtime.handle().clone());
         metrics.config_loaded(now.as_secs_f64());
         let is_demonstration = self.private.is_some();
         let served = runtime.block_on(self.serving.until_asked(is_demonstration));
