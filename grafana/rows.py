@@ -61,18 +61,18 @@ SAFETY = [
     lines("Ran out while held", "Leases whose TTL ended under their holder: the work takes longer than the TTL, or the "
           "holder has died.",
           ("sum by (namespace) (" + increase("lockwarden_lock_expired_while_held_total", over="$__rate_interval") + ")",
-           "{{namespace}}"), **SERVED_NAMESPACE),
+           "{{namespace}}"), width=6, **SERVED_NAMESPACE),
     lines("Overlaps", "A former holder acted while somebody else held the lock.",
           ("sum by (namespace) (" + increase("lockwarden_lock_overlaps_total", over="$__rate_interval") + ")",
-           "{{namespace}}"), **SERVED_NAMESPACE),
+           "{{namespace}}"), width=6, **SERVED_NAMESPACE),
     lines("TTL left at release", "What was left of the TTL when the lock was given back, as a share of what was given: one in "
           "twenty releases had less than this. Near 0 the next slow run loses its lock; half and more is shown as half.",
           (quantile(0.05, "lockwarden_lock_remaining_ttl_ratio", "namespace"), "{{namespace}}"),
-          unit="percentunit", min=0, max=1, **SERVED_NAMESPACE),
+          unit="percentunit", min=0, max=1, width=6, **SERVED_NAMESPACE),
     lines("Releases by outcome", "not-owner: somebody tried to release a lock that he does not hold; absent: there was "
           "none any more, as after a lease that ran out.",
           ("sum by (outcome) (" + rate("lockwarden_lock_releases_total") + ")", "{{outcome}}"),
-          unit="ops", stack="normal"),
+          unit="ops", stack="normal", width=6),
     lines("TTLs that the proxy chose", "Leases that got a TTL, or a shorter one, from a policy, and what became of their "
           "renewals while their holder lives.",
           ("sum(" + rate("lockwarden_decisions_total", 'decision="modify"') + ")", "given or cut"),
@@ -113,25 +113,25 @@ CONTENTION = [
            "{{namespace}}"), unit="s", **SERVED_NAMESPACE),
     lines("Wait time", "From a connection's first refused attempt until it has the lock, the slowest in twenty.",
           (quantile(0.95, "lockwarden_lock_wait_duration_seconds", "namespace"), "{{namespace}}"), unit="s",
-          **SERVED_NAMESPACE),
+          width=12, **SERVED_NAMESPACE),
     lines("Waiters", "Connections that poll for a lock which somebody else holds.",
-          ("sum by (namespace) (" + select("lockwarden_lock_waiters") + ")", "{{namespace}}"), **SERVED_NAMESPACE),
+          ("sum by (namespace) (" + select("lockwarden_lock_waiters") + ")", "{{namespace}}"), width=12, **SERVED_NAMESPACE),
 ]
 
 COVERAGE = [
     lines("Operations on locks without a record", "Answered by Redis alone, because the lease is older than the proxy or was "
           "taken around it.",
           ("sum by (namespace) (" + rate("lockwarden_ungoverned_operations_total") + ")", "{{namespace}}"), unit="ops",
-          **SERVED_NAMESPACE),
+          width=6, **SERVED_NAMESPACE),
     lines("Locks without a record", "What the last walk over the server's keys has found; several proxies in front of one "
           "Redis find the same. It falls as such locks end.",
-          ("sum by (ttl) (max by (job, namespace, ttl) (" + select("lockwarden_ungoverned_locks") + "))", "TTL {{ttl}}")),
+          ("sum by (ttl) (max by (job, namespace, ttl) (" + select("lockwarden_ungoverned_locks") + "))", "TTL {{ttl}}"), width=6),
     lines("Commands on locks that went unjudged", "Forwarded without being judged, and why: docs/metrics.md names each word.",
-          ("sum by (why) (" + rate("lockwarden_unjudged_commands_total") + ")", "{{why}}"), unit="ops"),
+          ("sum by (why) (" + rate("lockwarden_unjudged_commands_total") + ")", "{{why}}"), unit="ops", width=6),
     lines("Leases changed around the proxy", "Leases that were changed, or ended before their time, without any proxy having "
           "done it: somebody talks to Redis directly, or Redis lost keys.",
           ("sum by (namespace) (" + increase("lockwarden_lock_bypass_total", over="$__rate_interval") + ")",
-           "{{namespace}}"), **SERVED_NAMESPACE),
+           "{{namespace}}"), width=6, **SERVED_NAMESPACE),
 ]
 
 COST = [
