@@ -11,7 +11,7 @@ use std::process::Command;
 use lockwarden_tests::{installed, run_to_end};
 use serde_json::Value;
 
-use linter::{WITHOUT_METRIC, catalogue, faults, is_word, selectors};
+use linter::{catalogue, faults, is_word, selectors};
 
 /// Units of Grafana that the dashboard may use.
 const UNITS: [&str; 8] = [
@@ -178,13 +178,6 @@ fn panels_and_alerts_ask_for_what_the_proxy_exports() {
             faulty.push(format!("alert {}: {fault}", alert.name));
         }
     }
-    for name in WITHOUT_METRIC {
-        if metrics.contains_key(name) {
-            faulty.push(format!(
-                "{name} is in the catalogue now: take it off WITHOUT_METRIC"
-            ));
-        }
-    }
     assert!(faulty.is_empty(), "{}", faulty.join("\n"));
 }
 
@@ -288,9 +281,7 @@ fn runbooks_name_metrics_that_there_are() {
             .filter(|word| word.ends_with("_total"))
         {
             assert!(
-                metrics.contains_key(word)
-                    || WITHOUT_METRIC.contains(&word)
-                    || !word.starts_with("lockwarden_"),
+                metrics.contains_key(word) || !word.starts_with("lockwarden_"),
                 "{}: there is no {word}",
                 path.display()
             );

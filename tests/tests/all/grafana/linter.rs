@@ -16,10 +16,6 @@ const FOREIGN: [&str; 7] = [
     "up",
 ];
 
-/// Metrics that alerts name and the proxy does not have. A rule over none is silent, so each must be
-/// wanted; and one that the proxy has got must go from here.
-pub(super) const WITHOUT_METRIC: [&str; 1] = ["lockwarden_audit_records_dropped_total"];
-
 /// A metric of the catalogue.
 pub(super) struct Metric {
     kind: String,
@@ -112,7 +108,7 @@ pub(super) fn faults(expression: &str, metrics: &BTreeMap<String, Metric>) -> Ve
     let mut known: BTreeSet<String> = ["job", "instance", "le"].map(str::to_owned).into();
     for selector in selectors(expression) {
         let name = selector.name.as_str();
-        if name.contains(':') || FOREIGN.contains(&name) || WITHOUT_METRIC.contains(&name) {
+        if name.contains(':') || FOREIGN.contains(&name) {
             known.extend(["namespace", "sink", "path"].map(str::to_owned));
             continue;
         }
