@@ -55,7 +55,7 @@ fn a_held_lock_is_listed_with_its_holder_and_its_fencing_token() {
     assert_eq!(says(&proxy, &["locks", "list"], 0), "no lock is held\n");
     let billing = named(&proxy, "billing-7");
     billing
-        .sends("SET lock:order:42 a-secret-owner-token NX PX 9000")
+        .sends("SET lock:order:42 a-secret-owner-token NX PX 60000")
         .gets("+OK");
     let list = shows(&proxy, &["locks", "list"], "billing-7");
     let fence = redis.fence("lock:order:42");
@@ -102,7 +102,7 @@ fn a_list_is_narrowed_as_it_was_asked_for() {
         .start();
     let client = proxy.client();
     for key in ["lock:a", "lock:b", "stock:a"] {
-        client.sends(format!("SET {key} 1 NX PX 9000")).gets("+OK");
+        client.sends(format!("SET {key} 1 NX PX 60000")).gets("+OK");
     }
     shows(&proxy, &["locks", "list"], "stock:a");
     let keys = |words: &[&str]| {
@@ -144,7 +144,7 @@ fn a_hostile_key_is_spelled_and_can_be_asked_for_as_it_is_spelled() {
     let client = proxy.client();
     let key = b"lock:\x1b[2J\xff/..?a b\\";
     client
-        .sends_arguments(&[&b"SET"[..], key, b"1", b"NX", b"PX", b"9000"])
+        .sends_arguments(&[&b"SET"[..], key, b"1", b"NX", b"PX", b"60000"])
         .gets("+OK");
     let spelled = r"lock:\x1b[2J\xff/..?a b\\";
     let list = shows(&proxy, &["locks", "list"], spelled);
@@ -243,12 +243,12 @@ fn a_watch_tells_of_every_change() {
         assert_eq!(change["lock"]["fence"], fence, "{line}");
     };
     let (alice, bob) = (proxy.client(), proxy.client());
-    alice.sends("SET lock:a a1 NX PX 9000").gets("+OK");
+    alice.sends("SET lock:a a1 NX PX 60000").gets("+OK");
     let first = redis.fence("lock:a");
     told("held", first);
     alice.pipelines(&["DEL lock:a"], &[":1"]);
     told("gone", first);
-    bob.sends("SET lock:a b1 NX PX 9000").gets("+OK");
+    bob.sends("SET lock:a b1 NX PX 60000").gets("+OK");
     told("held", redis.fence("lock:a"));
 }
 
@@ -259,7 +259,7 @@ fn a_reader_who_has_seen_enough_is_no_error() {
     let client = proxy.client();
     for number in 0..500 {
         client
-            .sends(format!("SET lock:{number:0>200} 1 NX PX 9000"))
+            .sends(format!("SET lock:{number:0>200} 1 NX PX 60000"))
             .gets("+OK");
     }
     shows(
