@@ -73,6 +73,7 @@ mod handing_over;
 mod hidden;
 mod operating;
 mod transparency;
+mod view;
 mod wire;
 mod words;
 mod wrapped;

@@ -178,18 +178,21 @@ fn chain(active: &Active, id: NamespaceId) -> Vec<String> {
 /// `GET /api/v1/policies`.
 fn policies(shared: &Shared) -> Vec<api::Policy> {
     let active = shared.active.load_full();
+    let counters: HashMap<_, _> = active.generation.counters().into_iter().collect();
     let policies = active.generation.policies().iter();
     policies
         .map(|policy| {
-            let metrics = shared.metrics.policy(&policy.name);
+            let counters = counters.get(&policy.name);
             let failures = FaultKind::ALL.into_iter();
             api::Policy {
                 name: policy.name.to_string(),
                 version: policy.version.unwrap_or("").to_owned(),
                 digest: policy.digest().to_owned(),
                 mode: policy_mode(&active, &policy.name).to_owned(),
-                evaluations: metrics.evaluation.get_sample_count(),
-                failures: failures.map(|kind| metrics.failures.at(kind).get()).sum(),
+                evaluations: counters.map_or(0, |counters| counters.calls),
+                failures: failures
+                    .map(|kind| counters.map_or(0, |counters| counters.failures(kind)))
+                    .sum(),
             }
         })
         .collect()
