@@ -28,9 +28,11 @@ use std::time::Instant;
 pub(crate) use answers::{DecisionsQuery, LocksQuery, gauges};
 pub(crate) use spelling::{spell, unspell};
 
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::lease::LeaseEvent;
+
 use crate::shared::Shared;
 use crate::trail::{Entry, Follower};
-use lockwarden_lock::lease::LeaseEvent;
 use seen::{Measure, Seen};
 
 /// Entries are folded so many at a time, so that whoever asks does not wait for all of them.
@@ -106,6 +108,18 @@ impl Follower for Fold {
 }
 
 impl Fold {
+    /// Takes a lease from the mirror, if it is there.
+    fn end(&self, key: &DbKey, fence: u64, now: Instant) -> bool {
+        let mirror = &self.shared.mirror;
+        let is_there = mirror
+            .lease(key)
+            .is_some_and(|lease| lease.fence.0 == fence);
+        if is_there {
+            mirror.apply(key.clone(), LeaseEvent::Released, now);
+        }
+        is_there
+    }
+
     fn measure(&self, measures: &mut Vec<(Arc<str>, Measure)>, now: Instant) {
         if measures.is_empty() {
             return;
@@ -120,16 +134,13 @@ impl Fold {
             match measure {
                 Measure::Waited(waited) => metrics.wait_duration.observe(waited.as_secs_f64()),
                 Measure::TtlLeft(left) => metrics.remaining_ttl.observe(left),
-                Measure::Bypassed(key, fence) => {
-                    // What a FLUSH through this proxy erased the mirror has forgotten.
-                    let mirror = &self.shared.mirror;
-                    if mirror
-                        .lease(&key)
-                        .is_some_and(|lease| lease.fence.0 == fence)
-                    {
-                        mirror.apply(key, LeaseEvent::Released, now);
-                        metrics.bypass.inc();
-                    }
+                // What a FLUSH through this proxy erased the mirror has forgotten.
+                Measure::Bypassed(key, fence) if self.end(&key, fence, now) => {
+                    metrics.bypass.inc();
+                }
+                Measure::Bypassed(_, _) => {}
+                Measure::Gone(key, fence) => {
+                    self.end(&key, fence, now);
                 }
             }
         }

@@ -260,6 +260,8 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
     let words = ["EVAL", delete, "1", "lock:a", value];
     second.client().sends_arguments(&words).gets(":1");
     alice.sends("DEL lock:a").gets(":0");
+    // What was seen to be over is not shown as held.
+    comes_to(&proxy, "locks", "/matching", &json!(0));
     alice.sends("SET lock:short x NX PX 50").gets("+OK");
     redis.becomes_free("lock:short");
     alice.sends("DEL lock:short").gets(":0");

@@ -222,7 +222,7 @@ pub(crate) struct Application {
     pub(crate) namespaces: Vec<Usage>,
 }
 
-/// What an application did in a namespace, since the start or the last reset of the report.
+/// What an application did in a namespace, since the proxy started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Usage {
     pub(crate) namespace: String,

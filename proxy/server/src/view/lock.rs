@@ -98,6 +98,8 @@ pub(super) struct Turn {
     pub(super) left: Option<f64>,
     /// The lease with this fencing token was changed or ended around all proxies.
     pub(super) bypassed: Option<u64>,
+    /// The lease with this fencing token is over before its time, and somebody may know why.
+    pub(super) gone: Option<u64>,
     /// It was given back by another connection than the one that took it.
     pub(super) pooled: bool,
 }
@@ -178,11 +180,7 @@ impl LockSeen {
                 }
             }
             Happened::Broken => self.holding = None,
-            Happened::Unjudged(_) | Happened::Forwarded | Happened::Failed => {
-                if let Some(holding) = &mut self.holding {
-                    holding.unsure = true;
-                }
-            }
+            Happened::Unjudged(_) | Happened::Forwarded | Happened::Failed => self.is_unsure(),
             Happened::Refused { .. }
             | Happened::Different { .. }
             | Happened::Unchanged
@@ -213,6 +211,13 @@ impl LockSeen {
     pub(super) fn forget_waits(&mut self, now: Instant) -> bool {
         self.waits.retain(|wait| wait.goes_on(now));
         !self.waits.is_empty()
+    }
+
+    /// What went to Redis unjudged may have changed it.
+    pub(super) fn is_unsure(&mut self) {
+        if let Some(holding) = &mut self.holding {
+            holding.unsure = true;
+        }
     }
 
     /// Answers the fencing token of a lease that surely was not over by itself.
@@ -285,6 +290,7 @@ impl LockSeen {
 
     fn absent(&mut self, entry: &Entry, ran_out: bool, turn: &mut Turn) {
         if !ran_out {
+            turn.gone = self.believed_alive(entry.at);
             self.holding = None;
             return;
         }

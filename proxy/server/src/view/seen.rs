@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::reason::Reason;
 
 use super::applications::{Applications, Finding};
 use super::circles::{Circle, Edge, MOST_EDGES, circles};
@@ -79,6 +80,8 @@ pub(super) enum Measure {
     /// The lease with this fencing token was changed or ended around all proxies, if the mirror
     /// believes so, too.
     Bypassed(DbKey, u64),
+    /// The lease with this fencing token is over.
+    Gone(DbKey, u64),
 }
 
 impl Default for Seen {
@@ -144,6 +147,9 @@ impl Seen {
         if contended || matches!(entry.happened, Happened::Acquired { .. }) {
             self.hot.tried(&key, &entry.namespace, contended, entry.at);
         }
+        if erases_others(entry) {
+            self.locks.iter_mut().for_each(|(_, lock)| lock.is_unsure());
+        }
         self.measure(&key, &turn, entry, measures);
         self.count(&told, &turn);
         self.blame(&told, &turn);
@@ -183,6 +189,9 @@ impl Seen {
         }
         if let Some(fence) = turn.bypassed {
             measure(Measure::Bypassed(key.clone(), fence));
+        }
+        if let Some(fence) = turn.gone {
+            measure(Measure::Gone(key.clone(), fence));
         }
     }
 
@@ -302,6 +311,12 @@ impl Seen {
             }
         }
     }
+}
+
+/// A command about the whole server went through: the lock that it names is only an example.
+fn erases_others(entry: &Entry) -> bool {
+    let reason = entry.verdict.as_ref().map(|verdict| verdict.reason);
+    entry.happened == Happened::Forwarded && matches!(reason, None | Some(Some(Reason::BulkDelete)))
 }
 
 fn ran_out(entry: &Entry) -> bool {

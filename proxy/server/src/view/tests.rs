@@ -299,13 +299,15 @@ fn how_much_ttl_was_left_is_measured_where_nobody_renews() {
 fn a_lease_that_ended_around_the_proxy_is_told_from_one_that_ran_out() {
     let gone = Happened::Absent { ran_out: true };
     let bypassed = [Measure::Bypassed(of("lock:a"), 9)];
+    let elsewhere = [Measure::Gone(of("lock:a"), 9)];
     for (after_ms, happened, measured) in [
         (1_000, gone, &bypassed[..]),
         (1_000, Happened::Ungoverned, &bypassed),
         (59_500, gone, &[]),
         (61_000, gone, &[]),
         (61_000, Happened::Ungoverned, &[]),
-        (1_000, Happened::Absent { ran_out: false }, &[]),
+        (1_000, Happened::Absent { ran_out: false }, &elsewhere),
+        (61_000, Happened::Absent { ran_out: false }, &[]),
     ] {
         let mut played = Played::new();
         played.acquires(1, "lock:a", 60_000, 9).after(after_ms);
@@ -323,6 +325,15 @@ fn a_lease_that_ended_around_the_proxy_is_told_from_one_that_ran_out() {
         played.measures,
         [],
         "the proxy itself let something through"
+    );
+    let mut played = Played::new();
+    played.acquires(1, "lock:a", 60_000, 9);
+    played
+        .by(2, Happened::Forwarded, "lock:b")
+        .by(1, gone, "lock:a");
+    assert!(
+        played.measures.is_empty(),
+        "a FLUSH that went through names one lock of all"
     );
 }
 
