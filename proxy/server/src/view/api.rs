@@ -144,6 +144,7 @@ pub(crate) struct Client {
     pub(crate) application: String,
     pub(crate) address: String,
     pub(crate) name: Option<String>,
+    /// The user that it logged in as, other than `default`.
     pub(crate) user: Option<String>,
     /// `CLIENT SETINFO`: the library and its version.
     pub(crate) library: Option<String>,

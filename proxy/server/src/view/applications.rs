@@ -2,7 +2,7 @@
 //! how it uses its locks, with an example of each. Bounded: applications that come when there is no more
 //! room are told of together.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use lockwarden_lock::reason::Reason;
@@ -277,22 +277,33 @@ impl Used {
         let operations = self.operations();
         let would = self.sum(|here| here.would_refuse);
         let refused = self.sum(|here| here.refused);
+        let of = |count: u64| {
+            let calls = times(operations, "call");
+            format!(
+                "{} of {calls} ({})",
+                number(count),
+                share(count, operations)
+            )
+        };
         let mut parts = Vec::new();
         if would > 0 {
-            parts.push(format!(
-                "enforce mode would refuse {} of {} ({})",
-                number(would),
-                times(operations, "call"),
-                share(would, operations)
-            ));
+            parts.push(format!("enforce mode would refuse {}", of(would)));
         }
         if refused > 0 {
-            parts.push(format!(
-                "{} of {} were refused ({})",
-                number(refused),
-                times(operations, "call"),
-                share(refused, operations)
-            ));
+            parts.push(format!("refused {}", of(refused)));
+        }
+        let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
+        for here in self.namespaces.values() {
+            for (reason, found) in &here.refusals {
+                *reasons.entry(*reason).or_default() += found.count;
+            }
+        }
+        if !reasons.is_empty() {
+            let named = reasons.into_iter();
+            let named: Vec<String> = named
+                .map(|(reason, count)| format!("{} {reason}", number(count)))
+                .collect();
+            parts.push(named.join(", "));
         }
         let mut breaking: Vec<(&str, u64)> = Vec::new();
         for here in self.namespaces.values() {

@@ -6,7 +6,7 @@ use super::api;
 use super::words::{duration, times};
 
 /// Fewer than so many say nothing about a percentile.
-const ENOUGH: usize = 20;
+pub(super) const ENOUGH: u64 = 20;
 /// A lease in so many may run out by misfortune.
 const RAN_OUT_BY_MISFORTUNE: u64 = 1_000;
 /// TTLs that people ask for, ms. Above the last, whole hours.
@@ -79,7 +79,7 @@ impl Holds {
             .iter()
             .filter(|hold| !hold.kept && hold.ttl_ms > 0)
             .collect();
-        if own.len() < ENOUGH {
+        if (own.len() as u64) < ENOUGH {
             return None;
         }
         let sorted = |of: fn(&Hold) -> u64| {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use lockwarden_lock::evidence::DbKey;
 
 use super::circles::Circle;
-use super::holds::enough;
+use super::holds::{ENOUGH, enough};
 use super::lock::{Former, LockSeen, ms};
 use super::telling::application;
 use super::words::{duration, times};
@@ -112,14 +112,19 @@ fn of_circle(circle: &Circle, lock: &DbKey) -> String {
 fn of_late_work(former: &Former, holds: &api::Holds) -> String {
     let worked = former.worked_ms.unwrap_or(0);
     let longest = worked.max(holds.p99_ms);
+    let usual = match holds.count {
+        0..ENOUGH => String::new(),
+        count => format!(
+            "; of the last {} 99 of 100 took {} at most",
+            times(count, "lease"),
+            duration(holds.p99_ms)
+        ),
+    };
     format!(
-        "{}'s work took {}, its TTL was {}; of the last {} 99 of 100 took {} at most: ask for at least {}, \
-         or extend while working",
+        "{}'s work took {}, its TTL was {}{usual}: ask for at least {}, or extend while working",
         application(&former.caller),
         duration(worked),
         duration(former.ttl_ms),
-        times(holds.count, "lease"),
-        duration(holds.p99_ms),
         duration(enough(longest))
     )
 }

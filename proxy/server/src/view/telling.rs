@@ -23,11 +23,12 @@ pub(super) fn application(caller: &Caller) -> String {
 
 pub(super) fn client(caller: &Caller) -> Client {
     let spelled = |bytes: &[u8]| (!bytes.is_empty()).then(|| spell(bytes));
+    let user = (caller.user != DEFAULT_USER).then_some(&caller.user[..]);
     Client {
         application: application(caller),
         address: caller.address.to_string(),
         name: spelled(&caller.name),
-        user: spelled(&caller.user),
+        user: user.and_then(spelled),
         library: caller.library.as_ref().map(ToString::to_string),
     }
 }

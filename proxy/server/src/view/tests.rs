@@ -237,8 +237,7 @@ fn late_work_is_told_with_the_ttl_that_would_have_been_enough() {
     assert_eq!(
         played.remarks("lock:order:42"),
         [
-            "app-3's work took 5.8 s, its TTL was 5.0 s; of the last 1 lease 99 of 100 took 5.8 s at most: \
-          ask for at least 10 s, or extend while working"
+            "app-3's work took 5.8 s, its TTL was 5.0 s: ask for at least 10 s, or extend while working"
         ]
     );
     assert_eq!(played.seen.overlaps.count(played.now()), 1);
@@ -403,7 +402,7 @@ fn applications_are_told_apart_with_reasons_examples_and_advice() {
     assert!(!bad.ready);
     assert_eq!(
         bad.verdict,
-        "enforce mode would refuse 4 of 4 calls (100.0 %); look at shared-session (1 time)"
+        "enforce mode would refuse 4 of 4 calls (100.0 %); 4 not-owner; look at shared-session (1 time)"
     );
     let usage = &bad.namespaces[0];
     let refusal = &usage.refusals[0];
