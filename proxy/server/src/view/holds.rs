@@ -15,17 +15,31 @@ const USUAL_TTLS: [u64; 17] = [
     300_000, 600_000, 1_800_000, 3_600_000,
 ];
 
-/// A lease that is over.
+/// A lease that is over. Small, because there are many; what is longer than 49 days is 49 days long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hold {
-    /// How long it lasted, ms, or, where it ran out and its holder was heard of later, until then.
-    pub(super) held_ms: u64,
-    /// The TTL that it was given last, ms; 0 for none.
-    pub(super) ttl_ms: u64,
+    held_ms: u32,
+    ttl_ms: u32,
     /// It ran out before it was given back.
     pub(super) ran_out: bool,
     /// The proxy renewed it.
-    pub(super) kept: bool,
+    kept: bool,
+}
+
+impl Hold {
+    /// Of a lease that lasted so long, with the TTL that it was given last, 0 for none.
+    pub(super) fn new(held_ms: u64, ttl_ms: u64, ran_out: bool, kept: bool) -> Hold {
+        Hold {
+            held_ms: small(held_ms),
+            ttl_ms: small(ttl_ms),
+            ran_out,
+            kept,
+        }
+    }
+}
+
+fn small(ms: u64) -> u32 {
+    u32::try_from(ms).unwrap_or(u32::MAX)
 }
 
 /// The last of them.
@@ -52,14 +66,14 @@ impl Holds {
 
     /// The holder of a lease that ran out after `held_ms` was at work until `worked_ms`.
     pub(super) fn worked(&mut self, held_ms: u64, worked_ms: u64) {
-        let ran_out = |hold: &&mut Hold| hold.ran_out && hold.held_ms == held_ms;
+        let ran_out = |hold: &&mut Hold| hold.ran_out && hold.held_ms == small(held_ms);
         if let Some(hold) = self.last.iter_mut().rev().find(ran_out) {
-            hold.held_ms = hold.held_ms.max(worked_ms);
+            hold.held_ms = hold.held_ms.max(small(worked_ms));
         }
     }
 
     pub(super) fn summary(&self) -> api::Holds {
-        let mut held: Vec<u64> = self.last.iter().map(|hold| hold.held_ms).collect();
+        let mut held: Vec<u64> = self.last.iter().map(|hold| hold.held_ms.into()).collect();
         held.sort_unstable();
         let ran_out = self.last.iter().filter(|hold| hold.ran_out);
         api::Holds {
@@ -82,8 +96,8 @@ impl Holds {
         if (own.len() as u64) < ENOUGH {
             return None;
         }
-        let sorted = |of: fn(&Hold) -> u64| {
-            let mut all: Vec<u64> = own.iter().map(|hold| of(hold)).collect();
+        let sorted = |of: fn(&Hold) -> u32| {
+            let mut all: Vec<u64> = own.iter().map(|hold| of(hold).into()).collect();
             all.sort_unstable();
             all
         };
@@ -140,12 +154,7 @@ mod tests {
     fn holds(each: impl IntoIterator<Item = (u64, u64, bool)>) -> Holds {
         let mut holds = Holds::new(1_000);
         for (held_ms, ttl_ms, ran_out) in each {
-            holds.add(Hold {
-                held_ms,
-                ttl_ms,
-                ran_out,
-                kept: false,
-            });
+            holds.add(Hold::new(held_ms, ttl_ms, ran_out, false));
         }
         holds
     }
@@ -154,12 +163,7 @@ mod tests {
     fn percentiles_are_those_of_the_last_leases() {
         let mut holds = Holds::new(100);
         for held_ms in 1..=250 {
-            holds.add(Hold {
-                held_ms,
-                ttl_ms: 0,
-                ran_out: held_ms == 200,
-                kept: false,
-            });
+            holds.add(Hold::new(held_ms, 0, held_ms == 200, false));
         }
         let expected = api::Holds {
             count: 100,

@@ -13,6 +13,8 @@ use crate::trail::{Caller, Entry, Fingerprint, Happened};
 
 /// The last of what happened to a lock.
 const MOST_MOMENTS: usize = 32;
+/// What is left of them when there are too many of all locks together.
+const FEW_MOMENTS: usize = 4;
 /// Leases of a lock whose lengths are remembered.
 const MOST_HOLDS: usize = 100;
 /// Holders whose time ran out that are remembered.
@@ -213,6 +215,13 @@ impl LockSeen {
         !self.waits.is_empty()
     }
 
+    /// Keeps the last few moments only.
+    pub(super) fn shorten(&mut self) {
+        let more = self.timeline.len().saturating_sub(FEW_MOMENTS);
+        self.timeline.drain(..more);
+        self.timeline.shrink_to_fit();
+    }
+
     /// What went to Redis unjudged may have changed it.
     pub(super) fn is_unsure(&mut self) {
         if let Some(holding) = &mut self.holding {
@@ -239,12 +248,7 @@ impl LockSeen {
             Some(_) | None => at,
         };
         let held_ms = ms(over.saturating_duration_since(holding.since));
-        let hold = Hold {
-            held_ms,
-            ttl_ms: holding.ttl_ms,
-            ran_out,
-            kept: holding.kept,
-        };
+        let hold = Hold::new(held_ms, holding.ttl_ms, ran_out, holding.kept);
         self.holds.add(hold);
         if let (true, Some(caller)) = (ran_out, &holding.caller) {
             if self.former.len() >= MOST_FORMER {
@@ -441,12 +445,8 @@ impl Wait {
 
 /// A lease of which only the end was seen.
 fn hold_of(entry: &Entry) -> Hold {
-    Hold {
-        held_ms: entry.held_ms.unwrap_or(0),
-        ttl_ms: 0,
-        ran_out: entry.happened == Happened::RanOut,
-        kept: false,
-    }
+    let ran_out = entry.happened == Happened::RanOut;
+    Hold::new(entry.held_ms.unwrap_or(0), 0, ran_out, false)
 }
 
 pub(super) fn ms(duration: Duration) -> u64 {

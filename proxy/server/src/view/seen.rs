@@ -22,7 +22,9 @@ use crate::metrics::DecisionKind;
 use crate::trail::{Entry, Happened};
 
 /// Locks that something is remembered of.
-const MOST_LOCKS: usize = 16_384;
+const MOST_LOCKS: usize = 8_192;
+/// The last of what happened to all of them together, at some 350 bytes each.
+const MOST_TOLD: usize = 65_536;
 /// The last refusals, and what would have been refused.
 const MOST_DECISIONS: usize = 4_096;
 /// Leases of a namespace whose lengths are remembered.
@@ -52,6 +54,8 @@ pub(super) struct Seen {
     pub(super) circles: Vec<Circle>,
     /// Locks that somebody was refused lately.
     polled: HashSet<DbKey>,
+    /// Moments in all time lines, at most.
+    told: usize,
     looked: Option<Instant>,
 }
 
@@ -97,6 +101,7 @@ impl Default for Seen {
             overlaps: Lately::new(DAY),
             circles: Vec::new(),
             polled: HashSet::new(),
+            told: 0,
             looked: None,
         }
     }
@@ -149,6 +154,10 @@ impl Seen {
         }
         if erases_others(entry) {
             self.locks.iter_mut().for_each(|(_, lock)| lock.is_unsure());
+        }
+        self.told += 1;
+        if self.told > MOST_TOLD {
+            self.shorten();
         }
         self.measure(&key, &turn, entry, measures);
         self.count(&told, &turn);
@@ -256,6 +265,17 @@ impl Seen {
             self.decisions.pop_front();
         }
         self.decisions.push_back(entry.clone());
+    }
+
+    /// Time lines are counted anew, because locks are forgotten with theirs, and all of them are cut if
+    /// there is too much.
+    fn shorten(&mut self) {
+        let moments = |seen: &Seen| seen.locks.iter().map(|(_, lock)| lock.timeline.len()).sum();
+        self.told = moments(self);
+        if self.told > MOST_TOLD / 2 {
+            self.locks.iter_mut().for_each(|(_, lock)| lock.shorten());
+            self.told = moments(self);
+        }
     }
 
     fn look_for_waiters(&mut self, now: Instant) {

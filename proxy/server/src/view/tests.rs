@@ -487,6 +487,37 @@ fn applications_without_room_are_told_together() {
 }
 
 #[test]
+fn very_many_locks_are_remembered_shortly_and_no_more_of_them_than_there_is_room_for() {
+    let mut played = Played::new();
+    let now = played.now();
+    for round in 0..12 {
+        for number in 0..10_000 {
+            let entry = Entry {
+                at: now,
+                at_ms: round,
+                key: Bytes::from(format!("lock:{number}")),
+                happened: if round % 2 == 0 { ACQUIRED } else { RELEASED },
+                ..example("")
+            };
+            played.seen.fold(&entry, &mut Vec::new());
+        }
+    }
+    let locks = played.seen.locks.iter();
+    let moments: Vec<usize> = locks.map(|(_, lock)| lock.timeline.len()).collect();
+    assert!(moments.len() <= 8_192, "{}", moments.len());
+    assert!(moments.iter().sum::<usize>() <= 65_536);
+    for _ in 0..12 {
+        for number in 0..8_000 {
+            let key = Bytes::from(format!("lock:{number}"));
+            let entry = Entry { key, ..example("") };
+            played.seen.fold(&entry, &mut Vec::new());
+        }
+    }
+    let locks = played.seen.locks.iter();
+    assert!(locks.map(|(_, lock)| lock.timeline.len()).sum::<usize>() <= 65_536);
+}
+
+#[test]
 fn states_are_sorted_by_what_is_worse() {
     let mut states = [
         LockState::Held,
