@@ -56,6 +56,34 @@ pub(crate) struct Entry {
     pub(crate) asked: Box<[Asked]>,
 }
 
+impl Entry {
+    /// For whoever keeps it for long: without what the policies were asked, and with a key of its own,
+    /// because a slice keeps the whole buffer that the client's bytes came in.
+    pub(crate) fn in_short(&self, key: Bytes) -> Entry {
+        Entry {
+            at: self.at,
+            at_ms: self.at_ms,
+            id: self.id.clone(),
+            happened: self.happened,
+            namespace: self.namespace.clone(),
+            mode: self.mode,
+            db: self.db,
+            key,
+            command: self.command.clone(),
+            operation: self.operation,
+            caller: self.caller.clone(),
+            overlap: self.overlap,
+            verdict: self.verdict.clone(),
+            token: self.token,
+            fence: self.fence,
+            ttl_ms: self.ttl_ms,
+            asked_ms: self.asked_ms,
+            held_ms: self.held_ms,
+            asked: Box::default(),
+        }
+    }
+}
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Happened {

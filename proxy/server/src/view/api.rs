@@ -184,7 +184,8 @@ pub(crate) struct Moment {
     /// One word: `acquired`, `contended`, `extended`, `released`, `absent`, `ran-out`, `refused`,
     /// `different`, `unchanged`, `ungoverned`, `unjudged`, `forwarded`, `failed`, `observed`, `broken`.
     pub(crate) event: String,
-    /// The kind of an observation, or why something was not judged.
+    /// The kind of an observation, or why something was not judged. Of an acquire `again`, `taken-over` or
+    /// `after-one-that-ran-out`, of a release `taken-over`, of `absent` `ran-out`, where that is so.
     pub(crate) kind: Option<String>,
     /// A former holder acted while another held the lock.
     pub(crate) overlap: bool,

@@ -88,7 +88,7 @@ fn verdict(
     if seen.overlaps > 0 {
         let overlaps = times(seen.overlaps, "time");
         parts.push(format!(
-            "a former holder acted under the next one {overlaps}"
+            "{overlaps} a former holder acted while another held the lock"
         ));
     }
     let breaking = applications.breaking_in(standing.namespace).into_iter();

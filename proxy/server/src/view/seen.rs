@@ -138,10 +138,7 @@ impl Seen {
         };
         let lock = self.locks.used(&at, own, |key| LockSeen::new(key.clone()));
         lock.namespace = entry.namespace.clone();
-        let told = Arc::new(Entry {
-            key: lock.key.key.clone(),
-            ..entry.clone()
-        });
+        let told = Arc::new(entry.in_short(lock.key.key.clone()));
         let turn = lock.fold(&told);
         let key = lock.key.clone();
 

@@ -60,6 +60,8 @@ fn kind(happened: Happened) -> Option<&'static str> {
         Happened::Observed(observation) => Some(observation.word()),
         Happened::Unjudged(why) => Some(why.word()),
         Happened::Acquired { again: true, .. } => Some("again"),
+        Happened::Acquired { ran_out: true, .. } => Some("after-one-that-ran-out"),
+        Happened::Absent { ran_out: true } => Some("ran-out"),
         Happened::Acquired { replaced: true, .. } | Happened::Released { taken_over: true } => {
             Some("taken-over")
         }
