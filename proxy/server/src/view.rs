@@ -8,6 +8,7 @@ mod answers;
 pub(crate) mod api;
 mod applications;
 mod circles;
+mod held;
 mod holds;
 mod hot;
 mod lately;
@@ -25,7 +26,8 @@ mod words;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-pub(crate) use answers::{DecisionsQuery, LocksQuery, gauges};
+pub(crate) use answers::{DecisionsQuery, gauges};
+pub(crate) use held::LocksQuery;
 pub(crate) use spelling::{spell, unspell};
 
 use lockwarden_lock::evidence::DbKey;
