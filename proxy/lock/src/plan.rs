@@ -2,10 +2,12 @@
 //! keys and arguments. The order of arguments is the contract on top of each `.lua` file; how they
 //! are written is in `step`, what is said of proofs in `proofs`.
 
+mod breaking;
 mod proofs;
 mod step;
 mod sweep;
 
+pub use breaking::{Broke, break_lease, broke};
 pub use sweep::{Swept, SweptLease, sweep, swept, swept_ttl};
 
 use std::borrow::Cow;

@@ -75,6 +75,8 @@ scripts! {
     FLUSH = "flush";
     /// The process of a lease's holder.
     IDENTIFY = "identify";
+    /// A lease that an operator ends.
+    BREAK = "break";
 }
 
 const PRELUDE: &str = include_str!("scripts/prelude.lua");

@@ -286,3 +286,35 @@ local function refusal(companion, flags, record, reason, late, who, current, pai
   end
   return { 'N', false, reason, sub(record, 68, 80), now, sub(record, 52, 67), late and 1 or 0, ended, current or false, paid or 0 }
 end
+
+-- Wakes those who wait for a lock that is free now, where its shape tells which library they use. None of it can
+-- fail the step: who is not woken tries again when the TTL that it was told has passed.
+--   Redisson: a hash with the fields <uuid>:<thread>. One channel a lock; the fair lock has one a waiter, which stand in a
+--   queue; the read-write lock has a channel of its own, on which 1 wakes all.
+--   Spring's RedisLockRegistry: <registry>:<path> holds a UUID. Where the registry ends is not known, so each colon is tried.
+--   python-redis-lock: lock:<name> holds 18 bytes as base64; waiters pop an element off a list that lives for a second.
+local function wake(lock, kind, mode, owner)
+  local four = '%x%x%x%x'
+  local uuid = '^' .. four .. four .. '%-' .. four .. '%-' .. four .. '%-' .. four .. '%-' .. four .. four .. four
+  if kind == 'hash' and string.find(owner, uuid .. ':') then
+    local name = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
+    if mode then redis.pcall('PUBLISH', 'redisson_rwlock:' .. name, '1') return end
+    local channel, queue = 'redisson_lock__channel:' .. name, redis.pcall('LRANGE', 'redisson_lock_queue:' .. name, 0, 15)
+    redis.pcall('PUBLISH', channel, '0')
+    for i = 1, #queue do redis.pcall('PUBLISH', channel .. ':' .. queue[i], '0') end
+  elseif kind == 'string' and string.find(owner, uuid .. '$') then
+    local at = string.find(lock, ':', 1, true)
+    for _ = 1, 8 do
+      if not at then return end
+      redis.pcall('PUBLISH', sub(lock, 1, at - 1) .. '-channel:' .. lock, lock)
+      at = string.find(lock, ':', at + 1, true)
+    end
+  elseif kind == 'string' and sub(lock, 1, 5) == 'lock:' and #owner == 24 and string.find(owner, '^[%w+/]+$') then
+    local signal = 'lock-signal:' .. sub(lock, 6)
+    local there = redis.call('TYPE', signal).ok
+    if there ~= 'none' and there ~= 'list' then return end
+    redis.pcall('DEL', signal)
+    redis.pcall('LPUSH', signal, 1)
+    redis.pcall('PEXPIRE', signal, 1000)
+  end
+end
