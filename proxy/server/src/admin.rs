@@ -1,10 +1,12 @@
-//! The HTTP side for operators: metrics, health, and the two things that may be changed while the
+//! The HTTP side for operators: metrics, health, the lock board, and what may be ordered while the
 //! proxy runs. It has a thread and a small runtime of its own, so nothing that is asked here can
 //! delay a command, and it knows the proxy only as [`Control`]. `admin/routes.rs` says what is
-//! answered, `admin/limits.rs` what a peer may take up.
+//! answered and to whom, `admin/limits.rs` what a peer may take up.
 
 mod api;
+mod board;
 mod limits;
+mod orders;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -20,6 +22,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::view::Views;
+use crate::view::api::{Break, Broken};
 use limits::Limited;
 use routes::Peer;
 
@@ -51,6 +54,9 @@ pub(crate) trait Control: Send + Sync + 'static {
     /// nothing. It may take as long as compiling the policies.
     fn reload(&self) -> Result<String, String>;
 
+    /// Ends the lease of this lock with that fencing token, and no other. It waits for the backend.
+    fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError>;
+
     /// What is known of locks.
     fn views(&self) -> &dyn Views;
 }
@@ -64,6 +70,12 @@ pub(crate) enum ControlError {
     /// No such mode.
     #[error("{0}")]
     Invalid(String),
+    /// It cannot be done now; nothing was.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It was sent, and what came of it is not known.
+    #[error("{0}")]
+    Unknown(String),
 }
 
 /// The secret that orders are signed with. It is never printed by accident.
@@ -132,6 +144,8 @@ pub(crate) enum AdminOptions {
         /// addresses. Other names are refused: a web page elsewhere could point its own name at
         /// this address (DNS rebinding).
         host: Option<String>,
+        /// Where clients connect, for the example on an empty board.
+        port: Option<u16>,
     },
     /// The `metrics` address: only `/metrics`, `/live` and `/ready`, by whatever name.
     MetricsOnly,

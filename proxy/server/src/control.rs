@@ -9,21 +9,27 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use lockwarden_lock::administration::ServerCommands;
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
+use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::settle::{
     Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
 };
+use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{Chains, Generation, PolicyHost};
+use tokio::sync::mpsc;
 
 use crate::admin::{Control, ControlError};
+use crate::breaking::{self, BreakError};
 use crate::cohort::{Cohorts, Partly};
 use crate::config::{self, Config, NamespaceConfig, Overrides, Report};
 use crate::facts::Standing;
 use crate::metrics::{Metrics, ModeLabel, PolicyInfo, PolicyMode, PolicyUse};
 use crate::policies;
 use crate::shared::{Active, Administration, NamespaceDetails, Shared, mode_label};
+use crate::upkeep::Order;
 use crate::view;
+use crate::view::api::{Break, Broken};
 
 /// What a reload needs beside the file.
 pub(crate) struct Source {
@@ -49,6 +55,8 @@ pub(crate) struct Controller {
     shared: Arc<Shared>,
     host: PolicyHost,
     source: Source,
+    /// To the upkeep connection.
+    orders: mpsc::Sender<Order>,
     /// What was read last, and one change at a time.
     config: Mutex<Config>,
 }
@@ -59,11 +67,13 @@ impl Controller {
         host: PolicyHost,
         source: Source,
         config: Config,
+        orders: mpsc::Sender<Order>,
     ) -> Controller {
         Controller {
             shared,
             host,
             source,
+            orders,
             config: Mutex::new(config),
         }
     }
@@ -225,6 +235,25 @@ impl Control for Controller {
             }
         }
         reloaded
+    }
+
+    fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError> {
+        let active = self.shared.active.load();
+        if active.namespaces.find(key).is_none() {
+            let text = "no namespace has this key, so it is no lock of this proxy";
+            return Err(ControlError::NotFound(text.to_owned()));
+        }
+        let key = DbKey {
+            db: order.db,
+            key: Bytes::copy_from_slice(key),
+        };
+        let fence = FencingToken(order.fence);
+        breaking::order(&self.orders, key, fence, &order.reason).map_err(|error| match error {
+            BreakError::Unknown(_) => ControlError::Unknown(error.to_string()),
+            BreakError::Down | BreakError::NoLogin | BreakError::Refused(_) => {
+                ControlError::Unavailable(error.to_string())
+            }
+        })
     }
 
     fn views(&self) -> &dyn view::Views {

@@ -115,10 +115,11 @@ impl Opened {
             "  redis-cli -p {port} DEL lock:a          # 0: another connection deletes nothing"
         );
         if let Some(admin) = &admin {
-            println!("Metrics: http://{admin}/metrics");
+            println!("See who holds what:  http://{admin}/");
+            println!("Metrics:             http://{admin}/metrics");
             if let Some(token) = token {
                 println!(
-                    "Orders:  curl -X POST -H 'Authorization: Bearer {}' 'http://{admin}/mode?mode=monitor'",
+                    "Orders:              curl -X POST -H 'Authorization: Bearer {}' 'http://{admin}/api/v1/mode?mode=monitor'",
                     token.reveal()
                 );
             }

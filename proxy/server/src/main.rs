@@ -33,6 +33,7 @@ mod view;
 mod watches;
 
 mod backend;
+mod breaking;
 mod upkeep;
 
 mod config;

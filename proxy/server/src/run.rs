@@ -113,6 +113,9 @@ struct Serving {
     generated: Option<AdminToken>,
     judgement: upkeep::Judgement,
     patience: Duration,
+    /// To the upkeep connection.
+    orders: mpsc::Sender<Order>,
+    inbox: mpsc::Receiver<Order>,
 }
 
 impl Prepared {
@@ -191,13 +194,22 @@ impl Prepared {
             Box::new(move |report| refusal(report, listen, allow_open));
         let patience = config.drain;
         let generated = config.admin_token.is_none();
-        let controller = Arc::new(Controller::new(shared.clone(), host, source, config));
+        // Few give orders, and they wait for what comes of them.
+        let (orders, inbox) = mpsc::channel(4);
+        let controller = Controller::new(shared.clone(), host, source, config, orders.clone());
+        let controller = Arc::new(controller);
         let serving = Serving {
             shared,
             controller,
-            doors,
             generated: generated.then(|| token.clone()),
-            admin_options: AdminOptions::Full { token, host: None },
+            admin_options: AdminOptions::Full {
+                token,
+                host: None,
+                port: doors.listen.port(),
+            },
+            doors,
+            orders,
+            inbox,
             judgement,
             patience,
         };
@@ -257,13 +269,14 @@ impl Serving {
             generated,
             judgement,
             patience,
+            orders,
+            inbox,
         } = self;
         let mut asks = Asks {
             signals: Signals::new().map_err(Failure::line)?,
             shared: shared.clone(),
             controller: controller.clone(),
         };
-        let (orders, inbox) = mpsc::channel(4);
         tokio::spawn(upkeep::run(shared.clone(), judgement, inbox));
         tokio::spawn(service::watchdog());
         if doors.listen.is_taken_over() {

@@ -70,6 +70,12 @@ impl Door {
         }
     }
 
+    /// Its port, the real one where 0 was asked for.
+    pub(crate) fn port(&self) -> Option<u16> {
+        let address = self.socket.local_addr().ok()?.as_socket()?;
+        Some(address.port())
+    }
+
     /// Whether another process has it still.
     pub(crate) fn is_taken_over(&self) -> bool {
         self.arrival == Arrival::TakingOver

@@ -12,6 +12,7 @@ use lockwarden_resp::Value;
 use tokio::sync::mpsc;
 
 use crate::backend::{BackendError, Conversation};
+use crate::breaking::{BreakError, BreakOrder};
 use crate::facts::{self, Standing};
 use crate::kept::KeptLease;
 use crate::metrics::{ConnectionState, KeepAliveOutcome, ReconnectReason, UndeliveredOutcome};
@@ -38,6 +39,8 @@ const WATCHED_UNTIL: u32 = 4;
 pub(crate) enum Order {
     /// Renew every kept lease to its full TTL, then say so.
     RenewAll(tokio::sync::oneshot::Sender<()>),
+    /// End a lease, then say what came of it.
+    Break(BreakOrder),
 }
 
 /// What the rule against opening an unprotected server to a network says to a report.
@@ -76,6 +79,7 @@ pub(crate) async fn run(
                     // Whoever asked may have stopped waiting.
                     let _ = done.send(());
                 }
+                Some(Order::Break(order)) => order.refuse(BreakError::Down),
                 None => return,
             },
         }
@@ -183,6 +187,7 @@ impl Upkeep {
                         let _ = done.send(());
                         renewed?;
                     }
+                    Some(Order::Break(order)) => self.break_lease(shared, order).await?,
                     None => return Ok(()),
                 },
             }
@@ -257,6 +262,49 @@ impl Upkeep {
             }
         }
         Ok(())
+    }
+
+    /// Ends a lease for an operator.
+    async fn break_lease(
+        &mut self,
+        shared: &Shared,
+        order: BreakOrder,
+    ) -> Result<(), BackendError> {
+        if !self.may_renew {
+            order.refuse(BreakError::NoLogin);
+            return Ok(());
+        }
+        let answer = match self.ask_for_break(shared, &order).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                order.refuse(BreakError::Unknown(error.to_string()));
+                return Err(error);
+            }
+        };
+        order.settle(shared, &answer);
+        Ok(())
+    }
+
+    async fn ask_for_break(
+        &mut self,
+        shared: &Shared,
+        order: &BreakOrder,
+    ) -> Result<Value, BackendError> {
+        let mut request = BytesMut::new();
+        if self.select(order.key().db, &mut request) {
+            self.conversation.send(&request).await?;
+            let selected = self.conversation.read().await?;
+            // An operator may name a database that the server does not have.
+            if selected.is_error() {
+                self.db = None;
+                return Ok(selected);
+            }
+            request.clear();
+        }
+        let prefix = shared.active.load().companion_prefix.clone();
+        order.plan(&prefix).put(&mut request, Form::Text);
+        self.conversation.send(&request).await?;
+        self.conversation.read().await
     }
 
     /// Marks the grants that nobody heard of whose sessions could not do it themselves.

@@ -26,7 +26,7 @@ mod words;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-pub(crate) use answers::{DecisionsQuery, gauges};
+pub(crate) use answers::{DecisionsQuery, Format, gauges};
 pub(crate) use held::LocksQuery;
 pub(crate) use spelling::{spell, unspell};
 

@@ -11,9 +11,9 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::Control;
 use super::routes::{in_background, problem};
-use crate::view::unspell;
+use super::{Control, board};
+use crate::view::{DecisionsQuery, Format, LocksQuery, unspell};
 
 type Shared = State<Arc<dyn Control>>;
 
@@ -57,8 +57,16 @@ async fn overview(State(control): Shared) -> Response {
 }
 
 async fn locks(State(control): Shared, uri: Uri) -> Response {
-    match asked(&uri) {
-        Ok(query) => answer(move || control.views().locks(&query)).await,
+    let query: LocksQuery = match asked(&uri) {
+        Ok(query) => query,
+        Err(response) => return response,
+    };
+    let format = query.format;
+    match in_background(move || control.views().locks(&query)).await {
+        Ok(locks) => match format {
+            Format::Json => Json(locks).into_response(),
+            Format::Csv => board::locks_csv(&locks.locks),
+        },
         Err(response) => response,
     }
 }
@@ -87,8 +95,16 @@ async fn lock(State(control): Shared, Path(key): Path<String>, uri: Uri) -> Resp
 }
 
 async fn decisions(State(control): Shared, uri: Uri) -> Response {
-    match asked(&uri) {
-        Ok(query) => answer(move || control.views().decisions(&query)).await,
+    let query: DecisionsQuery = match asked(&uri) {
+        Ok(query) => query,
+        Err(response) => return response,
+    };
+    let format = query.format;
+    match in_background(move || control.views().decisions(&query)).await {
+        Ok(moments) => match format {
+            Format::Json => Json(moments).into_response(),
+            Format::Csv => board::decisions_csv(&moments),
+        },
         Err(response) => response,
     }
 }

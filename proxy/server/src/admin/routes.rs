@@ -18,8 +18,10 @@ use axum::serve::IncomingStream;
 use serde::{Deserialize, Serialize};
 
 use super::api;
+use super::board;
 use super::limits::Limited;
-use super::{AdminOptions, AdminToken, Control, ControlError, Origin};
+use super::orders::{self, status_of};
+use super::{AdminOptions, AdminToken, Control, Origin};
 
 /// No order is longer than a namespace's name and a mode.
 const BODY: usize = 16 * 1024;
@@ -47,7 +49,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 /// The address a request came from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(SocketAddr);
+pub(super) struct Peer(pub(super) SocketAddr);
 
 impl Connected<IncomingStream<'_, Limited>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Limited>) -> Peer {
@@ -63,11 +65,16 @@ pub(super) fn router(options: AdminOptions, control: Arc<dyn Control>) -> Router
         .route("/live", get(live))
         .route("/ready", get(ready));
     let routes = match &options {
-        AdminOptions::Full { .. } => readable
+        AdminOptions::Full { port, .. } => readable
             .route("/mode", post(mode))
             .route("/reload", post(reload))
             .route("/drain", post(drain))
-            .merge(api::routes()),
+            .route("/api/v1/mode", post(mode))
+            .route("/api/v1/reload", post(reload))
+            .route("/api/v1/drain", post(drain))
+            .route("/api/v1/locks/{key}/break", post(orders::break_lock))
+            .merge(api::routes())
+            .merge(board::routes(*port)),
         AdminOptions::MetricsOnly => readable,
     };
     routes
@@ -94,10 +101,13 @@ async fn guard(
             refusal
         }
     };
+    let headers = response.headers_mut();
     for (name, value) in HEADERS {
-        response
-            .headers_mut()
-            .insert(name, HeaderValue::from_static(value));
+        // The board says for itself which of its own files its page may use.
+        if name == header::CONTENT_SECURITY_POLICY && headers.contains_key(&name) {
+            continue;
+        }
+        headers.insert(name, HeaderValue::from_static(value));
     }
     response
 }
@@ -119,7 +129,7 @@ async fn answer(request: Request, next: Next) -> Response {
     reason = "the error is the answer, and it is made once"
 )]
 fn admit(options: &AdminOptions, peer: SocketAddr, request: &Request) -> Result<(), Response> {
-    let AdminOptions::Full { token, host } = options else {
+    let AdminOptions::Full { token, host, .. } = options else {
         return Ok(());
     };
     if !host_is_ours(request, host.as_deref()) {
@@ -261,8 +271,7 @@ async fn mode(
                 .collect();
             Json(ModeAnswer { modes }).into_response()
         }
-        Ok((_, Err(ControlError::NotFound(text)))) => problem(StatusCode::NOT_FOUND, &text),
-        Ok((_, Err(ControlError::Invalid(text)))) => problem(StatusCode::BAD_REQUEST, &text),
+        Ok((_, Err(error))) => problem(status_of(&error), &error.to_string()),
         Err(response) => response,
     }
 }

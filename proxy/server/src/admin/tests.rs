@@ -54,6 +54,24 @@ impl Control for Fake {
         }
     }
 
+    fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError> {
+        let order = format!(
+            "break {} in {} with {}: {}",
+            String::from_utf8_lossy(key),
+            order.db,
+            order.fence,
+            order.reason
+        );
+        self.orders.lock().unwrap().push(order);
+        match self.trouble.lock().unwrap().clone() {
+            Some(text) => Err(ControlError::Unavailable(text)),
+            None if key == b"lock:newer" => Ok(Broken::Newer { fence: 44 }),
+            None => Ok(Broken::Done {
+                id: "7F3K2A".to_owned(),
+            }),
+        }
+    }
+
     fn views(&self) -> &dyn Views {
         self
     }
@@ -149,6 +167,7 @@ fn full() -> Served {
     serve_with(AdminOptions::Full {
         token: AdminToken::configured("s3cret".to_owned()),
         host: Some("locks.example".to_owned()),
+        port: None,
     })
 }
 
@@ -282,6 +301,20 @@ fn bad_orders_change_nothing_and_say_why() {
             "nobody",
         ),
         ("/mode", r#"{"mode":"loud"}"#, 400, "loud"),
+        ("/api/v1/mode", r#"{"mode":"loud"}"#, 400, "loud"),
+        ("/api/v1/locks/lock:a/break", "{}", 400, "fence"),
+        (
+            "/api/v1/locks/lock:a/break",
+            r#"{"fence":1,"reason":" \t "}"#,
+            400,
+            "reason",
+        ),
+        (
+            "/api/v1/locks/lock:%5Ca/break",
+            r#"{"fence":1,"reason":"x"}"#,
+            400,
+            "backslash",
+        ),
         (
             "/mode",
             r#"{"mode":"monitor","nmespace":"orders"}"#,
@@ -409,14 +442,22 @@ fn a_generated_admin_token_is_random_and_works_from_this_machine() {
     assert_eq!(secret.len(), 32);
     assert_ne!(secret, AdminToken::generate().unwrap().reveal());
     assert!(!format!("{token:?}").contains(&secret));
-    let admin = serve_with(AdminOptions::Full { token, host: None });
+    let admin = serve_with(AdminOptions::Full {
+        token,
+        host: None,
+        port: None,
+    });
     assert_eq!(admin.posts("/reload", Some(&secret), "").status, 200);
 }
 
 #[test]
 fn an_empty_admin_token_opens_nothing() {
     let token = AdminToken::configured(String::new());
-    let admin = serve_with(AdminOptions::Full { token, host: None });
+    let admin = serve_with(AdminOptions::Full {
+        token,
+        host: None,
+        port: None,
+    });
     assert_eq!(admin.posts("/reload", Some(""), "").status, 401);
 }
 
@@ -487,5 +528,98 @@ fn a_query_that_is_not_understood_is_an_error() {
             400,
             "{query}"
         );
+    }
+}
+
+#[test]
+fn a_lock_is_broken_by_an_order_that_says_which_lease_and_why() {
+    let admin = full();
+    let token = Some("s3cret");
+    let order = r#"{"db":3,"fence":43,"reason":" the worker\nhangs "}"#;
+    let answer = admin.posts("/api/v1/locks/lock:a%2Fb/break", token, order);
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (200, r#"{"done":{"id":"7F3K2A"}}"#)
+    );
+    // A reason stays on its line of the log.
+    let expected = r"break lock:a/b in 3 with 43: the worker\x0ahangs";
+    assert_eq!(admin.orders(), [expected]);
+    let order = r#"{"fence":43,"reason":"x"}"#;
+    let answer = admin.posts("/api/v1/locks/lock:newer/break", token, order);
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (409, r#"{"newer":{"fence":44}}"#)
+    );
+    *admin.control.trouble.lock().unwrap() = Some("the backend is not there".to_owned());
+    let answer = admin.posts("/api/v1/locks/lock:a/break", token, order);
+    assert_eq!(answer.status, 503, "{}", answer.body);
+}
+
+#[test]
+fn a_lock_is_broken_by_nobody_without_the_admin_token() {
+    let admin = full();
+    let order = r#"{"fence":43,"reason":"x"}"#;
+    for token in [None, Some("s3cre")] {
+        let answer = admin.posts("/api/v1/locks/lock:a/break", token, order);
+        assert_eq!(answer.status, 401);
+    }
+    assert_eq!(admin.gets("/api/v1/locks/lock:a/break").status, 405);
+    assert_eq!(admin.orders(), [""; 0]);
+}
+
+#[test]
+fn the_board_may_use_its_own_files_and_nothing_else() {
+    let admin = full();
+    let board = admin.gets("/");
+    assert_eq!(board.status, 200);
+    for part in [
+        "content-type: text/html; charset=utf-8",
+        "default-src 'none'; script-src 'self'; style-src 'self'",
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+        "x-frame-options: deny",
+        "referrer-policy: no-referrer",
+    ] {
+        assert!(board.head.contains(part), "{part}: {}", board.head);
+    }
+    assert!(!board.head.contains("unsafe"), "{}", board.head);
+    let one = board.head.matches("content-security-policy").count();
+    assert_eq!(one, 1, "{}", board.head);
+    let style = admin.gets("/board/board.css");
+    assert!(
+        style.head.contains("content-type: text/css"),
+        "{}",
+        style.head
+    );
+    assert!(
+        style.head.contains("default-src 'none'; frame-ancestors"),
+        "{}",
+        style.head
+    );
+    let only_metrics = serve_with(AdminOptions::MetricsOnly);
+    for path in ["/", "/events", "/board/board.js"] {
+        assert_eq!(only_metrics.gets(path).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn the_events_of_the_board_begin_with_the_whole_page() {
+    let admin = full();
+    let mut stream = TcpStream::connect(admin.handle.address()).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream
+        .write_all(b"GET /events?lock=lock:a/b&db=3 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
+    let mut text = String::new();
+    while !text.contains("\n\n") {
+        let mut some = [0; 4096];
+        let read = stream.read(&mut some).unwrap();
+        assert!(read > 0, "{text}");
+        text.push_str(&String::from_utf8_lossy(&some[..read]));
+    }
+    assert!(text.contains("content-type: text/event-stream"), "{text}");
+    for part in ["\"locks\":", "\"detail\":", "\"policies\":", "lock:a/b"] {
+        assert!(text.contains(part), "{part}: {text}");
     }
 }

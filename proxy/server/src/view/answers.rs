@@ -26,6 +26,17 @@ const USUAL_DECISIONS: usize = 100;
 /// Locks without a TTL that the report names, of each namespace.
 const MOST_EXAMPLES: usize = 20;
 
+/// How a list is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Format {
+    /// As everything else of the API.
+    #[default]
+    Json,
+    /// For spreadsheets.
+    Csv,
+}
+
 /// What is asked of the decisions.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,6 +46,8 @@ pub(crate) struct DecisionsQuery {
     pub(crate) id: Option<String>,
     pub(crate) namespace: Option<String>,
     pub(crate) limit: Option<usize>,
+    #[serde(default)]
+    pub(crate) format: Format,
 }
 
 impl Views for Shared {

@@ -10,6 +10,7 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::Lease;
 use memchr::memmem;
 
+use super::answers::Format;
 use super::lock::{LockSeen, Wait, ms};
 use super::remarks::remarks;
 use super::seen::Seen;
@@ -32,6 +33,8 @@ pub(crate) struct LocksQuery {
     #[serde(default)]
     pub(crate) problems: bool,
     pub(crate) limit: Option<usize>,
+    #[serde(default)]
+    pub(crate) format: Format,
 }
 
 /// A lease that may be in the answer; the first are the greatest.

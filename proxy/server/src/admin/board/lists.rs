@@ -1,0 +1,324 @@
+//! The lists below the locks: refusals, clients, namespaces, hot locks, circles of waiters, policies.
+
+use maud::{Markup, html};
+
+use super::detail::{copyable, event, record, tone};
+use super::locks::client_name;
+use super::page::time;
+use super::words::{count, duration, exact, number, percent};
+use crate::view::api::{
+    Application, Client, Hot, Misuse, Moment, Namespace, Policy, Report, Usage,
+};
+
+/// Applications shown; the JSON has all.
+const APPLICATIONS: usize = 50;
+/// Namespaces shown; the JSON has all.
+const NAMESPACES: usize = 100;
+
+/// Clients that wait for each other.
+pub(super) fn cycles(hot: &Hot) -> Markup {
+    html! {
+        @if !hot.cycles.is_empty() {
+            h2 { "Waiting for each other" }
+            p.hint { "Nobody in such a circle can go on. Break one of the locks, or let one TTL run out." }
+            @for cycle in &hot.cycles {
+                ul.cycle {
+                    @for member in &cycle.members {
+                        li {
+                            (client_name(&member.client))
+                            " holds " (key(&member.holds, None))
+                            " and waits for " (key(&member.waits_for, None))
+                        }
+                    }
+                    li.hint { "since " (time(cycle.since)) }
+                }
+            }
+        }
+    }
+}
+
+/// What was refused, or would have been.
+pub(super) fn refusals(moments: &[Moment]) -> Markup {
+    html! {
+        h2 { "Last refusals " span.as-file { a href="/api/v1/decisions?format=csv" { "CSV" } } }
+        @if moments.is_empty() {
+            p.empty { "Nothing was refused, and nothing would have been." }
+        } @else {
+            div.scroll role="region" aria-label="Last refusals" tabindex="0" {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Time" }
+                            th scope="col" { "Record" }
+                            th scope="col" { "Key" }
+                            th scope="col" { "Command" }
+                            th scope="col" { "Client" }
+                            th scope="col" { "Reason" }
+                            th scope="col" { "Policy" }
+                            th scope="col" { "Outcome" }
+                        }
+                    }
+                    tbody {
+                        @for moment in moments { (refusal(moment)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn refusal(moment: &Moment) -> Markup {
+    html! {
+        tr class=(if moment.overlap { "bad" } else { "" }) {
+            td { (time(moment.at)) }
+            td { @if let Some(id) = &moment.id { (record(id)) } }
+            th.key scope="row" { (key(&moment.key, Some(moment.db))) }
+            td { @if let Some(command) = &moment.command { code { (command) } } }
+            td { (who(moment.client.as_ref())) }
+            td {
+                @if let Some(reason) = &moment.reason { (reason) }
+                @if let Some(detail) = &moment.detail { br; small { bdi { (detail) } } }
+                @if moment.overlap { br; small.bad { "overlap" } }
+            }
+            td { (moment.policy.as_deref().unwrap_or_default()) }
+            td { span class=(format!("state {}", tone(moment))) { (event(moment)) } }
+        }
+    }
+}
+
+fn who(client: Option<&Client>) -> Markup {
+    html! {
+        @match client {
+            Some(client) => (client_name(client)),
+            None => span.none { "–" },
+        }
+    }
+}
+
+/// Who would break in enforce mode: the verdicts, then the applications that stand in the way, then
+/// those that do not, but of which something is to be said.
+pub(super) fn clients(report: &Report) -> Markup {
+    let has_trouble = |application: &&Application| {
+        let mut usages = application.namespaces.iter();
+        usages.any(|usage| !usage.refusals.is_empty() || !usage.findings.is_empty())
+    };
+    let applications = report.applications.iter().filter(has_trouble);
+    let (ready, breaking): (Vec<_>, Vec<_>) = applications.partition(|one| one.ready);
+    html! {
+        h2 { "Clients that would break in enforce mode" }
+        @if report.applications.is_empty() {
+            p.empty { "No client has used a lock yet." }
+        } @else {
+            ul.verdicts {
+                @for namespace in report.namespaces.iter().filter(|one| one.operations > 0).take(NAMESPACES) {
+                    li {
+                        b { (namespace.namespace) } " "
+                        span class=(format!("mode {}", namespace.mode)) { (namespace.mode) } " "
+                        bdi { (namespace.verdict) }
+                    }
+                }
+            }
+            @for application in breaking.iter().take(APPLICATIONS) { (trouble(application)) }
+            @if breaking.len() > APPLICATIONS {
+                p.cut { "And " (number((breaking.len() - APPLICATIONS) as u64)) " more: " a href="/api/v1/clients" { "JSON" } }
+            }
+            @if !ready.is_empty() {
+                details data-keep="ready" {
+                    summary { (count(ready.len() as u64, "application is ready and has", "applications are ready and have")) " something to look at" }
+                    @for application in ready.iter().take(APPLICATIONS) { (trouble(application)) }
+                }
+            }
+        }
+    }
+}
+
+fn trouble(application: &Application) -> Markup {
+    html! {
+        section.client {
+            h3 { bdi { (application.application) } }
+            p.hint {
+                bdi { (application.verdict) }
+                @if !application.libraries.is_empty() { " · " bdi { (application.libraries.join(", ")) } }
+                " · " (count(application.connections, "connection", "connections")) " now"
+            }
+            @for usage in &application.namespaces { (troubles(usage)) }
+        }
+    }
+}
+
+fn troubles(usage: &Usage) -> Markup {
+    let verb = if usage.mode == "enforce" {
+        "refused"
+    } else {
+        "would be refused"
+    };
+    html! {
+        ul.misuses {
+            @for misuse in &usage.refusals { li { (misuse_of(misuse, verb, &usage.namespace)) } }
+            @for misuse in &usage.findings { li { (misuse_of(misuse, "found", &usage.namespace)) } }
+        }
+    }
+}
+
+fn misuse_of(misuse: &Misuse, verb: &str, namespace: &str) -> Markup {
+    let example = &misuse.example;
+    html! {
+        b { (misuse.what) } " · " (verb) " " (count(misuse.count, "time", "times"))
+        " in " (namespace) " · last " (time(misuse.last))
+        @if !misuse.advice.is_empty() { p.advice { bdi { (misuse.advice) } } }
+        p.hint {
+            "For example "
+            @if let Some(command) = &example.command { code { (command) } " " }
+            (key(&example.key, Some(example.db)))
+            @if let Some(id) = &example.id { " · " (record(id)) }
+        }
+    }
+}
+
+/// Which keys are locks, under which rules, and how long they are held.
+pub(super) fn namespaces(namespaces: &[Namespace], site: &str) -> Markup {
+    html! {
+        h2 { "Namespaces" }
+        div.scroll role="region" aria-label="Namespaces" tabindex="0" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Namespace" }
+                        th scope="col" { "Mode" }
+                        th scope="col" { "Keys" }
+                        th.right scope="col" { "Held" }
+                        th.right scope="col" { "No TTL" }
+                        th.right scope="col" { abbr title="Locks that the last walk over the server found without a record" { "No record" } }
+                        th.right scope="col" { "TTL ceiling" }
+                        th scope="col" { "Holds: half, 99 %, longest" }
+                        th scope="col" { "Policies" }
+                    }
+                }
+                tbody {
+                    @for namespace in namespaces.iter().take(NAMESPACES) { (namespace_row(namespace)) }
+                }
+            }
+        }
+        @if namespaces.len() > NAMESPACES {
+            p.cut { "And " (number((namespaces.len() - NAMESPACES) as u64)) " more: " a href="/api/v1/config" { "JSON" } }
+        }
+        details data-keep="mode" {
+            summary { "Switch a mode…" }
+            p { "Works at once, for one namespace or, without a name, for all. Going back to monitor is always safe: from then on Redis alone answers." }
+            @let first = namespaces.first().map_or("NAME", |namespace| namespace.name.as_str());
+            (copyable(&order(site, &format!("namespace={}&mode=monitor", percent(first)))))
+            (copyable(&order(site, "mode=monitor")))
+        }
+    }
+}
+
+fn order(site: &str, query: &str) -> String {
+    format!(
+        "curl -X POST -H \"Authorization: Bearer $LOCKWARDEN_ADMIN_TOKEN\" 'http://{site}/api/v1/mode?{query}'"
+    )
+}
+
+fn namespace_row(namespace: &Namespace) -> Markup {
+    let few = |number_of: u64| {
+        html! { @if number_of > 0 { (number(number_of)) } @else { span.none { "0" } } }
+    };
+    html! {
+        tr {
+            th scope="row" { a href=(format!("/?namespace={}#locks", percent(&namespace.name))) { (namespace.name) } }
+            td {
+                span class=(format!("mode {}", namespace.mode)) { (namespace.mode) }
+                @if namespace.enforced_for_some { br; small title="enforce_for: some clients are refused already" { "enforced for some" } }
+            }
+            td.globs { @for glob in &namespace.keys { code dir="ltr" { (glob) } " " } }
+            td.right { (few(namespace.held)) }
+            td.right { (few(namespace.without_ttl)) }
+            td.right { (few(namespace.ungoverned)) }
+            td.right { @match namespace.ceiling_ms { Some(ms) => (duration(ms)), None => span.none { "–" } } }
+            td {
+                @if namespace.holds.count > 0 {
+                    (exact(namespace.holds.p50_ms)) " · " (exact(namespace.holds.p99_ms)) " · " (exact(namespace.holds.max_ms))
+                    @if namespace.holds.ran_out > 0 { br; small.warn { (number(namespace.holds.ran_out)) " ran out while held" } }
+                } @else { span.none { "–" } }
+                @if let Some(advice) = &namespace.advice { br; small.advice { (advice) } }
+            }
+            td { (namespace.policies.join(", ")) }
+        }
+    }
+}
+
+/// The locks that are asked for most.
+pub(super) fn hot(hot: &Hot) -> Markup {
+    html! {
+        h2 { "Hot locks" }
+        @if hot.locks.is_empty() {
+            p.empty { "No lock was asked for yet." }
+        } @else {
+            div.scroll role="region" aria-label="Hot locks" tabindex="0" {
+                table {
+                    thead {
+                        tr {
+                            th scope="col" { "Key" }
+                            th.right scope="col" { "Tries" }
+                            th.right scope="col" { "Met a holder" }
+                            th scope="col" { "Namespace" }
+                        }
+                    }
+                    tbody {
+                        @for lock in hot.locks.iter().take(10) {
+                            tr {
+                                th.key scope="row" { (key(&lock.key, Some(lock.db))) }
+                                td.right { @if lock.error > 0 { "at most " } (number(lock.tries)) }
+                                td.right { (number(lock.contended)) }
+                                td { (lock.namespace) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The rules in force, and whether they work.
+pub(super) fn policies(policies: &[Policy]) -> Markup {
+    html! {
+        h2 { "Policies" }
+        div.scroll role="region" aria-label="Policies" tabindex="0" {
+            table {
+                thead {
+                    tr {
+                        th scope="col" { "Policy" }
+                        th scope="col" { "Version" }
+                        th scope="col" { "Mode" }
+                        th.right scope="col" { "Decisions" }
+                        th.right scope="col" { "Failures" }
+                        th scope="col" { "SHA-256" }
+                    }
+                }
+                tbody {
+                    @for policy in policies {
+                        tr class=(if policy.failures > 0 { "bad" } else { "" }) {
+                            th scope="row" { (policy.name) }
+                            td { (policy.version) }
+                            td { span class=(format!("mode {}", policy.mode)) { (policy.mode) } }
+                            td.right { (number(policy.evaluations)) }
+                            td.right {
+                                @if policy.failures > 0 { b.bad { "▲ " (number(policy.failures)) } } @else { span.none { "0" } }
+                            }
+                            td { code { (policy.digest) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A key, which leads to its lock.
+fn key(key: &str, db: Option<u32>) -> Markup {
+    let db = db.unwrap_or(0);
+    html! {
+        a href=(format!("/?lock={}&db={db}", percent(key))) { code dir="ltr" { (key) } }
+        @if db != 0 { " " small { "db " (db) } }
+    }
+}

@@ -1,0 +1,287 @@
+//! The page: its frame, what stands at its top, and which parts it has. A part has an id of its own,
+//! by which the script of the page puts a newer one in its place.
+
+use maud::{DOCTYPE, Markup, html};
+
+use super::words::{clock, count, duration, moment, number};
+use super::{Asked, Shown, detail, lists, locks};
+use crate::view::api::{Overview, Totals};
+
+/// Who keeps ages and remaining TTLs going.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// Nobody: they are written as they are now.
+    Still,
+    /// The script of the page: only since when and until when is written, so that a part changes only
+    /// when something happened.
+    Script,
+}
+
+/// The whole page. `site` is how the reader's browser names this address.
+pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
+    let title = match &asked.lock {
+        Some(lock) => format!("{lock} · lockwarden"),
+        None => "lockwarden".to_owned(),
+    };
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) }
+                link rel="icon" href="/board/icon.svg" type="image/svg+xml";
+                link rel="stylesheet" href="/board/board.css";
+                script src="/board/board.js" defer {}
+            }
+            body data-now=(shown.overview.now) data-events=(format!("/events{}", asked.query())) {
+                a.skip href="#locks" { "Skip to the locks" }
+                header.top {
+                    a.brand href="/" {
+                        img src="/board/icon.svg" alt="" width="22" height="22";
+                        "lockwarden"
+                    }
+                    p.live role="status" {
+                        span #live-state { "as of " (clock(shown.overview.now)) " UTC" }
+                        button #pause type="button" hidden { "Pause" }
+                        a href=(asked.address()) { "Refresh" }
+                    }
+                }
+                main {
+                    h1.only-read { "Locks" }
+                    @for (id, part) in parts(shown, asked, site, Pace::Still) {
+                        div.part id=(id) { (part) }
+                        @if id == "detail" { (locks::filter(shown, asked)) }
+                    }
+                }
+                footer {
+                    p {
+                        "Times are UTC. The same as JSON: "
+                        @for (place, path) in ["overview", "locks", "decisions", "clients", "policies", "hot", "report"].iter().enumerate() {
+                            @if place > 0 { " · " }
+                            a href=(format!("/api/v1/{path}")) { (path) }
+                        }
+                        ". For scripts of your own: " a href="/metrics" { "metrics" } "."
+                    }
+                    p { "Owner tokens are never shown. What stands for one (tok#…) tells equal ones, and means nothing outside this process." }
+                }
+            }
+        }
+    }
+}
+
+/// The parts, in the order of the page.
+pub(super) fn parts(
+    shown: &Shown,
+    asked: &Asked,
+    site: &str,
+    pace: Pace,
+) -> Vec<(&'static str, Markup)> {
+    vec![
+        ("status", status(&shown.overview, pace)),
+        ("figures", figures(&shown.overview.totals)),
+        ("notices", notices(shown)),
+        ("detail", detail::section(shown, asked, site, pace)),
+        ("locks", locks::section(shown, asked, pace)),
+        ("cycles", lists::cycles(&shown.hot)),
+        ("refusals", lists::refusals(&shown.refusals)),
+        ("clients", lists::clients(&shown.report)),
+        (
+            "namespaces",
+            lists::namespaces(&shown.overview.namespaces, site),
+        ),
+        ("hot", lists::hot(&shown.hot)),
+        ("policies", lists::policies(&shown.overview.policies)),
+    ]
+}
+
+/// What runs, and whether its backend is there.
+fn status(overview: &Overview, pace: Pace) -> Markup {
+    let backend = &overview.backend;
+    html! {
+        p.status-line {
+            span.fact { "version " b { (overview.version) } }
+            span.fact {
+                "up "
+                b data-since=(steady(overview.started_at)) {
+                    @if pace == Pace::Still { (duration(overview.now.saturating_sub(overview.started_at))) }
+                }
+            }
+            span.fact {
+                "backend " b { (backend.address) }
+                @if let Some(version) = &backend.version { " (" (version) ")" }
+                " "
+                @if backend.up { span.good { "● up" } } @else { span.bad { "▲ down" } }
+            }
+            @for (mode, names) in by_mode(overview) {
+                span.fact {
+                    span class=(format!("mode {mode}")) { (mode) }
+                    " " (names)
+                }
+            }
+        }
+        @if let Some(problem) = &backend.problem {
+            div.notice.bad role="alert" {
+                p { b { "No client is served. " } (problem) }
+                p.hint { "Below is what was known before. Clients are served again as soon as the backend is." }
+            }
+        }
+    }
+}
+
+/// Which namespaces are in which mode, a few by name.
+fn by_mode(overview: &Overview) -> Vec<(&'static str, String)> {
+    const NAMED: usize = 4;
+    ["enforce", "monitor"]
+        .into_iter()
+        .filter_map(|mode| {
+            let names: Vec<&str> = overview
+                .namespaces
+                .iter()
+                .filter(|namespace| namespace.mode == mode)
+                .map(|namespace| namespace.name.as_str())
+                .collect();
+            let rest = names.len().saturating_sub(NAMED);
+            let mut text = names[..names.len() - rest].join(", ");
+            if rest > 0 {
+                text.push_str(&format!(" and {rest} more"));
+            }
+            (!names.is_empty()).then_some((mode, text))
+        })
+        .collect()
+}
+
+fn figures(totals: &Totals) -> Markup {
+    let tone = |number: u64, tone: &'static str| if number > 0 { tone } else { "" };
+    let figures = [
+        ("held", "", totals.held, "", "#locks"),
+        ("waiting", "", totals.waiting, "", "#locks"),
+        (
+            "refused",
+            "1 h",
+            totals.refused_last_hour,
+            "warn",
+            "#refusals",
+        ),
+        (
+            "would be refused",
+            "1 h",
+            totals.would_refuse_last_hour,
+            "warn",
+            "#clients",
+        ),
+        (
+            "overlaps",
+            "24 h",
+            totals.overlaps_last_day,
+            "bad",
+            "#refusals",
+        ),
+        ("without TTL", "", totals.without_ttl, "warn", "#locks"),
+    ];
+    html! {
+        ul.figures {
+            @for (name, when, figure, bad, href) in figures {
+                li class=(tone(figure, bad)) {
+                    a href=(href) {
+                        b { (number(figure)) }
+                        span { (name) @if !when.is_empty() { " " small { (when) } } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What somebody on call should read first, the worst first.
+fn notices(shown: &Shown) -> Markup {
+    let totals = &shown.overview.totals;
+    let mut found: Vec<(&str, String, &str)> = Vec::new();
+    let mut find = |is: bool, tone, text: &dyn Fn() -> String, href| {
+        if is {
+            found.push((tone, text(), href));
+        }
+    };
+    find(
+        shown.overview.unseen > 0,
+        "warn",
+        &|| {
+            let entries = count(shown.overview.unseen, "entry", "entries");
+            format!(
+                "This page is incomplete: {entries} came faster than they could be taken in. Metrics and answers to clients are not affected."
+            )
+        },
+        "/metrics",
+    );
+    find(
+        totals.overlaps_last_day > 0,
+        "bad",
+        &|| {
+            let times = match totals.overlaps_last_day {
+                1 => "Once".to_owned(),
+                more => format!("{} times", number(more)),
+            };
+            format!(
+                "{times} in the last 24 h somebody acted on a lock that another held by then: what it guards may be wrong."
+            )
+        },
+        "#refusals",
+    );
+    find(
+        !shown.hot.cycles.is_empty(),
+        "bad",
+        &|| "Clients wait for each other, and none can go on.".to_owned(),
+        "#cycles",
+    );
+    find(
+        totals.without_ttl > 0,
+        "warn",
+        &|| match totals.without_ttl {
+            1 => "1 lock has no TTL: if its holder dies, it stays.".to_owned(),
+            more => format!(
+                "{} locks have no TTL: if their holders die, they stay.",
+                number(more)
+            ),
+        },
+        "/?problems=1#locks",
+    );
+    let (refused, would) = (totals.refused_last_hour, totals.would_refuse_last_hour);
+    find(
+        refused + would > 0,
+        "note",
+        &|| {
+            let refused_text = count(refused, "call was refused", "calls were refused");
+            let would_text = count(would, "call", "calls");
+            let would_text = format!("{would_text} would be refused in enforce mode");
+            match (refused, would) {
+                (0, _) => format!("In the last hour {would_text}."),
+                (_, 0) => format!("In the last hour {refused_text}."),
+                _ => format!("In the last hour {refused_text}, and {would_text}."),
+            }
+        },
+        "#refusals",
+    );
+    let idle = shown.overview.backend.up && shown.overview.backend.problem.is_none();
+    html! {
+        @if found.is_empty() {
+            @if idle { p.calm { "Nothing needs attention." } }
+        } @else {
+            ul.notices {
+                @for (tone, text, href) in &found {
+                    li class=(tone) { a href=(href) { (text) } }
+                }
+            }
+        }
+    }
+}
+
+/// A moment that two looks agree upon, though each counts back from its own clock.
+pub(super) fn steady(at: u64) -> u64 {
+    at.next_multiple_of(200)
+}
+
+/// The time of a day, with the date behind it.
+pub(super) fn time(at: u64) -> Markup {
+    html! { time datetime=(moment(at)) title=(moment(at)) { (clock(at)) } }
+}

@@ -1,0 +1,163 @@
+//! An operator's order to end a lease: from the admin address through the upkeep connection to one
+//! script and back, and what is told of it. The script compares the fencing token, so an order that
+//! comes late never hits the next holder.
+
+use std::time::{Duration, Instant};
+
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::lease::LeaseEvent;
+use lockwarden_lock::plan::{self, Broke, Plan};
+use lockwarden_lock::token::{FencingToken, Grant};
+use lockwarden_resp::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::metrics::DecisionKind;
+use crate::mirror;
+use crate::random::refusal_id;
+use crate::session::now_ms;
+use crate::shared::Shared;
+use crate::trail::{Entry, Happened, Verdict};
+use crate::upkeep::Order;
+use crate::view::api::Broken;
+
+/// Why it is not known that a lease was ended, or why it was not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BreakError {
+    /// Nothing was sent.
+    #[error("the backend is not there, so nothing was broken")]
+    Down,
+    /// Nothing was sent.
+    #[error(
+        "the proxy's own connection may not log in, so nothing was broken: \
+         name a user in the backend URL"
+    )]
+    NoLogin,
+    /// Redis said so; nothing was done.
+    #[error("the backend refused: {0}")]
+    Refused(String),
+    /// Sent and not answered.
+    #[error("whether the lease was broken is not known: {0}")]
+    Unknown(String),
+}
+
+/// What an order is told.
+type Told = Result<Broken, BreakError>;
+
+/// An order on its way.
+pub(crate) struct BreakOrder {
+    key: DbKey,
+    fence: FencingToken,
+    /// For the audit trail.
+    reason: Box<str>,
+    done: oneshot::Sender<Told>,
+}
+
+/// Gives the order and waits for what comes of it. Not for a thread that serves others.
+pub(crate) fn order(
+    orders: &mpsc::Sender<Order>,
+    key: DbKey,
+    fence: FencingToken,
+    reason: &str,
+) -> Told {
+    let (done, told) = oneshot::channel();
+    let order = BreakOrder {
+        key,
+        fence,
+        reason: reason.into(),
+        done,
+    };
+    orders
+        .blocking_send(Order::Break(order))
+        .map_err(|_| BreakError::Down)?;
+    told.blocking_recv()
+        .unwrap_or_else(|_| Err(BreakError::Unknown("the proxy is stopping".to_owned())))
+}
+
+impl BreakOrder {
+    pub(crate) fn key(&self) -> &DbKey {
+        &self.key
+    }
+
+    /// The step.
+    pub(crate) fn plan(&self, companion_prefix: &[u8]) -> Plan {
+        plan::break_lease(&self.key.key, self.fence, companion_prefix)
+    }
+
+    /// Says that it was not carried out.
+    pub(crate) fn refuse(self, why: BreakError) {
+        // Whoever asked may have stopped waiting.
+        let _ = self.done.send(Err(why));
+    }
+
+    /// Tells everybody what the step answered.
+    pub(crate) fn settle(self, shared: &Shared, answer: &Value) {
+        if let Some(error) = answer.as_error() {
+            let text = String::from_utf8_lossy(error).into_owned();
+            return self.refuse(BreakError::Refused(text));
+        }
+        let told = match plan::broke(answer) {
+            Some(Broke::Done { grant, held }) => Ok(Broken::Done {
+                id: self.done(shared, grant, held),
+            }),
+            Some(Broke::Other(fence)) => Ok(Broken::Newer { fence: fence.0 }),
+            Some(Broke::Absent) => Ok(Broken::Absent),
+            Some(Broke::Ungoverned) => Ok(Broken::Ungoverned),
+            None => Err(BreakError::Unknown(
+                "the backend answered nothing that the step answers".to_owned(),
+            )),
+        };
+        let _ = self.done.send(told);
+    }
+
+    /// The lease is over. Its keep-alive ends at the next renewal, which finds another state.
+    fn done(&self, shared: &Shared, grant: Grant, held: Duration) -> String {
+        let active = shared.active.load();
+        let current = shared.mirror.current(&self.key);
+        if current.is_some_and(|(current, _)| current == grant) {
+            let event = LeaseEvent::Released;
+            if let Some(ended) = shared.mirror.apply(self.key.clone(), event, Instant::now()) {
+                mirror::count(&ended, &active);
+            }
+        }
+        let id = refusal_id();
+        let namespace = active.namespaces.find(&self.key.key);
+        let Some(details) = namespace.map(|namespace| active.namespace(namespace)) else {
+            return id;
+        };
+        let held_ms = u64::try_from(held.as_millis()).unwrap_or(u64::MAX);
+        tracing::warn!(
+            id,
+            namespace = %details.name,
+            key = %String::from_utf8_lossy(&self.key.key),
+            db = self.key.db,
+            fence = self.fence.0,
+            held_ms,
+            reason = %self.reason,
+            "lease broken by an operator"
+        );
+        let mut verdict = Verdict::permitted(DecisionKind::Allow);
+        verdict.detail = Some(self.reason.clone());
+        shared.trail.leave(Entry {
+            at: Instant::now(),
+            at_ms: now_ms(),
+            id: Some(id.as_str().into()),
+            happened: Happened::Broken,
+            overlap: false,
+            namespace: details.name.clone(),
+            mode: details.rules.mode,
+            db: self.key.db,
+            key: self.key.key.clone(),
+            command: "".into(),
+            operation: None,
+            caller: None,
+            verdict: Some(verdict),
+            token: None,
+            fence: Some(self.fence.0),
+            ttl_ms: None,
+            asked_ms: None,
+            held_ms: Some(held_ms),
+            asked: Box::default(),
+        });
+        id
+    }
+}
