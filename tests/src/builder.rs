@@ -7,7 +7,7 @@ use crate::deadline::wait_for;
 use crate::proxy::Proxy;
 
 /// The token that the harness's configuration asks of admin requests.
-pub(crate) const ADMIN_TOKEN: &str = "the-tests-own-admin-token";
+pub const ADMIN_TOKEN: &str = "the-tests-own-admin-token";
 
 /// What a namespace does with a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

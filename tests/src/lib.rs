@@ -3,6 +3,7 @@
 //! deadline, and is killed when it goes out of scope; nothing here knows how the proxy works inside.
 //! Start at [`World`], which plays one scenario without the proxy and with it.
 
+mod browser;
 mod builder;
 pub mod cases;
 mod client;
@@ -19,7 +20,8 @@ mod server;
 mod words;
 mod world;
 
-pub use builder::{Mode, ProxyBuilder};
+pub use browser::Browser;
+pub use builder::{ADMIN_TOKEN, Mode, ProxyBuilder};
 pub use client::{Client, Exchange, Writer, encode};
 pub use deadline::{PATIENCE, comes_true, holds_for, wait_for, wait_for_value};
 pub use metrics::Metrics;

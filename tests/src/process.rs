@@ -26,6 +26,15 @@ pub struct Finished {
 
 impl Process {
     pub(crate) fn spawn(command: &mut Command) -> std::io::Result<Process> {
+        Process::start(command.stdin(Stdio::null()))
+    }
+
+    /// One that is spoken to on its standard input.
+    pub(crate) fn spawn_listening(command: &mut Command) -> std::io::Result<Process> {
+        Process::start(command.stdin(Stdio::piped()))
+    }
+
+    fn start(command: &mut Command) -> std::io::Result<Process> {
         // SAFETY: between fork and exec only `prctl` is called, which is async-signal-safe and
         // takes no pointers.
         unsafe {
@@ -34,7 +43,7 @@ impl Process {
                 Ok(())
             });
         }
-        command.stdin(Stdio::null()).spawn().map(Process)
+        command.spawn().map(Process)
     }
 
     pub(crate) fn child(&mut self) -> &mut Child {

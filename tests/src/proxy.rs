@@ -171,6 +171,26 @@ impl Proxy {
         (answer.status, answer.body)
     }
 
+    /// An order by POST with something to say, and the admin token; the status and body.
+    #[track_caller]
+    pub fn orders(&self, path: &str, body: &str) -> (u16, String) {
+        self.post_with(Some(ADMIN_TOKEN), path, body)
+    }
+
+    /// The same with any token, or with none.
+    #[track_caller]
+    pub fn post_with(&self, token: Option<&str>, path: &str, body: &str) -> (u16, String) {
+        let bearer = token.map(|token| format!("Bearer {token}"));
+        let headers: Vec<_> = bearer
+            .as_deref()
+            .map(|bearer| ("Authorization", bearer))
+            .into_iter()
+            .collect();
+        let answer = http::request(self.admin, "POST", path, &headers, body)
+            .unwrap_or_else(|| panic!("nobody answers POST {path}"));
+        (answer.status, answer.body)
+    }
+
     /// What `/metrics` says now.
     #[track_caller]
     pub fn metrics(&self) -> Metrics {
