@@ -221,7 +221,7 @@ fn base64(text: &str) -> Vec<u8> {
     };
     let (mut bytes, mut held, mut bits) = (Vec::new(), 0_u32, 0);
     for digit in text.bytes().map_while(digit) {
-        held = held << 6 | digit;
+        held = (held << 6) | digit;
         bits += 6;
         if bits >= 8 {
             bits -= 8;
