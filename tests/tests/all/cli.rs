@@ -381,3 +381,45 @@ fn the_check_says_where_the_connections_of_the_server_come_from() {
     let line = "backend: 2 connections besides this one, from 127.0.0.1 (2): what is no lockwarden goes around it";
     wait_for("both to be told of", || check().contains(line));
 }
+
+#[test]
+fn a_lease_is_ended_by_its_fencing_token_and_no_other() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let holder = named(&proxy, "billing-7");
+    holder.sends("SET lock:a a1 NX PX 9000").gets("+OK");
+    let fence = redis.fence("lock:a");
+    let breaks = |fence: u64| {
+        let fence = fence.to_string();
+        let words = [
+            "locks",
+            "break",
+            "lock:a",
+            "--fence",
+            &fence,
+            "--reason",
+            "its host is down",
+        ];
+        let file = proxy.directory().join("admin-token");
+        fs::write(&file, "the-tests-own-admin-token\n").expect("the directory is ours");
+        let mut command = asks(&proxy, &words);
+        command.arg("--admin-token-file").arg(file);
+        run_to_end(&mut command)
+    };
+    let said = breaks(fence - 1);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(
+        said.stdout.contains(&format!("{fence} does by now")),
+        "{said:?}"
+    );
+    assert_eq!(redis.value("lock:a"), "$2 a1");
+    let said = breaks(fence);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.stdout.contains("is over, id "), "{said:?}");
+    assert!(redis.is_free("lock:a"));
+    let story = shows(&proxy, &["locks", "show", "lock:a"], "broken");
+    assert!(story.contains("its host is down"), "{story}");
+    let said = breaks(fence);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stdout.contains("nobody holds it"), "{said:?}");
+}
