@@ -2,7 +2,7 @@
 //! how it uses its locks, with an example of each. Bounded: applications that come when there is no more
 //! room are told of together.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use lockwarden_lock::reason::Reason;
@@ -290,20 +290,12 @@ impl Used {
             parts.push(format!("enforce mode would refuse {}", of(would)));
         }
         if refused > 0 {
-            parts.push(format!("refused {}", of(refused)));
-        }
-        let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
-        for here in self.namespaces.values() {
-            for (reason, found) in &here.refusals {
-                *reasons.entry(*reason).or_default() += found.count;
-            }
-        }
-        if !reasons.is_empty() {
-            let named = reasons.into_iter();
-            let named: Vec<String> = named
-                .map(|(reason, count)| format!("{} {reason}", number(count)))
-                .collect();
-            parts.push(named.join(", "));
+            let calls = times(operations, "call");
+            let share = share(refused, operations);
+            parts.push(format!(
+                "{} of {calls} were refused ({share})",
+                number(refused)
+            ));
         }
         let mut breaking: Vec<(&str, u64)> = Vec::new();
         for here in self.namespaces.values() {

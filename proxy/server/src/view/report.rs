@@ -71,19 +71,23 @@ fn verdict(
         .map(|(reason, count, who)| format!("{} {reason} (most by {who})", number(count)))
         .collect();
     let named = named.join(", ");
-    if seen.would_refuse > 0 {
-        let part = share(seen.would_refuse, seen.operations);
-        let would = number(seen.would_refuse);
-        parts.push(format!("would refuse {would} of {calls} ({part}): {named}"));
-    }
-    if seen.refused > 0 {
-        let part = share(seen.refused, seen.operations);
-        let refused = number(seen.refused);
-        let named = match seen.would_refuse {
-            0 => format!(": {named}"),
-            _ => String::new(),
-        };
-        parts.push(format!("refused {refused} of {calls} ({part}){named}"));
+    let of = |count: u64| {
+        format!(
+            "{} of {calls} ({})",
+            number(count),
+            share(count, seen.operations)
+        )
+    };
+    match (seen.would_refuse, seen.refused) {
+        (0, 0) => {}
+        (would, 0) => parts.push(format!("would refuse {}: {named}", of(would))),
+        (0, refused) => parts.push(format!("refused {}: {named}", of(refused))),
+        // Some clients are enforced already, or the mode was switched.
+        (would, refused) => parts.push(format!(
+            "would refuse {}, refused {}: {named}",
+            of(would),
+            of(refused)
+        )),
     }
     if seen.overlaps > 0 {
         let overlaps = times(seen.overlaps, "time");

@@ -402,7 +402,7 @@ fn applications_are_told_apart_with_reasons_examples_and_advice() {
     assert!(!bad.ready);
     assert_eq!(
         bad.verdict,
-        "enforce mode would refuse 4 of 4 calls (100.0 %); 4 not-owner; look at shared-session (1 time)"
+        "enforce mode would refuse 4 of 4 calls (100.0 %); look at shared-session (1 time)"
     );
     let usage = &bad.namespaces[0];
     let refusal = &usage.refusals[0];
