@@ -53,8 +53,6 @@ look_for_system_packages() {
     has cc || need 'gcc libc6-dev' 'a C compiler (cc)'
     has redis-server || has valkey-server || need redis-server 'redis-server (or valkey-server)'
     has make || need make make
-    # The tests run an old program of docs/examples.
-    has python3 || need python3 'python3'
     # The board is looked at in a real browser; elsewhere those tests are skipped, and say so.
     [ -z "${CI:-}" ] || has chromium || need chromium 'chromium'
 }
