@@ -60,6 +60,9 @@ pub(crate) enum AuditError {
     Thread(#[source] io::Error),
 }
 
+/// The trail's way into the files, where there is one.
+pub(crate) type Opened = (Arc<Audit>, Option<Box<dyn Follower>>);
+
 impl Audit {
     /// Opens the sink, if one is configured, and starts the thread that writes. The follower is to be
     /// given to the trail.
@@ -67,7 +70,7 @@ impl Audit {
         config: &AuditConfig,
         trail: &Arc<Trail>,
         metrics: &Metrics,
-    ) -> Result<(Arc<Audit>, Option<Box<dyn Follower>>), AuditError> {
+    ) -> Result<Opened, AuditError> {
         let Some(target) = &config.target else {
             return Ok((Arc::default(), None));
         };

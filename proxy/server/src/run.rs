@@ -283,7 +283,7 @@ impl Serving {
             // Nobody comes to this process before it can serve; until then the other one does.
             tokio::select! {
                 () = backend_is_there(&shared) => {}
-                () = asks.to_stop() => return Ok(()),
+                () = asks.asked_to_stop() => return Ok(()),
             }
         }
         let opened = doors
@@ -298,7 +298,7 @@ impl Serving {
         };
         let clients = tokio::spawn(serve::clients(shared.clone(), listener, patience));
         service::ready(SERVING);
-        asks.to_stop().await;
+        asks.asked_to_stop().await;
         tracing::info!(
             "stopping: no new clients; those that hold no lock and wait for nothing are closed"
         );
@@ -306,7 +306,7 @@ impl Serving {
         renew_all(&orders).await;
         shared.drain.send_replace(true);
         let again = async {
-            asks.to_stop().await;
+            asks.asked_to_stop().await;
             over.notify_one();
             std::future::pending().await
         };
@@ -349,7 +349,7 @@ struct Asks {
 impl Asks {
     /// Returns when the proxy is asked to stop; reads the configuration again meanwhile where that is
     /// asked for.
-    async fn to_stop(&mut self) {
+    async fn asked_to_stop(&mut self) {
         loop {
             let ask = tokio::select! {
                 ask = self.signals.next() => ask,

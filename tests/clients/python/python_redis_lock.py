@@ -1,11 +1,14 @@
 """`python-redis-lock`: waiters sleep in BLPOP, releases wake them, and 0 means yes."""
 
+import itertools
 import time
 
 import redis
 import redis_lock
 
 import checks
+
+PARTIES = itertools.count(1)
 
 
 class Client(checks.Client):
@@ -15,7 +18,8 @@ class Client(checks.Client):
 
     def __init__(self, server):
         super().__init__(server)
-        self.redis = redis.Redis(host=server.host, port=server.port)
+        # Without names, all of one process are one client, and may give back each other's locks.
+        self.redis = redis.Redis(host=server.host, port=server.port, client_name=f"party-{next(PARTIES)}")
 
     def lock(self, name, ttl_ms, **more):
         # It puts `lock:` in front by itself.

@@ -20,12 +20,15 @@ struct Audited {
 
 impl Audited {
     fn start(redis: &Redis, configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder) -> Audited {
-        let directory = tempfile::tempdir().unwrap();
-        fs::create_dir(directory.path().join("audit")).unwrap();
+        let directory = tempfile::tempdir().expect("a directory for a test");
+        fs::create_dir(directory.path().join("audit")).expect("a directory in it");
         let path = directory.path().join("audit/trail.jsonl");
         let builder = Proxy::builder(redis)
             .namespace("on_violation", "\"error\"")
-            .top("audit_file", &format!("{:?}", path.to_str().unwrap()));
+            .top(
+                "audit_file",
+                &format!("{:?}", path.to_str().expect("a path in UTF-8")),
+            );
         let proxy = configure(builder).start();
         Audited { proxy, directory }
     }
@@ -72,7 +75,7 @@ fn id_in(error: &str) -> String {
     let (_, rest) = error
         .split_once(" id=")
         .expect("a refusal names its record");
-    rest.split(' ').next().unwrap().to_owned()
+    rest.split(' ').next().unwrap_or_default().to_owned()
 }
 
 fn why(words: &[&str]) -> Finished {

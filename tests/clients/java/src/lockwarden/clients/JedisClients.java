@@ -9,6 +9,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.UUID;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 import lockwarden.clients.Server.Lease;
 import redis.clients.jedis.Jedis;
@@ -162,8 +163,14 @@ final class JedisClients extends Client {
         void close();
     }
 
+    /** A party with a name and a connection of its own: without names, all of one process are one client. */
     private static final class Own implements Source {
+        private static final AtomicInteger PARTIES = new AtomicInteger();
         private final Jedis jedis = new Jedis(Server.HOST, Server.PORT);
+
+        Own() {
+            jedis.clientSetname("party-" + PARTIES.incrementAndGet());
+        }
 
         @Override
         public Jedis get() {
