@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::Renewal;
-use lockwarden_lock::token::Identity;
+use lockwarden_lock::token::{Grant, Identity};
 use tokio::sync::Notify;
 
 use crate::peers::Peer;
@@ -155,6 +155,13 @@ impl Kept {
         keys(&self.lock()).is_some_and(|keys| keys > 0)
     }
 
+    /// Whether this lease is renewed now.
+    pub(crate) fn keeps(&self, key: &DbKey, grant: Grant) -> bool {
+        let register = self.lock();
+        let lease = register.leases.get(key);
+        lease.is_some_and(|lease| lease.renewal.grant == grant)
+    }
+
     /// Every lease, for the last renewal of a stopping proxy.
     pub(crate) fn all(&self) -> Vec<(DbKey, KeptLease)> {
         let register = self.lock();
@@ -249,7 +256,6 @@ impl Register {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use lockwarden_lock::token::Grant;
 
     use super::*;
 

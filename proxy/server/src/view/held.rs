@@ -180,7 +180,8 @@ impl Look<'_> {
             age_ms: ms(age),
             ttl_left_ms: left.map(ms),
             ttl_ms: holding.map(|holding| holding.ttl_ms).filter(|ttl| *ttl > 0),
-            kept_alive: holding.is_some_and(|holding| holding.kept),
+            // The holder's connection may be gone, and then nobody renews it.
+            kept_alive: self.shared.kept.keeps(key, lease.grant),
             waiters: known.map_or(0, |known| known.waiting(self.now).count() as u64),
             seen: if lease.session.is_some() {
                 "acquire"
