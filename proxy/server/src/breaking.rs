@@ -156,6 +156,7 @@ impl BreakOrder {
             ttl_ms: None,
             asked_ms: None,
             held_ms: Some(held_ms),
+            took: None,
             asked: Box::default(),
         });
         id

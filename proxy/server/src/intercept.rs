@@ -29,7 +29,7 @@ use crate::session::state::{Place, StateChange};
 use crate::session::wrapped::{Examined, own_no, under_its_own_name};
 use crate::session::{InFlight, Look, Session, error_frame, now_ms};
 use crate::shared::Active;
-use crate::trail::{Happened, Recorder};
+use crate::trail::{Happened, Recorder, Took};
 use crate::wires::{End, Muted};
 
 /// An acquire that met a lease which may be its client's own is tried once more after this time: the
@@ -157,7 +157,7 @@ impl Session {
         }
         let active = &self.seen(active.clone());
         if let Some(refused) = self.unrecordable(&command, active) {
-            self.refuse(&refused, active, muted);
+            self.refuse(&refused, None, active, muted);
             return Ok(());
         }
         let rules = |namespace| active.rules(namespace);
@@ -201,7 +201,7 @@ impl Session {
         let permitted = match settle(command, decisions, &rules) {
             Settled::Permitted(permitted) => permitted,
             Settled::Refused(refused) => {
-                self.refuse(&refused, active, muted);
+                self.refuse(&refused, Some(judged_since(begun)), active, muted);
                 return Ok(());
             }
             Settled::Unjudged(command) => {
@@ -222,7 +222,8 @@ impl Session {
                 let target = command.op.target().clone();
                 let operation = command.op.operation(now_ms());
                 let id = self.would_refuse(&target, command.name, operation, &would, active);
-                self.tell_forwarded(&target, command.name, operation, (id, &would), active);
+                let took = judged_since(begun);
+                self.tell_forwarded(&target, command.name, operation, (id, &would), took, active);
                 self.count(CommandClass::Policy, CommandResult::Ok);
                 let pass = settle::forward_watched(&command, &would);
                 self.wires.forward(pass, muted);
@@ -235,6 +236,7 @@ impl Session {
             grants: SmallVec::new(),
             keys,
             asked: std::mem::take(&mut self.asked),
+            took: Took::default(),
         };
         let is_script = matches!(flight.permitted.command().op, LockOp::Wrapped { .. });
         // A step in a block cannot ask back, nor one that has run a script.
@@ -244,11 +246,12 @@ impl Session {
         }
         if self.state.block.is_some() {
             let step = self.plan(&mut flight, &facts, false, active);
+            flight.took = judged_since(begun);
             self.queue(&step, flight, muted);
             return Ok(());
         }
         let step = self.plan(&mut flight, &facts, true, active);
-        let judged = begun.elapsed();
+        flight.took = judged_since(begun);
         self.step_is_under_way(&flight);
         let carried = self.carry_out(inbox, &mut flight, &facts, step, active);
         let (answer, answers, sent) = match carried.await {
@@ -259,6 +262,8 @@ impl Session {
             }
         };
         let answered = Instant::now();
+        let judged = flight.took.judging;
+        flight.took.redis = Some(answered.duration_since(begun).saturating_sub(judged));
         self.unheard.answered();
         let reply = match self.conclude(&flight, &answer, &answers, active)? {
             Concluded::Reply(reply) => reply,
@@ -612,6 +617,14 @@ impl Session {
             .push((block.queued, Place::Step(Box::new(flight))));
         block.queued += 1;
         self.wires.execute_queued(step, muted);
+    }
+}
+
+/// How long a decision took that has not been to Redis.
+fn judged_since(begun: Instant) -> Took {
+    Took {
+        judging: begun.elapsed(),
+        redis: None,
     }
 }
 

@@ -45,7 +45,7 @@ use crate::peers::Peer;
 use crate::proxy_protocol::Origin;
 use crate::random::Random;
 use crate::shared::{Active, Shared};
-use crate::trail::{Asked, Caller};
+use crate::trail::{Asked, Caller, Took};
 use crate::unheard::Unheard;
 use crate::wires::{End, Event, Muted, Want, Wires};
 use state::{Place, State, StateChange};
@@ -80,6 +80,8 @@ pub(crate) struct InFlight {
     pub(crate) keys: SmallVec<[DbKey; 1]>,
     /// What the policies were asked, where somebody keeps that.
     pub(crate) asked: Vec<Asked>,
+    /// How long it has taken so far.
+    pub(crate) took: Took,
 }
 
 /// One client.

@@ -273,6 +273,7 @@ fn bypassed(shared: &Shared, active: &Active, key: &DbKey, believed: &Lease, now
         ttl_ms: None,
         asked_ms: None,
         held_ms: u64::try_from(held).ok(),
+        took: None,
         asked: Box::default(),
     });
 }

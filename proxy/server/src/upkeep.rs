@@ -489,6 +489,7 @@ fn ran_out(lapse: &Lapse, details: &NamespaceDetails) -> Entry {
         ttl_ms: None,
         asked_ms: None,
         held_ms: Some(u64::try_from(held).unwrap_or(u64::MAX)),
+        took: None,
         asked: Box::default(),
     }
 }

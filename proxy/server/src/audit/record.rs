@@ -62,6 +62,11 @@ pub(crate) struct Record {
     pub(crate) asked_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) held_ms: Option<u64>,
+    /// How long the decision took, and how much of that until Redis had answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) took_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) redis_us: Option<u64>,
     /// A former holder acted while another held the lock.
     #[serde(skip_serializing_if = "is_not")]
     pub(crate) overlap: bool,

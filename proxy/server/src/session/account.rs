@@ -26,7 +26,7 @@ use crate::peers;
 use crate::random::refusal_id;
 use crate::session::now_ms;
 use crate::shared::{Active, mode_label};
-use crate::trail::{Asked, Happened, Verdict, asked_about};
+use crate::trail::{Asked, Happened, Took, Verdict, asked_about};
 use crate::unheard::Undelivered;
 
 /// What a record holds as the owner in a lock whose type has none: the type, which is nobody's value.
@@ -51,6 +51,8 @@ struct Settled<'a> {
     enforced: bool,
     /// What the policies were asked about it, where somebody keeps that.
     asked: Box<[Asked]>,
+    /// How long the whole step took.
+    took: Took,
 }
 
 /// What a script did to a lock, in the word of a command that would have done the same.
@@ -165,6 +167,7 @@ impl Session {
                 takes: matches!(op, LockOp::Wrapped { script, .. } if script.takes_locks()),
                 enforced,
                 asked: asked_about(&flight.asked, index, locks),
+                took: flight.took,
             };
             self.account_one(op, &settled, active, now);
         }
@@ -633,6 +636,7 @@ impl Session {
         } = lease;
         (entry.fence, entry.ttl_ms) = (fence, ttl_ms);
         (entry.asked_ms, entry.held_ms) = (asked_ms, held_ms);
+        entry.took = Some(one.took);
         entry.asked = one.asked.clone();
         self.shared.trail.leave(entry);
     }

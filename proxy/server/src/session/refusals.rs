@@ -18,7 +18,7 @@ use crate::metrics::{
 };
 use crate::random::refusal_id;
 use crate::shared::{Active, mode_label};
-use crate::trail::{Happened, Verdict, asked_about};
+use crate::trail::{Happened, Took, Verdict, asked_about};
 use crate::wires::Muted;
 
 impl Session {
@@ -49,8 +49,14 @@ impl Session {
         })
     }
 
-    /// A refusal that needed nothing from Redis.
-    pub(crate) fn refuse(&mut self, refused: &Refused, active: &Active, muted: Muted) {
+    /// A refusal that needed nothing from Redis. `took` is `None` where no policy was asked.
+    pub(crate) fn refuse(
+        &mut self,
+        refused: &Refused,
+        took: Option<Took>,
+        active: &Active,
+        muted: Muted,
+    ) {
         let op = &refused.command.op;
         let details = active.namespace(refused.target.namespace);
         let (reason, policy) = (refused.denial.reason, &refused.denial.policy);
@@ -99,6 +105,7 @@ impl Session {
         let token = op.owner_token(0);
         entry.token = token.map(|token| self.shared.trail.fingerprint(&stored_form(token)));
         entry.asked_ms = asked_ms(op);
+        entry.took = took;
         let locks = op.targets();
         let place = locks.iter().position(|target| **target == refused.target);
         entry.asked = asked_about(

@@ -12,7 +12,7 @@ use super::state::State;
 use super::{Session, now_ms};
 use crate::metrics::UnjudgedWhy;
 use crate::shared::Active;
-use crate::trail::{Caller, Entry, Happened, Verdict};
+use crate::trail::{Caller, Entry, Happened, Took, Verdict};
 
 /// The client behind a session, as it presents itself now.
 pub(super) fn caller(session: u64, address: SocketAddr, state: &State) -> Arc<Caller> {
@@ -55,6 +55,7 @@ impl Session {
             ttl_ms: None,
             asked_ms: None,
             held_ms: None,
+            took: None,
             asked: Box::default(),
         }
     }
@@ -82,6 +83,7 @@ impl Session {
         command: &str,
         operation: Operation,
         (id, would): (String, &Denial),
+        took: Took,
         active: &Active,
     ) {
         let mut entry = self.entry(
@@ -93,6 +95,7 @@ impl Session {
         );
         entry.id = Some(id.into());
         entry.verdict = Some(Verdict::would_refuse(would));
+        entry.took = Some(took);
         entry.asked = std::mem::take(&mut self.asked).into();
         self.shared.trail.leave(entry);
     }

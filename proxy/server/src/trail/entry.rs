@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_lock::decision::{Denial, Operation};
@@ -52,6 +52,8 @@ pub(crate) struct Entry {
     pub(crate) asked_ms: Option<u64>,
     /// How long the lease has been held, ms; of a refusal, the lease that stood in the way.
     pub(crate) held_ms: Option<u64>,
+    /// How long the decision took; `None` where nothing was judged.
+    pub(crate) took: Option<Took>,
     /// What the policies were asked and said; empty unless somebody keeps that.
     pub(crate) asked: Box<[Asked]>,
 }
@@ -79,6 +81,7 @@ impl Entry {
             ttl_ms: self.ttl_ms,
             asked_ms: self.asked_ms,
             held_ms: self.held_ms,
+            took: self.took,
             asked: Box::default(),
         }
     }
@@ -196,6 +199,23 @@ impl Verdict {
     }
 }
 
+/// How long a decision took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Took {
+    /// The policies, and making a step of what they said.
+    pub(crate) judging: Duration,
+    /// From then on until Redis had answered. `None` where it had no part in the decision, and inside
+    /// a block, where its answer comes with all others at EXEC.
+    pub(crate) redis: Option<Duration>,
+}
+
+impl Took {
+    /// All of it.
+    pub(crate) fn whole(&self) -> Duration {
+        self.judging + self.redis.unwrap_or_default()
+    }
+}
+
 /// A client, as it presented itself at that moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
@@ -233,6 +253,7 @@ pub(crate) fn example(key: &'static str) -> Entry {
         ttl_ms: None,
         asked_ms: None,
         held_ms: None,
+        took: None,
         asked: Box::default(),
     }
 }

@@ -1,5 +1,7 @@
 //! Entries of the trail become lines.
 
+use std::time::Duration;
+
 use lockwarden_lock::decision::{Decision, Fence, TakeOverRule, Verdict};
 
 use super::{Answer, Client, Question, Record, VERSION};
@@ -41,6 +43,8 @@ impl Record {
             ttl_ms: entry.ttl_ms,
             asked_ms: entry.asked_ms,
             held_ms: entry.held_ms,
+            took_us: entry.took.map(|took| micros(took.whole())),
+            redis_us: entry.took.and_then(|took| took.redis).map(micros),
             overlap: words.overlap || entry.overlap,
             ran_out: words.ran_out,
             taken_over: words.taken_over,
@@ -198,6 +202,10 @@ impl Answer {
             },
         }
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// A command as people know it.

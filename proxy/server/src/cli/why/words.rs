@@ -51,6 +51,9 @@ pub(super) fn told(record: &Record, holder: Option<&Client>, id: &str) -> String
     for question in &record.questions {
         say("asked", asked(question));
     }
+    if let Some(took) = record.took_us {
+        say("took", took_words(took, record.redis_us));
+    }
     if let Some(came) = came_of_it(record) {
         say("result", came.to_owned());
     }
@@ -216,6 +219,13 @@ fn came_of_it(record: &Record) -> Option<&'static str> {
         (_, "broken") => Some("the lock is free; its former holder may not know yet"),
         (_, "unjudged") => Some("Redis carried it out; no policy was asked"),
         (Some(_) | None, _) => None,
+    }
+}
+
+fn took_words(took_us: u64, redis_us: Option<u64>) -> String {
+    match redis_us {
+        Some(redis_us) => format!("{took_us} µs, {redis_us} µs of it until Redis had answered"),
+        None => format!("{took_us} µs to judge it"),
     }
 }
 
