@@ -16,10 +16,11 @@ built := $(or $(CARGO_TARGET_DIR),target)
 locked := $(if $(CI),--locked)
 fuzz_targets := $(basename $(notdir $(wildcard proxy/resp/fuzz/fuzz_targets/*.rs)))
 end_to_end_benches := $(filter-out clients,$(basename $(notdir $(wildcard tests/examples/*.rs))))
+otel := lockwarden/otel,lockwarden-tests/otel
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo release test test-servers test-clients soak check check-format check-lints check-docs bench fuzz clean
+.PHONY: help setup run demo release test test-servers test-clients test-otel soak check check-format check-lints check-docs bench fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -50,6 +51,13 @@ test-servers: setup ## run the integration tests on Redis 6.2, 7.0, 8.2 and Valk
 test-clients: setup ## run real lock libraries; one language: make test-clients-python; WRITE=1 writes docs/clients.md
 	cargo build $(locked) --workspace --bins --examples
 	$(built)/debug/examples/clients $(language) $(if $(QUICK),--quick) $(if $(WRITE),--write)
+
+# What builds next without the feature links the proxy anew.
+test-otel: setup ## build the proxy with OpenTelemetry, which no other target does, and test that
+	@.ci/setup.sh --tests
+	cargo build $(locked) --workspace --features $(otel) --bins --tests
+	cargo test $(locked) --workspace --features $(otel) --bin lockwarden -- otel config
+	cargo test $(locked) --workspace --features $(otel) --test all -- otel::
 
 test-clients-%:
 	$(MAKE) test-clients language=$*

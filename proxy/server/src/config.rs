@@ -21,6 +21,8 @@ mod file;
 mod finding;
 mod namespace;
 mod network;
+#[cfg(feature = "otel")]
+mod otel;
 mod overrides;
 mod policy;
 mod reach;
@@ -42,6 +44,8 @@ pub(crate) use namespace::{
     Adopt, Mode, NamespaceConfig, OnFault, OnRepeat, OnViolation, OpaqueScripts,
 };
 pub(crate) use network::Network;
+#[cfg(feature = "otel")]
+pub(crate) use otel::{Endpoint, OtelConfig};
 pub(crate) use overrides::Overrides;
 pub(crate) use policy::PolicyModule;
 pub(crate) use secret::{Secret, admin_token, admin_token_in};
@@ -95,6 +99,9 @@ pub(crate) struct Config {
     pub(crate) trusted_functions: Vec<String>,
     /// The audit trail.
     pub(crate) audit: AuditConfig,
+    /// Spans of refused and slow decisions.
+    #[cfg(feature = "otel")]
+    pub(crate) otel: OtelConfig,
     /// Policies that do not ship with the proxy.
     pub(crate) policies: Vec<PolicyModule>,
     /// The file that was read, as the caller named it.

@@ -287,6 +287,12 @@ fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
     compare(old.drain == new.drain, "drain");
     compare(old.audit.target == new.audit.target, "audit_file");
     compare(old.audit.key == new.audit.key, "audit_key_file");
+    #[cfg(feature = "otel")]
+    {
+        let (old, new) = (&old.otel, &new.otel);
+        compare(old.endpoint == new.endpoint, "otel_endpoint");
+        compare(old.slow == new.slow, "otel_slow");
+    }
     changed
 }
 

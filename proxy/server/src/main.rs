@@ -43,6 +43,8 @@ mod policies;
 mod admin;
 mod audit;
 mod metrics;
+#[cfg(feature = "otel")]
+mod otel;
 
 mod check;
 mod demo;

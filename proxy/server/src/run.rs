@@ -22,6 +22,8 @@ use crate::kept::Kept;
 use crate::logging::{self, ObservationFolder, RepeatFolder};
 use crate::metrics::{BuildInfo, Metrics};
 use crate::mirror::Mirror;
+#[cfg(feature = "otel")]
+use crate::otel;
 use crate::owner_tokens::OwnerTokens;
 use crate::peers::Peers;
 use crate::policies;
@@ -182,6 +184,8 @@ impl Prepared {
 
         let mut followers: Vec<Box<dyn Follower>> = vec![Box::new(Fold::new(shared.clone()))];
         followers.extend(scribe);
+        #[cfg(feature = "otel")]
+        followers.extend(otel::open(&config.otel, &shared.backend).map_err(Failure::line)?);
         shared.audit.notice("started", &shared.active.load(), None);
         let following = shared.trail.start(followers).map_err(Failure::line)?;
 

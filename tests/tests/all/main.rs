@@ -75,6 +75,8 @@ mod grafana_live;
 mod handing_over;
 mod hidden;
 mod operating;
+#[cfg(feature = "otel")]
+mod otel;
 mod transparency;
 mod view;
 mod wire;

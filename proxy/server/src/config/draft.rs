@@ -14,6 +14,8 @@ use super::backend::{Backend, BackendUrl};
 use super::finding::{Findings, Place};
 use super::namespace::NamespaceConfig;
 use super::network::Network;
+#[cfg(feature = "otel")]
+use super::otel::OtelConfig;
 use super::policy::PolicyModule;
 use super::secret::Secret;
 use super::{Config, DEFAULT_ADMIN, DEFAULT_BACKEND, DEFAULT_DRAIN, DEFAULT_LISTEN, DEFAULT_SWEEP};
@@ -62,6 +64,8 @@ pub(super) struct Draft {
     pub(super) admin_identities: Vec<String>,
     pub(super) trusted_functions: Vec<String>,
     pub(super) audit: AuditConfig,
+    #[cfg(feature = "otel")]
+    pub(super) otel: OtelConfig,
 }
 
 impl Draft {
@@ -96,6 +100,8 @@ impl Draft {
             admin_identities: Vec::new(),
             trusted_functions: Vec::new(),
             audit: AuditConfig::default(),
+            #[cfg(feature = "otel")]
+            otel: OtelConfig::default(),
         }
     }
 
@@ -123,6 +129,8 @@ impl Draft {
             admin_identities: self.admin_identities,
             trusted_functions: self.trusted_functions,
             audit: self.audit,
+            #[cfg(feature = "otel")]
+            otel: self.otel,
             policies: self.policies,
             source: source.map(Path::to_owned),
         }

@@ -15,6 +15,8 @@ use super::draft::{Draft, Layered};
 use super::finding::{Findings, Place};
 use super::namespace;
 use super::network;
+#[cfg(feature = "otel")]
+use super::otel;
 use super::policy::{self, PolicyModule};
 use super::reader::{Found, Key, Reader, Section};
 use super::secret::{self, Secret};
@@ -140,6 +142,16 @@ const KEYS: &[Key] = &[
         name: "audit_key_file",
         example: "\"audit-key\"",
     },
+    #[cfg(feature = "otel")]
+    Key {
+        name: "otel_endpoint",
+        example: "\"http://127.0.0.1:4318\"",
+    },
+    #[cfg(feature = "otel")]
+    Key {
+        name: "otel_slow",
+        example: "\"5ms\"",
+    },
     Key {
         name: "namespace",
         example: "[{ name = \"orders\", keys = [\"lock:*\"] }]",
@@ -235,6 +247,8 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     audit::read(reader, &top, draft);
     let key = secret_file(reader, &top, "audit_key_file", secret::password);
     draft.audit.key = key.and_then(|found| found.value);
+    #[cfg(feature = "otel")]
+    otel::read(reader, &top, draft);
 
     let (modules, module_names) = policy::read(reader, &top);
     draft.all_named = true;
@@ -329,13 +343,19 @@ fn unused_modules(reader: &mut Reader<'_>, modules: &[PolicyModule], draft: &Dra
     }
 }
 
-/// What a key that does not stand on top could have been meant as.
+/// What a build that cannot send spans says to keys about them.
+const NO_OTEL: &str = "this build has no OpenTelemetry; make one with \
+                       cargo build --release -p lockwarden --features otel";
+
+/// What a key that is not known on top could have been meant as.
 fn elsewhere(key: &str) -> Option<String> {
     let is_in = |keys: &[Key]| keys.iter().any(|known| known.name == key);
     if is_in(namespace::KEYS) {
         Some("it belongs under a [[namespace]]".to_owned())
     } else if is_in(policy::KEYS) {
         Some("it belongs under a [[policy]]".to_owned())
+    } else if !cfg!(feature = "otel") && ["otel_endpoint", "otel_slow"].contains(&key) {
+        Some(NO_OTEL.to_owned())
     } else {
         None
     }

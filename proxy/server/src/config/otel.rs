@@ -1,0 +1,148 @@
+//! Where spans go and which decisions have one. Reads and checks those keys on top of the file, in
+//! builds that can send spans; `docs/operations.md` says what they mean.
+
+use std::fmt;
+use std::time::Duration;
+
+use hyper::Uri;
+
+use super::draft::Draft;
+use super::reader::{Reader, Section};
+use super::suggest::quoted;
+use super::value;
+
+/// Where a collector takes spans, behind its address.
+const PATH: &str = "/v1/traces";
+/// A collector's port for OTLP over gRPC, which is often taken for the one of HTTP.
+const GRPC_PORT: u16 = 4317;
+
+const DEFAULT_SLOW: Duration = Duration::from_millis(5);
+const SHORTEST_SLOW: Duration = Duration::from_millis(1);
+const LONGEST_SLOW: Duration = Duration::from_secs(60);
+
+/// Spans as configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OtelConfig {
+    /// Where they go; `None`: there are none.
+    pub(crate) endpoint: Option<Endpoint>,
+    /// A decision that takes so long has a span, refused or not; `None`: only refused ones have.
+    pub(crate) slow: Option<Duration>,
+}
+
+impl Default for OtelConfig {
+    fn default() -> OtelConfig {
+        OtelConfig {
+            endpoint: None,
+            slow: Some(DEFAULT_SLOW),
+        }
+    }
+}
+
+/// A collector's URL for traces. Prints as it is, because it holds no secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Endpoint(String);
+
+impl Endpoint {
+    /// The whole URL.
+    pub(crate) fn url(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Reads the keys into the draft.
+pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
+    if let Some(found) = reader.parsed(top, "otel_endpoint", endpoint) {
+        let (endpoint, port) = found.value;
+        if port == Some(GRPC_PORT) {
+            let message = "otel_endpoint: 4317 is usually the collector's port for OTLP over gRPC; spans \
+                           are sent over HTTP, whose port is 4318";
+            reader.warning(found.span, message.to_owned());
+        }
+        draft.otel.endpoint = Some(endpoint);
+    }
+    let slow = reader.parsed(top, "otel_slow", |text| match text {
+        "off" => Ok(None),
+        _ => value::duration(text, SHORTEST_SLOW..=LONGEST_SLOW).map(Some),
+    });
+    let Some(slow) = slow else { return };
+    draft.otel.slow = slow.value;
+    if !top.table.contains_key("otel_endpoint") {
+        let message = "otel_slow: no span is sent, because there is no otel_endpoint; name one";
+        reader.warning(slow.span, message.to_owned());
+    }
+}
+
+/// `http://host[:port][/path]`, as OpenTelemetry takes it: the path of traces is added.
+fn endpoint(text: &str) -> Result<(Endpoint, Option<u16>), String> {
+    const SHAPE: &str = "write http://host:port, as in \"http://127.0.0.1:4318\"";
+    if text.starts_with("https://") {
+        return Err(
+            "TLS to the collector is not there; name one on this machine or in a \
+                    trusted network with http://, which can send on by TLS"
+                .to_owned(),
+        );
+    }
+    // What is wrong may be a password, so the text is not repeated where it could have one.
+    if text.contains('@') {
+        return Err(format!(
+            "a URL with a login is not understood; put it into OTEL_EXPORTER_OTLP_HEADERS and {SHAPE}"
+        ));
+    }
+    let is_http = |uri: &Uri| uri.scheme_str() == Some("http") && uri.host().is_some();
+    let Some(uri) = text.parse().ok().filter(is_http) else {
+        return Err(format!(
+            "{} is no URL of a collector; {SHAPE}",
+            quoted(text)
+        ));
+    };
+    if uri.query().is_some() {
+        return Err(format!("options behind ? are not understood; {SHAPE}"));
+    }
+    let base = text.trim_end_matches('/');
+    let base = base.strip_suffix(PATH).unwrap_or(base);
+    Ok((Endpoint(format!("{base}{PATH}")), uri.port_u16()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_path_of_traces_is_added_once() {
+        for text in [
+            "http://127.0.0.1:4318",
+            "http://127.0.0.1:4318/",
+            "http://127.0.0.1:4318/v1/traces",
+        ] {
+            let (found, port) = endpoint(text).unwrap();
+            assert_eq!(found.url(), "http://127.0.0.1:4318/v1/traces", "{text}");
+            assert_eq!(port, Some(4318));
+        }
+        let (behind, port) = endpoint("http://gateway/otlp").unwrap();
+        assert_eq!(behind.url(), "http://gateway/otlp/v1/traces");
+        assert_eq!(port, None);
+    }
+
+    #[test]
+    fn what_is_no_collector_is_said_without_a_password() {
+        for text in [
+            "",
+            "127.0.0.1:4318",
+            "http://",
+            "grpc://127.0.0.1:4317",
+            "https://collector",
+            "http://user:hunter2@collector:4318",
+            "http://collector:4318/?key=value",
+            "http://col lector",
+        ] {
+            let wrong = endpoint(text).unwrap_err();
+            assert!(!wrong.contains("hunter2"), "{wrong}");
+        }
+    }
+}
