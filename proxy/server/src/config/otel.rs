@@ -47,6 +47,12 @@ impl Endpoint {
     pub(crate) fn url(&self) -> &str {
         &self.0
     }
+
+    /// One that was not checked.
+    #[cfg(test)]
+    pub(crate) fn example(url: &str) -> Endpoint {
+        Endpoint(url.to_owned())
+    }
 }
 
 impl fmt::Display for Endpoint {

@@ -167,3 +167,28 @@ impl Sender {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_collector_that_never_answers_costs_spans_and_no_memory() {
+        // The system takes the connection; nobody reads from it.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/v1/traces", silent.local_addr().unwrap());
+        let mut outbox = Outbox::open(&Endpoint::example(&url)).unwrap();
+        for _ in 0..3 * MOST_WAITING {
+            outbox.put(Vec::new());
+        }
+        let lost = outbox.lost.load(Ordering::Relaxed);
+        // What is being sent has made room for as many.
+        let least = u64::try_from(2 * MOST_WAITING - AT_ONCE).unwrap();
+        assert!(lost >= least, "{lost} lost");
+        outbox.close(Duration::from_millis(10));
+        outbox.put(Vec::new());
+        assert!(outbox.lost.load(Ordering::Relaxed) > lost);
+    }
+}
