@@ -11,8 +11,8 @@ use crate::token::{FencingToken, Grant, OwnerToken, looks_like_deadline};
 
 /// How long a connection's lapsed lease is remembered.
 pub const LAPSED_MEMORY: Duration = Duration::from_secs(600);
-/// How long before its end a lease is surely not over: ends are reckoned from the answer, which may
-/// come this much later than Redis granted it.
+/// How long before its end a lease is surely not over: in a block ends are reckoned from the answer, which
+/// may come this much later than Redis granted it.
 pub const SURELY_BEFORE_END: Duration = Duration::from_secs(1);
 /// Keys whose value a connection has read and that are remembered, the oldest out first.
 pub const MOST_OBSERVED: usize = 256;

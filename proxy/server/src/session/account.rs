@@ -55,6 +55,15 @@ struct Settled<'a> {
     took: Took,
 }
 
+impl Settled<'_> {
+    /// When the step was sent, which was answered just now: no TTL that it set ends sooner than that
+    /// long after it. In a block that is not known, and the answer's time has to do.
+    fn sent(&self, now: Instant) -> Instant {
+        let waited = self.took.redis.unwrap_or_default();
+        now.checked_sub(waited).unwrap_or(now)
+    }
+}
+
 /// What a script did to a lock, in the word of a command that would have done the same.
 fn deed(op: &LockOp, answer: &Answer) -> Option<Operation> {
     let LockOp::Wrapped { .. } = op else {
@@ -381,7 +390,7 @@ impl Session {
             grant,
             fence: granted.fence,
             stored: stored_form(value),
-            ends: ttl.map(|ttl| now + ttl),
+            ends: ttl.map(|ttl| one.sent(now) + ttl),
             asked_end: asked_end(granted.asked_ms, now),
             lapsed: None,
         };
@@ -419,7 +428,7 @@ impl Session {
 
     fn extended(&mut self, one: &Settled<'_>, ttl_ms: u64, kept: bool, own: bool, now: Instant) {
         let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
-        let ends = ttl.map(|ttl| now + ttl);
+        let ends = ttl.map(|ttl| one.sent(now) + ttl);
         if own {
             self.evidence
                 .extended(one.key, ends, one.stored.map(stored_form));
