@@ -51,12 +51,12 @@ function replace(id, html) {
   waiting.delete(id);
   const open = [...element.querySelectorAll("details[open]")].map((details) => details.dataset.keep);
   const focus = element.contains(document.activeElement) ? place(document.activeElement, element) : null;
-  const scrolled = [...element.querySelectorAll(".scroll")].map((box) => box.scrollLeft);
+  const scrolled = [...element.querySelectorAll(".scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
   element.innerHTML = html;
   for (const details of element.querySelectorAll("details")) {
     details.open = open.includes(details.dataset.keep);
   }
-  element.querySelectorAll(".scroll").forEach((box, at) => { box.scrollLeft = scrolled[at] ?? 0; });
+  element.querySelectorAll(".scroll").forEach((box, at) => { box.scrollTo(...(scrolled[at] ?? [0, 0])); });
   if (focus) focus(element)?.focus({ preventScroll: true });
   offerCopies(element);
 }
