@@ -41,7 +41,7 @@ const SHOWN: usize = 200;
 /// Where the proxy is that a command asks.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ApiArgs {
-    /// The proxy's admin address, for example 127.0.0.1:9180 or http://proxy.internal:9180; without
+    /// The proxy's admin address, for example 127.0.0.1:9180 or proxy.internal:9180; without
     /// it what the configuration says
     #[arg(long, value_name = "URL", env = "LOCKWARDEN_ADMIN")]
     admin: Option<String>,
