@@ -14,7 +14,6 @@ use tokio::sync::{mpsc, oneshot};
 use crate::metrics::DecisionKind;
 use crate::mirror;
 use crate::random::refusal_id;
-use crate::session::now_ms;
 use crate::shared::Shared;
 use crate::trail::{Entry, Happened, Verdict};
 use crate::upkeep::Order;
@@ -137,28 +136,12 @@ impl BreakOrder {
         );
         let mut verdict = Verdict::permitted(DecisionKind::Allow);
         verdict.detail = Some(self.reason.clone());
-        shared.trail.leave(Entry {
-            at: Instant::now(),
-            at_ms: now_ms(),
-            id: Some(id.as_str().into()),
-            happened: Happened::Broken,
-            overlap: false,
-            namespace: details.name.clone(),
-            mode: details.rules.mode,
-            db: self.key.db,
-            key: self.key.key.clone(),
-            command: "".into(),
-            operation: None,
-            caller: None,
-            verdict: Some(verdict),
-            token: None,
-            fence: Some(self.fence.0),
-            ttl_ms: None,
-            asked_ms: None,
-            held_ms: Some(held_ms),
-            took: None,
-            asked: Box::default(),
-        });
+        let mut entry = Entry::noticed(Happened::Broken, details, self.key.clone());
+        entry.id = Some(id.as_str().into());
+        entry.verdict = Some(verdict);
+        entry.fence = Some(self.fence.0);
+        entry.held_ms = Some(held_ms);
+        shared.trail.leave(entry);
         id
     }
 }

@@ -15,7 +15,6 @@ use lockwarden_lock::plan::{Form, Swept, sweep, swept, swept_ttl};
 use lockwarden_resp::Value;
 
 use crate::backend::{BackendError, Conversation};
-use crate::session::now_ms;
 use crate::shared::{Active, Shared};
 use crate::trail::{Entry, Happened};
 
@@ -254,28 +253,10 @@ fn bypassed(shared: &Shared, active: &Active, key: &DbKey, believed: &Lease, now
     };
     details.metrics.bypass.inc();
     let held = now.saturating_duration_since(believed.since).as_millis();
-    shared.trail.leave(Entry {
-        at: now,
-        at_ms: now_ms(),
-        id: None,
-        happened: Happened::Ungoverned,
-        namespace: details.name.clone(),
-        mode: details.rules.mode,
-        db: key.db,
-        key: key.key.clone(),
-        command: "".into(),
-        operation: None,
-        caller: None,
-        overlap: false,
-        verdict: None,
-        token: None,
-        fence: Some(believed.fence.0),
-        ttl_ms: None,
-        asked_ms: None,
-        held_ms: u64::try_from(held).ok(),
-        took: None,
-        asked: Box::default(),
-    });
+    let mut entry = Entry::noticed(Happened::Ungoverned, details, key.clone());
+    entry.fence = Some(believed.fence.0);
+    entry.held_ms = u64::try_from(held).ok();
+    shared.trail.leave(entry);
 }
 
 impl Found {

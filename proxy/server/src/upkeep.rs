@@ -17,7 +17,7 @@ use crate::facts::{self, Standing};
 use crate::kept::KeptLease;
 use crate::metrics::{ConnectionState, KeepAliveOutcome, ReconnectReason, UndeliveredOutcome};
 use crate::mirror;
-use crate::session::{ending, now_ms};
+use crate::session::ending;
 use crate::shared::{NamespaceDetails, Shared};
 use crate::sweep::Sweeper;
 use crate::trail::{Entry, Happened};
@@ -469,29 +469,9 @@ pub(crate) fn settle(
 
 /// A lease ran out before its holder gave it back.
 fn ran_out(lapse: &Lapse, details: &NamespaceDetails) -> Entry {
-    let held = lapse.transition.held.as_millis();
-    Entry {
-        at: Instant::now(),
-        at_ms: now_ms(),
-        id: None,
-        happened: Happened::RanOut,
-        namespace: details.name.clone(),
-        mode: details.rules.mode,
-        db: lapse.key.db,
-        key: lapse.key.key.clone(),
-        command: "".into(),
-        operation: None,
-        caller: None,
-        overlap: false,
-        verdict: None,
-        token: None,
-        fence: None,
-        ttl_ms: None,
-        asked_ms: None,
-        held_ms: Some(u64::try_from(held).unwrap_or(u64::MAX)),
-        took: None,
-        asked: Box::default(),
-    }
+    let mut entry = Entry::noticed(Happened::RanOut, details, lapse.key.clone());
+    entry.held_ms = u64::try_from(lapse.transition.held.as_millis()).ok();
+    entry
 }
 
 fn count(shared: &Shared, lease: &KeptLease, outcome: KeepAliveOutcome) {

@@ -153,7 +153,7 @@ metrics! {
     } "How much of the TTL was left when a lock was given back, as a share of the TTL given last; near 0 is about to be unsafe. Leases that the proxy renews are left out.";
     HOLD_DURATION = Histogram "lockwarden_lock_hold_duration_seconds" {
         "namespace": NAMESPACE,
-        "end": "`released`, `expired`"
+        "end": "`released`, also by an operator; `expired`"
     } "How long leases lasted, by how they ended.";
 
     ADDED_LATENCY = Histogram "lockwarden_added_latency_seconds" {

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use lockwarden_lock::decision::{Denial, Operation};
+use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::op::{LockOp, Target};
 use lockwarden_lock::outcome::{Ended, Outcome};
 
@@ -36,28 +36,15 @@ impl Session {
         active: &Active,
     ) -> Entry {
         let details = active.namespace(target.namespace);
-        Entry {
-            at: Instant::now(),
-            at_ms: now_ms(),
-            id: None,
-            happened,
-            namespace: details.name.clone(),
-            mode: details.rules.mode,
+        let key = DbKey {
             db: self.state.db(),
             key: target.key.clone(),
-            command: command.into(),
-            operation,
-            caller: Some(self.caller.clone()),
-            overlap: false,
-            verdict: None,
-            token: None,
-            fence: None,
-            ttl_ms: None,
-            asked_ms: None,
-            held_ms: None,
-            took: None,
-            asked: Box::default(),
-        }
+        };
+        let mut entry = Entry::noticed(happened, details, key);
+        entry.command = command.into();
+        entry.operation = operation;
+        entry.caller = Some(self.caller.clone());
+        entry
     }
 
     /// A command that nobody judged went to Redis as it came.

@@ -7,11 +7,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_lock::decision::{Denial, Operation};
+use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::Mode;
 
 use super::{Asked, Fingerprint};
 use crate::metrics::{DecisionKind, Observation, UnjudgedWhy};
+use crate::session::now_ms;
+use crate::shared::NamespaceDetails;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -82,6 +85,34 @@ impl Entry {
             asked_ms: self.asked_ms,
             held_ms: self.held_ms,
             took: self.took,
+            asked: Box::default(),
+        }
+    }
+}
+
+impl Entry {
+    /// Something that just happened to a lock, which nobody's command did and nothing more is known of.
+    pub(crate) fn noticed(happened: Happened, details: &NamespaceDetails, key: DbKey) -> Entry {
+        Entry {
+            at: Instant::now(),
+            at_ms: now_ms(),
+            id: None,
+            happened,
+            namespace: details.name.clone(),
+            mode: details.rules.mode,
+            db: key.db,
+            key: key.key,
+            command: "".into(),
+            operation: None,
+            caller: None,
+            overlap: false,
+            verdict: None,
+            token: None,
+            fence: None,
+            ttl_ms: None,
+            asked_ms: None,
+            held_ms: None,
+            took: None,
             asked: Box::default(),
         }
     }
