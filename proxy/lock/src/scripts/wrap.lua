@@ -281,7 +281,9 @@ local function settle(lock)
     try('SETRANGE', companion, 1, 'R')
     return { 'R', false, reason, sub(record, 52, 67), sub(record, 68, 80), lock.held or '', false, 'R', lock.late and 1 or 0, paid }
   end
-  if did == 'extend' and lock.held ~= 'j' and not moved(was.ends, is.ends) then
+  -- Somebody else's value over it, where nothing is refused: another lease, whenever it ends.
+  local taken = did == 'acquire' or (monitor and lock.reason and was.value and not same(was, is))
+  if did == 'extend' and not taken and lock.held ~= 'j' and not moved(was.ends, is.ends) then
     local owner = sub(record, 107)
     if is.value or not part(is, lock.key, owner) then owner = owner_of(is) end
     local ttl = is.ends < 0 and 0 or math.max(1, is.ends - clock())
@@ -296,7 +298,7 @@ local function settle(lock)
   if monitor then ttl, bits = left, 0
   elseif ttl ~= left and ttl > 0 then try('PEXPIRE', lock.key, ttl) end
   local outlive = argument(lock, 13)
-  if did == 'acquire' or (monitor and lock.reason and was.value and not same(was, is)) then
+  if taken then
     local owner = owner_of(is)
     local number, at, old = grant(companion, argument(lock, 7), bits + tonumber(argument(lock, 8)), argument(lock, 9), asked, owner, lifetime(ttl, outlive))
     local state, since, shared = before(old, argument(lock, 7), owner, at)
