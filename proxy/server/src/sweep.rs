@@ -4,6 +4,7 @@
 //! It walks on the upkeep connection, a page at a time, so that it is never in anybody's way.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::{Entry, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -16,7 +17,7 @@ use lockwarden_resp::Value;
 
 use crate::backend::{BackendError, Conversation};
 use crate::shared::{Active, Shared};
-use crate::trail::{Entry, Happened};
+use crate::trail::{self, Happened};
 
 /// Keys asked for at once. Redis looks at them in a fraction of a millisecond.
 const PAGE: &str = "500";
@@ -34,6 +35,8 @@ pub(crate) struct Sweeper {
     cursor: Bytes,
     found: Vec<Found>,
     endless: Vec<(NamespaceId, Bytes)>,
+    /// The values of its locks.
+    values: Values,
     /// The walks that came to their end.
     walks: u64,
 }
@@ -61,6 +64,7 @@ impl Sweeper {
             cursor: START,
             found: Vec::new(),
             endless: Vec::new(),
+            values: HashMap::new(),
             walks: 0,
         }
     }
@@ -164,6 +168,9 @@ impl Sweeper {
                 continue;
             };
             found.add(&swept);
+            if let Some(value) = swept.value.clone() {
+                saw(&mut self.values, *namespace, value, key);
+            }
             let Some(lease) = swept.lease else {
                 if swept.ttl.is_none() && !swept.adopted && self.endless.len() < MOST_STRAYS {
                     self.endless.push((*namespace, key.clone()));
@@ -188,7 +195,11 @@ impl Sweeper {
     fn finish(&mut self, shared: &Shared, interval: Duration) {
         self.due = Instant::now() + interval;
         self.walks += 1;
-        shared.strays.found(std::mem::take(&mut self.endless));
+        let equal = std::mem::take(&mut self.values).into_iter();
+        let equal = equal.filter(|(_, keys)| keys.count > 1);
+        let shared_values = equal.map(|((namespace, _), keys)| (namespace, keys));
+        let endless = std::mem::take(&mut self.endless);
+        shared.strays.found(endless, shared_values.collect());
         let active = shared.active.load();
         for (found, details) in self.found.iter().zip(&active.details) {
             details.metrics.swept(found);
@@ -211,6 +222,37 @@ impl Sweeper {
 #[derive(Default)]
 pub(crate) struct Strays {
     endless: Mutex<Vec<(NamespaceId, Bytes)>>,
+    equal: Mutex<Vec<(NamespaceId, Equal)>>,
+}
+
+/// Locks that hold the same value.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Equal {
+    /// How many they are.
+    pub(crate) count: u64,
+    /// Some of them.
+    pub(crate) keys: Vec<Bytes>,
+}
+
+/// Locks that are named of those that hold the same value.
+const MOST_NAMED: usize = 3;
+/// Values that one walk tells apart; further ones are not looked for.
+const MOST_SWEPT: usize = 65_536;
+
+/// What a walk has seen of values, by what stands for them.
+type Values = HashMap<(NamespaceId, Bytes), Equal>;
+
+fn saw(values: &mut Values, namespace: NamespaceId, value: Bytes, key: &Bytes) {
+    let known = values.len();
+    let place = values.entry((namespace, value));
+    if known >= MOST_SWEPT && matches!(place, Entry::Vacant(_)) {
+        return;
+    }
+    let equal = place.or_default();
+    equal.count += 1;
+    if equal.keys.len() < MOST_NAMED {
+        equal.keys.push(key.clone());
+    }
 }
 
 /// Strays that are remembered.
@@ -223,7 +265,14 @@ impl Strays {
         endless.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn found(&self, endless: Vec<(NamespaceId, Bytes)>) {
+    /// Those that hold the same value as another.
+    pub(crate) fn equal(&self) -> Vec<(NamespaceId, Equal)> {
+        let equal = self.equal.lock();
+        equal.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn found(&self, endless: Vec<(NamespaceId, Bytes)>, equal: Vec<(NamespaceId, Equal)>) {
+        *self.equal.lock().unwrap_or_else(PoisonError::into_inner) = equal;
         *self.endless.lock().unwrap_or_else(PoisonError::into_inner) = endless;
     }
 }
@@ -253,7 +302,7 @@ fn bypassed(shared: &Shared, active: &Active, key: &DbKey, believed: &Lease, now
     };
     details.metrics.bypass.inc();
     let held = now.saturating_duration_since(believed.since).as_millis();
-    let mut entry = Entry::noticed(Happened::Ungoverned, details, key.clone());
+    let mut entry = trail::Entry::noticed(Happened::Ungoverned, details, key.clone());
     entry.fence = Some(believed.fence.0);
     entry.held_ms = u64::try_from(held).ok();
     shared.trail.leave(entry);

@@ -421,3 +421,43 @@ fn a_lease_is_ended_by_its_fencing_token_and_no_other() {
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.stdout.contains("nobody holds it"), "{said:?}");
 }
+
+#[test]
+fn locks_from_before_the_proxy_with_one_value_are_found() {
+    let redis = Redis::start();
+    let around = redis.client();
+    for command in [
+        "SET lock:a constant PX 60000",
+        "SET lock:b constant PX 60000",
+        "SET lock:c 0f8fad5b-d9cb-469f-a165-70867728950e PX 60000",
+        "SET lock:d 1790000000 PX 60000",
+        "SET lock:e 1790000000 PX 60000",
+        "SET plain constant",
+    ] {
+        around.sends(command).gets("+OK");
+    }
+    let proxy = Proxy::builder(&redis).mode(Mode::Monitor).start();
+    let told = shows(&proxy, &["audit"], "With the same value");
+    assert!(
+        told.contains(
+            "With the same value as another in namespace locks: 2, such as lock:a and lock:b"
+        ),
+        "{told}"
+    );
+    assert!(!told.contains("constant"), "{told}");
+    // Through the proxy, too; and no more, once they are gone.
+    proxy
+        .client()
+        .sends("SET lock:f constant NX PX 9000")
+        .gets("+OK");
+    let brief = Proxy::builder(&redis)
+        .mode(Mode::Monitor)
+        .top("sweep", "\"200ms\"")
+        .start();
+    shows(&brief, &["audit"], "namespace locks: 3, such as");
+    around.sends("DEL lock:a lock:f").gets(":2");
+    wait_for("the others to be found alone", || {
+        let told = run_to_end(&mut asks(&brief, &["audit"])).stdout;
+        !told.contains("With the same value")
+    });
+}

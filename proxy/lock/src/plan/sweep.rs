@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use lockwarden_resp::Value;
 use smallvec::SmallVec;
 
@@ -39,6 +40,9 @@ pub struct Swept {
     pub adopted: bool,
     /// Its lease, if it has a record.
     pub lease: Option<SweptLease>,
+    /// What stands for its value: equal for equal ones. `None` for a deadline, and for a lock that is no
+    /// string.
+    pub value: Option<Bytes>,
 }
 
 /// A lease that a sweep found.
@@ -83,5 +87,10 @@ fn entry(value: &Value) -> Option<Option<Swept>> {
         ttl: (ttl > 0).then(|| Duration::from_millis(ttl)),
         adopted: number(2)? == 1,
         lease,
+        value: items
+            .get(6)
+            .and_then(Value::as_bytes)
+            .filter(|form| !form.is_empty())
+            .cloned(),
     }))
 }

@@ -132,7 +132,7 @@ fn words(audit: &Audit, screen: Screen) -> String {
         }
     }
     for one in &report.namespaces {
-        if let Some(said) = without_ttl(one) {
+        for said in [without_ttl(one), equal_values(one)].into_iter().flatten() {
             let _ = writeln!(text, "\n{said}");
         }
     }
@@ -173,6 +173,18 @@ fn verdicts<'a>(
         true => format!("\n{}", table.show(screen)),
         false => String::new(),
     }
+}
+
+/// Locks whose value proves nothing, because another one has it, too.
+fn equal_values(namespace: &NamespaceReport) -> Option<String> {
+    (namespace.equal_values > 0).then(|| {
+        format!(
+            "With the same value as another in namespace {}: {}, such as {}",
+            plain(&namespace.namespace),
+            grouped(namespace.equal_values),
+            plain(&namespace.equal_values_examples.join(" and "))
+        )
+    })
 }
 
 /// Locks that nothing will ever end.
@@ -352,6 +364,8 @@ mod tests {
             tokenless_releases: 0,
             without_ttl: 1,
             without_ttl_examples: vec!["lock:old".into()],
+            equal_values: 0,
+            equal_values_examples: Vec::new(),
             ready: would_refuse == 0,
             verdict: "as it is".into(),
         };

@@ -20,11 +20,14 @@ use crate::facts::Standing;
 use crate::metrics::NamespaceMirror;
 use crate::session::now_ms;
 use crate::shared::{Active, Shared};
+use crate::sweep::Equal;
 
 /// Decisions in an answer that does not say how many; there are never more than are kept.
 const USUAL_DECISIONS: usize = 100;
 /// Locks without a TTL that the report names, of each namespace.
 const MOST_EXAMPLES: usize = 20;
+/// Locks with one value that the report names.
+const MOST_ALIKE: usize = 2;
 
 /// How a list is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -294,13 +297,24 @@ fn reported(shared: &Shared) -> api::Report {
     let endless = endless(shared, active.details.len());
     let seen = shared.view.seen();
     let namespaces = active.details.iter().zip(held).zip(endless);
-    let namespaces = namespaces.map(|((details, held), endless)| {
+    let equal = shared.strays.equal();
+    let namespaces = namespaces.enumerate();
+    let namespaces = namespaces.map(|(index, ((details, held), endless))| {
         let keys = endless.iter().map(|key| &key[..]);
+        let equal: Vec<&Equal> = equal
+            .iter()
+            .filter(|(of, _)| usize::from(of.0) == index)
+            .map(|(_, equal)| equal)
+            .collect();
+        let alike = equal.first().into_iter().flat_map(|equal| &equal.keys);
+        let alike = alike.map(|key| &key[..]);
         let standing = report::Standing {
             namespace: &details.name,
             enforced: details.rules.mode == Mode::Enforce,
             without_ttl: held.held_none + details.metrics.endless_found(),
             without_ttl_examples: report::examples(keys, MOST_EXAMPLES),
+            equal_values: equal.iter().map(|equal| equal.count).sum(),
+            equal_values_examples: report::examples(alike, MOST_ALIKE),
         };
         let known = seen.namespaces.get(&details.name);
         report::namespace(standing, known, &seen.applications)

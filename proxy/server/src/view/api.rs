@@ -283,6 +283,11 @@ pub(crate) struct NamespaceReport {
     pub(crate) without_ttl: u64,
     /// Some of those, spelled.
     pub(crate) without_ttl_examples: Vec<String>,
+    /// Locks on the server that hold the same value as another one, as the last walk over it found: it
+    /// proves nothing.
+    pub(crate) equal_values: u64,
+    /// Some of those, spelled.
+    pub(crate) equal_values_examples: Vec<String>,
     pub(crate) ready: bool,
     /// Why, and what to do, in words.
     pub(crate) verdict: String,

@@ -18,6 +18,9 @@ pub(super) struct Standing<'a> {
     /// Locks without a TTL that are held now or that the last walk over the server found.
     pub(super) without_ttl: u64,
     pub(super) without_ttl_examples: Vec<String>,
+    /// Locks that hold the same value as another, as the last walk found.
+    pub(super) equal_values: u64,
+    pub(super) equal_values_examples: Vec<String>,
 }
 
 pub(super) fn namespace(
@@ -50,6 +53,8 @@ pub(super) fn namespace(
         ready,
         verdict: verdict(&standing, seen, applications, ready),
         without_ttl_examples: standing.without_ttl_examples,
+        equal_values: standing.equal_values,
+        equal_values_examples: standing.equal_values_examples,
     }
 }
 
@@ -117,6 +122,13 @@ fn verdict(
         let example = standing.without_ttl_examples.first();
         let example = example.map_or_else(String::new, |key| format!(", for example {key}"));
         parts.push(format!("{locks} without a TTL{example}"));
+    }
+    if standing.equal_values > 0 {
+        let locks = times(standing.equal_values, "lock");
+        let examples = standing.equal_values_examples.join(" and ");
+        parts.push(format!(
+            "{locks} with the same value as another, which proves nothing: {examples}"
+        ));
     }
     if seen.kept_alive > 0 {
         let leases = times(seen.kept_alive, "lease");

@@ -131,6 +131,8 @@ impl Played {
             enforced: false,
             without_ttl: 0,
             without_ttl_examples: Vec::new(),
+            equal_values: 0,
+            equal_values_examples: Vec::new(),
         };
         let known = self.seen.namespaces.get("orders");
         report::namespace(standing, known, &self.seen.applications)

@@ -84,6 +84,8 @@ fn verdict(words: &str) -> api::NamespaceReport {
         ungoverned: 0,
         without_ttl: 0,
         without_ttl_examples: Vec::new(),
+        equal_values: 0,
+        equal_values_examples: Vec::new(),
         ready: false,
         verdict: words.to_owned(),
     }
