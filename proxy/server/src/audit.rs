@@ -24,7 +24,7 @@ use crate::shared::Active;
 use crate::trail::{Entry, Follower, Trail};
 use line::Line;
 use problems::{Folded, Folder, is_problem};
-pub(crate) use record::{Answer, Client, Question, Record, utc};
+pub(crate) use record::{Answer, Client, Question, Record};
 use record::{InForce, Notice, Policy};
 pub(crate) use search::{grant_of, records_with};
 pub(crate) use sink::Limits;

@@ -31,6 +31,7 @@ mod trail;
 mod unheard;
 mod view;
 mod watches;
+mod words;
 
 mod backend;
 mod breaking;

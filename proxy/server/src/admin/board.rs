@@ -30,8 +30,8 @@ use super::Control;
 use super::routes::{in_background, problem};
 use crate::view::api::{Hot, Lock, LockDetail, Locks, Moment, Overview, Report};
 use crate::view::{DecisionsQuery, LocksQuery, unspell};
+use crate::words::percent;
 use events::Listeners;
-use words::percent;
 
 /// Locks on the page, and on the page of somebody who asks for more. Above that nobody reads; the JSON has all.
 const LIST: u64 = 200;

@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::line::Numbered;
 use crate::session::now_ms;
-
-pub(crate) use made::utc;
+use crate::words::utc;
 
 /// The version of the lines; it grows when a field changes its meaning or goes.
 pub(crate) const VERSION: u32 = 1;

@@ -14,7 +14,6 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
@@ -22,13 +21,8 @@ use tokio::net::TcpStream;
 use crate::config::{self, Overrides, Secret};
 use crate::control::Source;
 use crate::exit;
+use crate::words::percent;
 
-/// What a part of a path or query keeps as it is.
-const KEPT: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
 /// For a connection to be made.
 const CONNECT: Duration = Duration::from_secs(5);
 /// For a whole answer; the admin address gives up after 20 seconds.
@@ -283,13 +277,13 @@ pub(super) fn path(segments: &[&str], query: &[(&str, &str)]) -> String {
     let mut path = "/api/v1".to_owned();
     for segment in segments {
         path.push('/');
-        path.extend(utf8_percent_encode(segment, KEPT));
+        path.push_str(&percent(segment));
     }
     for (at, (name, value)) in query.iter().enumerate() {
         path.push(if at == 0 { '?' } else { '&' });
         path.push_str(name);
         path.push('=');
-        path.extend(utf8_percent_encode(value, KEPT));
+        path.push_str(&percent(value));
     }
     path
 }

@@ -9,10 +9,11 @@ use serde::Serialize;
 
 use super::api_client::{ApiArgs, ApiClient, ApiError, path};
 use super::output::{
-    self, Column, Format, Output, Paint, Screen, Table, ago, cell, duration, grouped, plain,
+    self, Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain,
 };
 use crate::exit;
 use crate::view::api::{Application, Locks, Misuse, Moment, NamespaceReport, Report};
+use crate::words::number;
 
 /// Locks that are shown as examples of what is wrong with those that are held.
 const EXAMPLES: u32 = 20;
@@ -121,7 +122,7 @@ fn words(audit: &Audit, screen: Screen) -> String {
             let _ = writeln!(
                 text,
                 "and {} more; lockwarden locks list --problems shows them",
-                grouped(more)
+                number(more)
             );
         }
     }
@@ -181,7 +182,7 @@ fn equal_values(namespace: &NamespaceReport) -> Option<String> {
         format!(
             "With the same value as another in namespace {}: {}, such as {}",
             plain(&namespace.namespace),
-            grouped(namespace.equal_values),
+            number(namespace.equal_values),
             plain(&namespace.equal_values_examples.join(" and "))
         )
     })
@@ -194,7 +195,7 @@ fn without_ttl(namespace: &NamespaceReport) -> Option<String> {
         format!(
             "Without a TTL in namespace {}: {}{}",
             plain(&namespace.namespace),
-            grouped(namespace.without_ttl),
+            number(namespace.without_ttl),
             if examples.is_empty() {
                 String::new()
             } else {
@@ -218,23 +219,23 @@ fn namespaces(namespaces: &[NamespaceReport], screen: Screen) -> String {
         ("NO PROOF", Column::Right),
         ("UNGOVERNED", Column::Right),
     ]);
-    let noted = |number: u64, paint| {
-        let paint = if number > 0 { paint } else { Paint::Plain };
-        (grouped(number), paint)
+    let noted = |count: u64, paint| {
+        let paint = if count > 0 { paint } else { Paint::Plain };
+        (number(count), paint)
     };
     for one in namespaces {
         table.row([
             cell(one.namespace.as_str()),
             cell(one.mode.as_str()),
-            cell(grouped(one.operations)),
+            cell(number(one.operations)),
             noted(one.would_refuse, Paint::Doubtful),
-            cell(grouped(one.refused)),
+            cell(number(one.refused)),
             noted(one.overlaps, Paint::Bad),
             noted(one.ran_out, Paint::Doubtful),
             noted(one.without_ttl, Paint::Doubtful),
-            cell(grouped(one.kept_alive)),
-            cell(grouped(one.tokenless_releases)),
-            cell(grouped(one.ungoverned)),
+            cell(number(one.kept_alive)),
+            cell(number(one.tokenless_releases)),
+            cell(number(one.ungoverned)),
         ]);
     }
     table.show(screen)
@@ -275,7 +276,7 @@ fn misuses<'a>(
                     cell(application.application.as_str()),
                     cell(usage.namespace.as_str()),
                     (misuse.what.clone(), paint),
-                    cell(grouped(misuse.count)),
+                    cell(number(misuse.count)),
                     cell(ago(misuse.last, now)),
                     cell(example(&misuse.example)),
                 ];

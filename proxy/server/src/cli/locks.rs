@@ -13,12 +13,11 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::api_client::{ApiArgs, ApiClient, ApiError, path};
-use super::output::{
-    self, Column, Format, Output, Paint, Screen, Table, cell, counted, duration, grouped, plain,
-};
+use super::output::{self, Column, Format, Output, Paint, Screen, Table, cell, duration, plain};
 use crate::exit;
 use crate::view::api::{Break, Broken, Client, Lock, LockState, Locks};
 use crate::view::spell;
+use crate::words::{counted, number};
 
 /// Locks that are listed where nobody says how many.
 const USUAL: u32 = 200;
@@ -201,7 +200,7 @@ pub(super) fn table(locks: &[Lock], screen: Screen) -> String {
             cell(duration(lock.age_ms)),
             left(lock),
             cell(fence(lock.fence)),
-            cell(grouped(lock.waiters)),
+            cell(number(lock.waiters)),
             cell(lock.seen.as_str()),
         ];
         if with_db {

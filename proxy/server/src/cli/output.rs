@@ -3,7 +3,6 @@
 //! clients and a terminal obeys what it is sent.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 
 use clap::{Args, ValueEnum};
@@ -255,38 +254,6 @@ pub(super) fn ago(at: u64, now: u64) -> String {
     format!("{} ago", duration(now.saturating_sub(at)))
 }
 
-/// A moment of the proxy's clock as a time of day, UTC.
-pub(super) fn time_of_day(ms: u64) -> String {
-    let (seconds, millis) = (ms / 1000 % 86_400, ms % 1000);
-    format!(
-        "{:02}:{:02}:{:02}.{millis:03}",
-        seconds / 3600,
-        seconds / 60 % 60,
-        seconds % 60
-    )
-}
-
-/// A number with a comma every three digits.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// `1 lock`, `2 locks`.
-pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
-    let mut text = grouped(number);
-    // Writing to a String cannot fail.
-    let _ = write!(text, " {}", if number == 1 { one } else { many });
-    text
-}
-
 /// The width of the terminal: `COLUMNS`, else what the terminal says.
 fn columns() -> Option<usize> {
     let said = std::env::var("COLUMNS")
@@ -387,9 +354,5 @@ mod tests {
         ] {
             assert_eq!(duration(ms), said);
         }
-        assert_eq!(time_of_day(1_790_000_000_123), "14:13:20.123");
-        assert_eq!(grouped(1_234_567), "1,234,567");
-        assert_eq!(counted(1, "lock", "locks"), "1 lock");
-        assert_eq!(counted(1200, "lock", "locks"), "1,200 locks");
     }
 }

@@ -10,10 +10,11 @@ use clap::Args;
 
 use super::api_client::{ApiArgs, ApiClient, ApiError, load_config, path};
 use super::output::{Format, Output};
-use crate::audit::{Client, Record, grant_of, records_with, utc};
+use crate::audit::{Client, Record, grant_of, records_with};
 use crate::config::AuditTarget;
 use crate::exit;
 use crate::view::api::{self, LockDetail, Moment};
+use crate::words::utc;
 
 /// What is asked.
 #[derive(Args, Debug)]

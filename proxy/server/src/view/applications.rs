@@ -9,10 +9,11 @@ use lockwarden_lock::reason::Reason;
 
 use super::api::{Application, Misuse, Usage};
 use super::telling::moment;
-use super::words::{number, share, times};
+use super::words::{share, times};
 use super::{advice, telling};
 use crate::metrics::{DecisionKind, Label, Observation};
 use crate::trail::{Caller, Entry, Happened};
+use crate::words::number;
 
 /// Applications that are told apart.
 const MOST_APPLICATIONS: usize = 256;

@@ -4,7 +4,8 @@ use super::api::NamespaceReport;
 use super::applications::Applications;
 use super::seen::NamespaceSeen;
 use super::spell;
-use super::words::{number, share, times};
+use super::words::{share, times};
+use crate::words::number;
 
 /// Parts of a verdict that name a reason or a finding.
 const MOST_NAMED: usize = 4;

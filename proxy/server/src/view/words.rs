@@ -1,5 +1,7 @@
 //! Numbers and durations as people say them.
 
+use crate::words::number;
+
 /// `40 ms`, `5.8 s`, `12 s`, `3 min`, `2.5 h`, `4 days`.
 pub(super) fn duration(ms: u64) -> String {
     const SECOND: u64 = 1_000;
@@ -18,19 +20,6 @@ pub(super) fn duration(ms: u64) -> String {
         HOUR..DAY => tenths(HOUR, "h"),
         _ => tenths(DAY, "days"),
     }
-}
-
-/// `53,000`.
-pub(super) fn number(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// `1 call`, `53,000 calls`.

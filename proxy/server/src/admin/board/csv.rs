@@ -3,6 +3,7 @@
 //! front, which spreadsheets do not show.
 
 use crate::view::api::{Client, Lock, Moment};
+use crate::words::utc;
 
 /// Held locks.
 pub(super) fn locks(locks: &[Lock]) -> String {
@@ -39,7 +40,7 @@ pub(super) fn locks(locks: &[Lock]) -> String {
             client.library,
             lock.token.as_deref().unwrap_or_default(),
             &lock.fence.to_string(),
-            &super::words::moment(lock.since),
+            &utc(lock.since),
             &lock.age_ms.to_string(),
             &optional(lock.ttl_left_ms),
             &optional(lock.ttl_ms),
@@ -82,7 +83,7 @@ pub(super) fn decisions(moments: &[Moment]) -> String {
         let client = Who::of(moment.client.as_ref());
         let text = |text: &Option<String>| text.clone().unwrap_or_default();
         table.row(&[
-            &super::words::moment(moment.at),
+            &utc(moment.at),
             &text(&moment.id),
             &moment.event,
             &text(&moment.decision),

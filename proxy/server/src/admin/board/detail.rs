@@ -6,9 +6,10 @@ use maud::{Markup, html};
 
 use super::locks::{age, client_name, fingerprint, holder, state, ttl};
 use super::page::{Pace, steady, time};
-use super::words::{count, duration, exact, number, percent, shell};
+use super::words::{duration, exact, shell};
 use super::{Asked, Shown};
 use crate::view::api::{Holds, Lock, LockDetail, Moment};
+use crate::words::{counted, number, percent};
 
 pub(super) fn section(shown: &Shown, asked: &Asked, site: &str, pace: Pace) -> Markup {
     let Some(key) = &asked.lock else {
@@ -62,7 +63,7 @@ fn known(detail: &LockDetail, now: u64, site: &str, pace: Pace) -> Markup {
                         span data-since=(steady(waiter.since)) {
                             @if pace == Pace::Still { (duration(now.saturating_sub(waiter.since))) }
                         }
-                        " · " (count(waiter.tries, "try", "tries"))
+                        " · " (counted(waiter.tries, "try", "tries"))
                     }
                 }
             }
@@ -89,7 +90,7 @@ fn lease(lock: &Lock, now: u64, pace: Pace) -> Markup {
 pub(super) fn holds(holds: &Holds) -> String {
     let mut text = format!(
         "Of the last {}, half took {} or less and 99 % took {} or less; the longest {}",
-        count(holds.count, "lease", "leases"),
+        counted(holds.count, "lease", "leases"),
         exact(holds.p50_ms),
         exact(holds.p99_ms),
         exact(holds.max_ms),

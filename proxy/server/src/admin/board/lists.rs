@@ -5,10 +5,11 @@ use maud::{Markup, html};
 use super::detail::{copyable, event, record, tone};
 use super::locks::client_name;
 use super::page::time;
-use super::words::{count, duration, exact, number, percent};
+use super::words::{duration, exact};
 use crate::view::api::{
     Application, Client, Hot, Misuse, Moment, Namespace, Policy, Report, Usage,
 };
+use crate::words::{counted, number, percent};
 
 /// Applications shown; the JSON has all.
 const APPLICATIONS: usize = 50;
@@ -124,7 +125,7 @@ pub(super) fn clients(report: &Report) -> Markup {
             }
             @if !ready.is_empty() {
                 details data-keep="ready" {
-                    summary { (count(ready.len() as u64, "application is ready and has", "applications are ready and have")) " something to look at" }
+                    summary { (counted(ready.len() as u64, "application is ready and has", "applications are ready and have")) " something to look at" }
                     @for application in ready.iter().take(APPLICATIONS) { (trouble(application)) }
                 }
             }
@@ -139,7 +140,7 @@ fn trouble(application: &Application) -> Markup {
             p.hint {
                 bdi { (application.verdict) }
                 @if !application.libraries.is_empty() { " · " bdi { (application.libraries.join(", ")) } }
-                " · " (count(application.connections, "connection", "connections")) " now"
+                " · " (counted(application.connections, "connection", "connections")) " now"
             }
             @for usage in &application.namespaces { (troubles(usage)) }
         }
@@ -163,7 +164,7 @@ fn troubles(usage: &Usage) -> Markup {
 fn misuse_of(misuse: &Misuse, verb: &str, namespace: &str) -> Markup {
     let example = &misuse.example;
     html! {
-        b { (misuse.what) } " · " (verb) " " (count(misuse.count, "time", "times"))
+        b { (misuse.what) } " · " (verb) " " (counted(misuse.count, "time", "times"))
         " in " (namespace) " · last " (time(misuse.last))
         @if !misuse.advice.is_empty() { p.advice { bdi { (misuse.advice) } } }
         p.hint {

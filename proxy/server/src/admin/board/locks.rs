@@ -3,9 +3,10 @@
 use maud::{Markup, html};
 
 use super::page::{Pace, steady};
-use super::words::{duration, number};
+use super::words::duration;
 use super::{Asked, LARGE_LIST, LIST, Shown};
 use crate::view::api::{Client, Lock, LockState};
+use crate::words::number;
 
 /// The form stands outside the parts that are replaced, so that nobody loses what he types.
 pub(super) fn filter(shown: &Shown, asked: &Asked) -> Markup {

@@ -3,9 +3,10 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use super::words::{clock, count, duration, moment, number};
+use super::words::duration;
 use super::{Asked, Shown, detail, lists, locks};
 use crate::view::api::{Overview, Totals};
+use crate::words::{counted, number, time_of_day, utc};
 
 /// Who keeps ages and remaining TTLs going.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +44,7 @@ pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
                         "lockwarden"
                     }
                     p.live role="status" {
-                        span #live-state { "as of " (clock(shown.overview.now)) " UTC" }
+                        span #live-state { "as of " (time_of_day(shown.overview.now)) " UTC" }
                         button #pause type="button" hidden { "Pause" }
                         a href=(asked.address()) { "Refresh" }
                     }
@@ -207,7 +208,7 @@ fn notices(shown: &Shown) -> Markup {
         shown.overview.unseen > 0,
         "warn",
         &|| {
-            let entries = count(shown.overview.unseen, "entry", "entries");
+            let entries = counted(shown.overview.unseen, "entry", "entries");
             format!(
                 "This page is incomplete: {entries} came faster than they could be taken in. Metrics and answers to clients are not affected."
             )
@@ -251,8 +252,8 @@ fn notices(shown: &Shown) -> Markup {
         refused + would > 0,
         "note",
         &|| {
-            let refused_text = count(refused, "call was refused", "calls were refused");
-            let would_text = count(would, "call", "calls");
+            let refused_text = counted(refused, "call was refused", "calls were refused");
+            let would_text = counted(would, "call", "calls");
             let would_text = format!("{would_text} would be refused in enforce mode");
             match (refused, would) {
                 (0, _) => format!("In the last hour {would_text}."),
@@ -283,5 +284,5 @@ pub(super) fn steady(at: u64) -> u64 {
 
 /// The time of a day, with the date behind it.
 pub(super) fn time(at: u64) -> Markup {
-    html! { time datetime=(moment(at)) title=(moment(at)) { (clock(at)) } }
+    html! { time datetime=(utc(at)) title=(utc(at)) { (time_of_day(at)) } }
 }

@@ -8,6 +8,7 @@ use super::{Answer, Client, Question, Record, VERSION};
 use crate::metrics::Label;
 use crate::trail::{Asked, Caller, Entry, Happened};
 use crate::view::spell;
+use crate::words::utc;
 
 impl Record {
     /// An entry as a line. `seq` is given where it is written.
@@ -211,44 +212,4 @@ fn micros(time: Duration) -> u64 {
 /// A command as people know it.
 fn shown_command(command: &str) -> Option<String> {
     (!command.is_empty()).then(|| command.replace('|', " ").to_ascii_uppercase())
-}
-
-/// A moment as RFC 3339 writes it, in UTC with milliseconds.
-pub(crate) fn utc(unix_ms: u64) -> String {
-    let (days, of_day) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
-    // The calendar repeats every 400 years of 146,097 days. Counted from a 1 March, the leap day is
-    // the last of its year.
-    let since = days + 719_468;
-    let (era, of_era) = (since / 146_097, since % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    let (hour, minute) = (of_day / 3_600_000, of_day / 60_000 % 60);
-    let (second, ms) = (of_day / 1000 % 60, of_day % 1000);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn moments_are_written_as_rfc_3339() {
-        for (unix_ms, text) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
-            (1_709_251_199_999, "2024-02-29T23:59:59.999Z"),
-            (1_795_261_959_231, "2026-11-21T11:52:39.231Z"),
-            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
-        ] {
-            assert_eq!(utc(unix_ms), text);
-        }
-    }
 }

@@ -5,11 +5,10 @@ use std::process::ExitCode;
 
 use super::{ShowArgs, client, fence, left, spelled, state};
 use crate::cli::api_client::{ApiClient, ApiError, path};
-use crate::cli::output::{
-    self, Column, Format, Paint, Screen, Table, ago, cell, duration, grouped, plain, time_of_day,
-};
+use crate::cli::output::{self, Column, Format, Paint, Screen, Table, ago, cell, duration, plain};
 use crate::exit;
 use crate::view::api::{Holds, Lock, LockDetail, Moment};
+use crate::words::{number, time_of_day};
 
 pub(super) fn show(args: &ShowArgs) -> Result<ExitCode, ApiError> {
     let key = spelled(&args.which.key);
@@ -109,7 +108,7 @@ fn lease(text: &mut String, lock: &Lock, screen: Screen) {
     if let Some(token) = &lock.token {
         line(text, "token", &format!("fingerprint {}", plain(token)));
     }
-    line(text, "waiting", &grouped(lock.waiters));
+    line(text, "waiting", &number(lock.waiters));
 }
 
 fn line(text: &mut String, name: &str, value: &str) {
@@ -121,11 +120,11 @@ fn said(holds: &Holds) -> Option<String> {
     (holds.count > 0).then(|| {
         format!(
             "the last {}: half of them up to {}, 99 of 100 up to {}, longest {}, {} ran out",
-            grouped(holds.count),
+            number(holds.count),
             duration(holds.p50_ms),
             duration(holds.p99_ms),
             duration(holds.max_ms),
-            grouped(holds.ran_out)
+            number(holds.ran_out)
         )
     })
 }
@@ -145,7 +144,7 @@ fn waiters(text: &mut String, detail: &LockDetail, screen: Screen) {
         table.row([
             cell(client(&waiter.client)),
             cell(ago(waiter.since, now)),
-            cell(grouped(waiter.tries)),
+            cell(number(waiter.tries)),
         ]);
     }
     text.push_str(&table.show(screen));
