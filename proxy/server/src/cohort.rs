@@ -11,14 +11,12 @@ use lockwarden_lock::glob::Glob;
 use lockwarden_lock::settle::{Adopt, Mode, Rules};
 
 use crate::config;
+use crate::session::state::DEFAULT_USER;
 use crate::shared::{Active, NamespaceDetails};
 
 /// Cohorts that are shared between sessions; one more is a session's own. Their number is that of
 /// the sets of namespaces that some client is enforced in, and those are few.
 const MOST_COHORTS: usize = 256;
-
-/// The user of whoever has not logged in as somebody else.
-const DEFAULT_USER: &[u8] = b"default";
 
 /// What a connection says of its application.
 #[derive(Clone, Copy, Debug)]

@@ -32,15 +32,15 @@ pub(super) fn is_problem(entry: &Entry) -> bool {
         || entry.overlap
         || match entry.happened {
             Happened::RanOut
-            | Happened::Refused { .. }
+            | Happened::Refused
             | Happened::Ungoverned
             | Happened::Unjudged(_)
             | Happened::Forwarded
             | Happened::Observed(_)
             | Happened::Broken => true,
             Happened::Acquired { ran_out, .. } | Happened::Absent { ran_out } => ran_out,
-            Happened::Different { overlap } => overlap,
-            Happened::Contended { .. }
+            Happened::Different
+            | Happened::Contended { .. }
             | Happened::Extended { .. }
             | Happened::Released { .. }
             | Happened::Unchanged
@@ -167,7 +167,7 @@ mod tests {
     fn refused(key: &'static str, id: &str) -> Entry {
         Entry {
             id: Some(id.into()),
-            happened: Happened::Refused { overlap: false },
+            happened: Happened::Refused,
             verdict: Some(Verdict::refused(
                 DecisionKind::Deny,
                 Reason::NotOwner,
@@ -242,7 +242,12 @@ mod tests {
         assert!(!is_problem(&entry(Happened::Absent { ran_out: false })));
         assert!(is_problem(&entry(Happened::Absent { ran_out: true })));
         assert!(is_problem(&entry(Happened::Ungoverned)));
-        assert!(is_problem(&entry(Happened::Different { overlap: true })));
+        assert!(!is_problem(&entry(Happened::Different)));
+        let late = Entry {
+            overlap: true,
+            ..entry(Happened::Different)
+        };
+        assert!(is_problem(&late));
         let modified = Entry {
             verdict: Some(Verdict::permitted(DecisionKind::Modify)),
             ..entry(Happened::Extended { kept: true })

@@ -627,7 +627,7 @@ impl Session {
             Outcome::Untouched { own, .. } if one.takes => {
                 (Happened::Contended { own: *own }, Lease::default())
             }
-            outcome => told(outcome, overlap, now_ms()),
+            outcome => told(outcome, now_ms()),
         };
         let token = one.stored.or(one.named);
         let mut entry = self.entry(happened, one.target, one.name, Some(one.operation), active);

@@ -273,7 +273,7 @@ impl Session {
 
     /// One line about a command that can erase locks. Where nobody counted on Redis, how many this
     /// proxy knows of.
-    fn tell(&self, told: Told, command: &str, id: &str, found: Option<&Found>) {
+    fn tell(&self, told: Told, command: &'static str, id: &str, found: Option<&Found>) {
         let client = self.peer.to_string();
         let repeated = match told {
             // Each of these may have erased locks.
@@ -318,7 +318,7 @@ impl Session {
     }
 
     /// One entry for all locks that a command could erase; the first that was found is its example.
-    fn leave_bulk(&self, told: Told, command: &str, id: &str, first: Option<&LiveLeases>) {
+    fn leave_bulk(&self, told: Told, command: &'static str, id: &str, first: Option<&LiveLeases>) {
         let active = self.shared.active.load();
         let namespace = first.map_or(0, |first| usize::from(first.namespace.0));
         let Some(details) = active.details.get(namespace) else {
@@ -326,10 +326,7 @@ impl Session {
         };
         let refused = |kind| Some(Verdict::refused(kind, Reason::BulkDelete, POLICY, None));
         let (happened, verdict) = match told {
-            Told::Refused => (
-                Happened::Refused { overlap: false },
-                refused(DecisionKind::Deny),
-            ),
+            Told::Refused => (Happened::Refused, refused(DecisionKind::Deny)),
             Told::WouldRefuse => (Happened::Forwarded, refused(DecisionKind::WouldDeny)),
             Told::Listed => (Happened::Forwarded, None),
         };

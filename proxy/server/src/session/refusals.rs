@@ -93,7 +93,7 @@ impl Session {
             active,
         );
         let mut entry = self.entry(
-            Happened::Refused { overlap: false },
+            Happened::Refused,
             &refused.target,
             refused.command.name,
             Some(op.operation(now_ms())),

@@ -128,7 +128,7 @@ impl Library {
 }
 
 /// Who everybody is that has not logged in as somebody else.
-const DEFAULT_USER: &[u8] = b"default";
+pub(crate) const DEFAULT_USER: &[u8] = b"default";
 
 /// See the module.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ impl Session {
         &self,
         happened: Happened,
         target: &Target,
-        command: &str,
+        command: &'static str,
         operation: Option<Operation>,
         active: &Active,
     ) -> Entry {
@@ -41,7 +41,7 @@ impl Session {
             key: target.key.clone(),
         };
         let mut entry = Entry::noticed(happened, details, key);
-        entry.command = command.into();
+        entry.command = command;
         entry.operation = operation;
         entry.caller = Some(self.caller.clone());
         entry
@@ -51,7 +51,7 @@ impl Session {
     pub(crate) fn tell_unjudged(
         &self,
         op: &LockOp,
-        command: &str,
+        command: &'static str,
         why: UnjudgedWhy,
         active: &Active,
     ) {
@@ -67,7 +67,7 @@ impl Session {
     pub(crate) fn tell_forwarded(
         &mut self,
         target: &Target,
-        command: &str,
+        command: &'static str,
         operation: Operation,
         (id, would): (String, &Denial),
         took: Took,
@@ -97,9 +97,8 @@ pub(super) struct Lease {
     pub(super) held_ms: Option<u64>,
 }
 
-/// An outcome in the words of the trail. `overlap`: a former holder acted while another held the
-/// lock. `now_ms` is the proxy's clock, for where Redis did not tell its own.
-pub(super) fn told(outcome: &Outcome, overlap: bool, now_ms: u64) -> (Happened, Lease) {
+/// An outcome in the words of the trail. `now_ms` is the proxy's clock, for where Redis did not tell its own.
+pub(super) fn told(outcome: &Outcome, now_ms: u64) -> (Happened, Lease) {
     let nothing = Lease::default();
     match outcome {
         Outcome::Granted(granted) => {
@@ -156,9 +155,9 @@ pub(super) fn told(outcome: &Outcome, overlap: bool, now_ms: u64) -> (Happened, 
                 held_ms: Some(refused.now_ms.saturating_sub(refused.since_ms)),
                 ..nothing
             };
-            (Happened::Refused { overlap }, lease)
+            (Happened::Refused, lease)
         }
-        Outcome::Different { .. } => (Happened::Different { overlap }, nothing),
+        Outcome::Different { .. } => (Happened::Different, nothing),
         Outcome::ConditionUnmet | Outcome::Untouched { .. } => (Happened::Unchanged, nothing),
         Outcome::Ungoverned => (Happened::Ungoverned, nothing),
         Outcome::Failed => (Happened::Failed, nothing),

@@ -14,7 +14,7 @@ use lockwarden_lock::table::{SessionVerb, parse_integer};
 use lockwarden_lock::token::Grant;
 use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
 
-use super::state::{Block, Place, ReplyMode, StateChange};
+use super::state::{Block, DEFAULT_USER, Place, ReplyMode, StateChange};
 use super::{Look, Session};
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult};
@@ -84,7 +84,7 @@ impl Session {
             SessionVerb::Auth => {
                 let user = match words.len() {
                     2 => words[0].clone(),
-                    _ => Bytes::from_static(b"default"),
+                    _ => Bytes::from_static(DEFAULT_USER),
                 };
                 return self
                     .log_in(inbox, StateChange::Auth(user), pass, muted)

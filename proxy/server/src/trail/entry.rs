@@ -36,7 +36,7 @@ pub(crate) struct Entry {
     /// The lock.
     pub(crate) key: Bytes,
     /// The command's name, lower case; empty for what no command did.
-    pub(crate) command: Box<str>,
+    pub(crate) command: &'static str,
     /// What the command means to a lock.
     pub(crate) operation: Option<Operation>,
     /// Who; `None`: the proxy noticed or did it itself.
@@ -74,7 +74,7 @@ impl Entry {
             mode: self.mode,
             db: self.db,
             key,
-            command: self.command.clone(),
+            command: self.command,
             operation: self.operation,
             caller: self.caller.clone(),
             overlap: self.overlap,
@@ -102,7 +102,7 @@ impl Entry {
             mode: details.rules.mode,
             db: key.db,
             key: key.key,
-            command: "".into(),
+            command: "",
             operation: None,
             caller: None,
             overlap: false,
@@ -155,15 +155,9 @@ pub(crate) enum Happened {
     /// A lease ran out before its holder gave it back, noticed by the proxy itself.
     RanOut,
     /// Nothing was done.
-    Refused {
-        /// A former holder acted while another held the lock.
-        overlap: bool,
-    },
+    Refused,
     /// The command's own comparison failed.
-    Different {
-        /// A former holder acted while another held the lock.
-        overlap: bool,
-    },
+    Different,
     /// The command's own condition did not hold, or a script left the lock as it was.
     Unchanged,
     /// The lease has no record: Redis alone answered.
@@ -178,6 +172,29 @@ pub(crate) enum Happened {
     Observed(Observation),
     /// An operator ended the lease.
     Broken,
+}
+
+impl Happened {
+    /// The one word for it in the API and in the audit trail.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Happened::Acquired { .. } => "acquired",
+            Happened::Contended { .. } => "contended",
+            Happened::Extended { .. } => "extended",
+            Happened::Released { .. } => "released",
+            Happened::Absent { .. } => "absent",
+            Happened::RanOut => "ran-out",
+            Happened::Refused => "refused",
+            Happened::Different => "different",
+            Happened::Unchanged => "unchanged",
+            Happened::Ungoverned => "ungoverned",
+            Happened::Unjudged(_) => "unjudged",
+            Happened::Forwarded => "forwarded",
+            Happened::Failed => "failed",
+            Happened::Observed(_) => "observed",
+            Happened::Broken => "broken",
+        }
+    }
 }
 
 /// What was decided.
@@ -274,7 +291,7 @@ pub(crate) fn example(key: &'static str) -> Entry {
         mode: Mode::Enforce,
         db: 0,
         key: Bytes::from_static(key.as_bytes()),
-        command: "setnx".into(),
+        command: "setnx",
         operation: Some(Operation::Acquire),
         caller: None,
         overlap: false,

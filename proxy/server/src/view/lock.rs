@@ -183,8 +183,8 @@ impl LockSeen {
             }
             Happened::Broken => self.holding = None,
             Happened::Unjudged(_) | Happened::Forwarded | Happened::Failed => self.is_unsure(),
-            Happened::Refused { .. }
-            | Happened::Different { .. }
+            Happened::Refused
+            | Happened::Different
             | Happened::Unchanged
             | Happened::Observed(_) => {}
         }

@@ -3,10 +3,8 @@
 use super::api::{Client, Moment};
 use super::spell;
 use crate::metrics::Label;
+use crate::session::state::DEFAULT_USER;
 use crate::trail::{Caller, Entry, Happened};
-
-/// Who everybody is that has not logged in as somebody else.
-const DEFAULT_USER: &[u8] = b"default";
 
 /// What tells one application from another: the name that its connections take, as it is, because
 /// whether `worker-7` is the seventh of several is for its owner to know; else the user, where it
@@ -33,27 +31,6 @@ pub(super) fn client(caller: &Caller) -> Client {
     }
 }
 
-/// What happened, in one word.
-fn event(happened: Happened) -> &'static str {
-    match happened {
-        Happened::Acquired { .. } => "acquired",
-        Happened::Contended { .. } => "contended",
-        Happened::Extended { .. } => "extended",
-        Happened::Released { .. } => "released",
-        Happened::Absent { .. } => "absent",
-        Happened::RanOut => "ran-out",
-        Happened::Refused { .. } => "refused",
-        Happened::Different { .. } => "different",
-        Happened::Unchanged => "unchanged",
-        Happened::Ungoverned => "ungoverned",
-        Happened::Unjudged(_) => "unjudged",
-        Happened::Forwarded => "forwarded",
-        Happened::Failed => "failed",
-        Happened::Observed(_) => "observed",
-        Happened::Broken => "broken",
-    }
-}
-
 /// The kind of what has kinds.
 fn kind(happened: Happened) -> Option<&'static str> {
     match happened {
@@ -71,8 +48,8 @@ fn kind(happened: Happened) -> Option<&'static str> {
         | Happened::Released { .. }
         | Happened::Absent { .. }
         | Happened::RanOut
-        | Happened::Refused { .. }
-        | Happened::Different { .. }
+        | Happened::Refused
+        | Happened::Different
         | Happened::Unchanged
         | Happened::Ungoverned
         | Happened::Forwarded
@@ -87,7 +64,7 @@ pub(super) fn moment(entry: &Entry) -> Moment {
     Moment {
         at: entry.at_ms,
         id: entry.id.as_deref().map(str::to_owned),
-        event: event(entry.happened).to_owned(),
+        event: entry.happened.word().to_owned(),
         kind: kind(entry.happened).map(str::to_owned),
         overlap: entry.overlap,
         namespace: entry.namespace.to_string(),

@@ -14,20 +14,20 @@ impl Record {
     /// An entry as a line. `seq` is given where it is written.
     pub(crate) fn of(entry: &Entry) -> Record {
         let said = entry.verdict.as_ref();
-        let words = Words::of(entry.happened);
+        let marks = Marks::of(entry.happened);
         Record {
             v: VERSION,
             seq: 0,
             time: utc(entry.at_ms),
             at: entry.at_ms,
-            event: words.event.to_owned(),
-            kind: words.kind.map(str::to_owned),
+            event: entry.happened.word().to_owned(),
+            kind: marks.kind.map(str::to_owned),
             id: entry.id.as_deref().map(str::to_owned),
             namespace: entry.namespace.to_string(),
             mode: entry.mode.word().to_owned(),
             db: entry.db,
             key: spell(&entry.key),
-            command: shown_command(&entry.command),
+            command: shown_command(entry.command),
             operation: entry.operation.map(|operation| operation.word().to_owned()),
             client: entry.caller.as_deref().map(Client::of),
             decision: said.map(|said| said.kind.word().to_owned()),
@@ -46,12 +46,12 @@ impl Record {
             held_ms: entry.held_ms,
             took_us: entry.took.map(|took| micros(took.whole())),
             redis_us: entry.took.and_then(|took| took.redis).map(micros),
-            overlap: words.overlap || entry.overlap,
-            ran_out: words.ran_out,
-            taken_over: words.taken_over,
-            again: words.again,
-            kept_alive: words.kept_alive,
-            own: words.own,
+            overlap: entry.overlap,
+            ran_out: marks.ran_out,
+            taken_over: marks.taken_over,
+            again: marks.again,
+            kept_alive: marks.kept_alive,
+            own: marks.own,
             repeated: None,
             ids: Vec::new(),
             questions: entry.asked.iter().map(Question::of).collect(),
@@ -59,12 +59,10 @@ impl Record {
     }
 }
 
-/// What happened, in the words of a line.
+/// The marks of a line that say more about what happened.
 #[derive(Default)]
-struct Words {
-    event: &'static str,
+struct Marks {
     kind: Option<&'static str>,
-    overlap: bool,
     ran_out: bool,
     taken_over: bool,
     again: bool,
@@ -72,63 +70,45 @@ struct Words {
     own: bool,
 }
 
-impl Words {
-    fn of(happened: Happened) -> Words {
-        let plain = |event| Words {
-            event,
-            ..Words::default()
-        };
+impl Marks {
+    fn of(happened: Happened) -> Marks {
+        let none = Marks::default();
         match happened {
             Happened::Acquired {
                 again,
                 replaced,
                 ran_out,
                 kept,
-            } => Words {
+            } => Marks {
                 again,
                 taken_over: replaced,
                 ran_out,
                 kept_alive: kept,
-                ..plain("acquired")
+                ..none
             },
-            Happened::Contended { own } => Words {
-                own,
-                ..plain("contended")
-            },
-            Happened::Extended { kept } => Words {
+            Happened::Contended { own } => Marks { own, ..none },
+            Happened::Extended { kept } => Marks {
                 kept_alive: kept,
-                ..plain("extended")
+                ..none
             },
-            Happened::Released { taken_over } => Words {
-                taken_over,
-                ..plain("released")
-            },
-            Happened::Absent { ran_out } => Words {
-                ran_out,
-                ..plain("absent")
-            },
-            Happened::RanOut => plain("ran-out"),
-            Happened::Refused { overlap } => Words {
-                overlap,
-                ..plain("refused")
-            },
-            Happened::Different { overlap } => Words {
-                overlap,
-                ..plain("different")
-            },
-            Happened::Unchanged => plain("unchanged"),
-            Happened::Ungoverned => plain("ungoverned"),
-            Happened::Unjudged(why) => Words {
+            Happened::Released { taken_over } => Marks { taken_over, ..none },
+            Happened::Absent { ran_out } => Marks { ran_out, ..none },
+            Happened::Unjudged(why) => Marks {
                 kind: Some(why.word()),
-                ..plain("unjudged")
+                ..none
             },
-            Happened::Forwarded => plain("forwarded"),
-            Happened::Failed => plain("failed"),
-            Happened::Observed(kind) => Words {
+            Happened::Observed(kind) => Marks {
                 kind: Some(kind.word()),
-                ..plain("observed")
+                ..none
             },
-            Happened::Broken => plain("broken"),
+            Happened::RanOut
+            | Happened::Refused
+            | Happened::Different
+            | Happened::Unchanged
+            | Happened::Ungoverned
+            | Happened::Forwarded
+            | Happened::Failed
+            | Happened::Broken => none,
         }
     }
 }
