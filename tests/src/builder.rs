@@ -138,6 +138,10 @@ impl ProxyBuilder {
             "admin = \"127.0.0.1:0\"".to_owned(),
             format!("admin_token = \"{ADMIN_TOKEN}\""),
         ];
+        // The whole suite can be run with either: LOCKWARDEN_TEST_SESSIONS=multiplexed.
+        if let Ok(sessions) = std::env::var("LOCKWARDEN_TEST_SESSIONS") {
+            top.push(format!("sessions = \"{sessions}\""));
+        }
         for line in &self.top {
             let key = line.split(' ').next().unwrap_or_default();
             top.retain(|known| known.split(' ').next() != Some(key));

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use redis_protocol::{resp2, resp3};
 
 /// The version that a connection speaks, chosen by HELLO.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Protocol {
     /// The one that every connection begins with.
     #[default]

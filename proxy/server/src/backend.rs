@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_resp::{Protocol, ReplyLimits, ReplyScanner, Scan, Value, parse_reply, put_request};
+use prometheus::IntGauge;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::config::BackendUrl;
+use crate::metrics::{ConnectionState, Metrics};
+use crate::trunk::{Lane, Login};
 
 /// How long a connection may take to be made, and a reply of the own connection to come.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -63,6 +66,46 @@ impl Address {
         Ok(stream)
     }
 
+    /// Opens a connection of this kind for clients.
+    pub(crate) async fn open(&self, lane: &Lane, metrics: &Metrics) -> Result<Link, BackendError> {
+        let connecting = metrics.backend_connections.at(ConnectionState::Connecting);
+        connecting.inc();
+        let opened = self.introduced(lane).await;
+        connecting.dec();
+        let open = metrics.backend_connections.at(ConnectionState::Open);
+        opened.map(|stream| Link::new(stream, open))
+    }
+
+    /// Connects, and says what connections of this kind say first.
+    async fn introduced(&self, lane: &Lane) -> Result<TcpStream, BackendError> {
+        let stream = self.connect().await?;
+        let mut conversation = Conversation::new(stream);
+        let refused = |text: &[u8]| BackendError::Login(String::from_utf8_lossy(text).into_owned());
+        if let Some(Login { user, password }) = &lane.login
+            && let Value::Error(text) = conversation.ask(&[b"AUTH", &user[..], password]).await?
+        {
+            return Err(refused(&text));
+        }
+        if lane.db != 0 {
+            let db = lane.db.to_string();
+            let words: [&[u8]; 2] = [b"SELECT", db.as_bytes()];
+            if let Value::Error(text) = conversation.ask(&words).await? {
+                return Err(refused(&text));
+            }
+        }
+        if lane.protocol == Protocol::Resp3 {
+            let mut hello = BytesMut::new();
+            let words: [&[u8]; 2] = [b"HELLO", b"3"];
+            put_request(&mut hello, &words);
+            conversation.send(&hello).await?;
+            let answer = conversation.frame().await?;
+            if answer.starts_with(b"-") {
+                return Err(refused(&answer));
+            }
+        }
+        Ok(conversation.stream)
+    }
+
     fn unreachable(&self, source: io::Error) -> BackendError {
         BackendError::Connect {
             address: self.to_string(),
@@ -95,6 +138,41 @@ impl Address {
             db: 0,
         };
         Address { url }
+    }
+}
+
+/// A connection for clients. Counted while it is open.
+pub(crate) struct Link {
+    pub(crate) stream: TcpStream,
+    open: IntGauge,
+}
+
+impl Link {
+    fn new(stream: TcpStream, open: &IntGauge) -> Link {
+        open.inc();
+        Link {
+            stream,
+            open: open.clone(),
+        }
+    }
+
+    /// Whether it is still there, and nothing was said on it.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let read = self.stream.try_read(&mut [0; 1]);
+        matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// One that nobody counts.
+    #[cfg(test)]
+    pub(crate) fn uncounted(stream: TcpStream) -> Link {
+        let open = IntGauge::new("uncounted", "uncounted").expect("a name");
+        Link::new(stream, &open)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.open.dec();
     }
 }
 
@@ -132,9 +210,14 @@ impl Conversation {
 
     /// Reads one reply.
     pub(crate) async fn read(&mut self) -> Result<Value, BackendError> {
+        parse_reply(&self.frame().await?, Protocol::Resp2)
+            .map_err(|error| BackendError::OutOfStep(error.to_string()))
+    }
+
+    /// Reads one reply, as it came.
+    async fn frame(&mut self) -> Result<Bytes, BackendError> {
         match tokio::time::timeout(PATIENCE, self.read_frame()).await {
-            Ok(frame) => parse_reply(&frame?, Protocol::Resp2)
-                .map_err(|error| BackendError::OutOfStep(error.to_string())),
+            Ok(frame) => frame,
             Err(_) => Err(BackendError::Broken(io::ErrorKind::TimedOut.into())),
         }
     }

@@ -60,6 +60,16 @@ const DEFAULT_BACKEND: (&str, u16) = ("127.0.0.1", 6379);
 const DEFAULT_DRAIN: Duration = Duration::from_secs(5);
 const DEFAULT_SWEEP: Duration = Duration::from_secs(60);
 
+/// How clients come by connections to the backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Sessions {
+    /// One each.
+    #[default]
+    Dedicated,
+    /// Those of a thread share one, except for what needs a connection of its own.
+    Multiplexed,
+}
+
 /// A configuration that was checked as far as that is possible without the network and without
 /// loading policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,6 +92,8 @@ pub(crate) struct Config {
     pub(crate) companion_prefix: Bytes,
     /// Balancers whose word on where a client comes from is taken, and wanted.
     pub(crate) proxy_protocol_from: Vec<Network>,
+    /// Whether each client has a connection to the backend of its own.
+    pub(crate) sessions: Sessions,
     /// How lines of the log look.
     pub(crate) log_format: LogFormat,
     /// How long a stopping proxy waits for its clients, at most 10 minutes.

@@ -283,6 +283,7 @@ fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
         old.proxy_protocol_from == new.proxy_protocol_from,
         "proxy_protocol_from",
     );
+    compare(old.sessions == new.sessions, "sessions");
     compare(old.log_format == new.log_format, "log_format");
     compare(old.drain == new.drain, "drain");
     compare(old.audit.target == new.audit.target, "audit_file");

@@ -3,7 +3,7 @@
 use bytes::{Buf, BytesMut};
 use lockwarden_resp::{Request, RequestDecoder, RequestError, RequestLimits, Step};
 
-use crate::wires::{READ_CHUNK, give_back};
+use crate::buffers::{READ_CHUNK, give_back};
 
 /// What the client has sent.
 pub(crate) struct Inbox {

@@ -16,7 +16,7 @@ use lockwarden_lock::plan::{Form, Plan, Who, identify, plan};
 use lockwarden_lock::settle::{self, Settled, judge, settle};
 use lockwarden_lock::token::Process;
 use lockwarden_policy::Chains;
-use lockwarden_resp::{Elements, Value, parse_reply, put_value};
+use lockwarden_resp::{Elements, Request, Value, parse_reply, put_value};
 use smallvec::SmallVec;
 
 use crate::inbox::Inbox;
@@ -28,7 +28,7 @@ use crate::session::rights::{lacking_rights, rights_line};
 use crate::session::state::{Place, StateChange};
 use crate::session::wrapped::{Examined, own_no, under_its_own_name};
 use crate::session::{InFlight, Look, Session, error_frame, now_ms};
-use crate::shared::Active;
+use crate::shared::{Active, Shared};
 use crate::trail::{Happened, Recorder, Took};
 use crate::wires::{End, Muted};
 
@@ -49,38 +49,34 @@ impl Session {
     /// Takes the request that is in the inbox all its way. A lock command is an order barrier:
     /// nothing behind it is read before it was answered.
     pub(crate) async fn intercept(&mut self, inbox: &mut Inbox) -> Result<(), End> {
-        let active = self.active();
         let muted = self.next_muted();
-        let request = inbox.request();
         let sampled = self.sample();
-        let class = {
-            let foreign = self.shared.server.commands();
-            let classifier = Classifier {
-                namespaces: &active.namespaces,
-                companion_prefix: &active.companion_prefix,
-                trusted_function: &|name| active.administration.trusts(name),
-                foreign: foreign.as_deref(),
-                counts: &|namespace| active.rules(namespace).counter_locks,
-                script: &|sha| self.shared.texts.get(sha),
-                saw: &|text| self.shared.texts.saw(text),
-            };
-            classifier.classify(request)
-        };
-        match class {
-            Class::PassThrough(pass) => {
-                self.wires.forward(pass, muted);
-                self.queued();
-                self.count(CommandClass::PassThrough, CommandResult::Ok);
-                if let Some(begun) = sampled {
-                    let latency = self
-                        .shared
-                        .metrics
-                        .added_latency
-                        .at(LatencyPath::PassThrough);
-                    latency.observe(begun.elapsed().as_secs_f64());
-                }
-                Ok(())
+        let mut request = inbox.request();
+        let mut class = self.classify(request);
+        if self.multiplexed && self.needs_own_connection(&class, &request) {
+            drop(class);
+            if let Some(error) = self.use_own_connection(inbox).await? {
+                self.reply(&BytesMut::from(&error[..]), muted);
+                return Ok(());
             }
+            request = inbox.request();
+            class = self.classify(request);
+        }
+        if let Class::PassThrough(pass) = class {
+            self.wires.forward(pass, muted);
+            self.queued();
+            self.count(CommandClass::PassThrough, CommandResult::Ok);
+            if let Some(begun) = sampled {
+                let latency = &self.shared.metrics.added_latency;
+                let latency = latency.at(LatencyPath::PassThrough);
+                latency.observe(begun.elapsed().as_secs_f64());
+            }
+            return Ok(());
+        }
+        // What passes through does without: every thread counts how many hold it.
+        let active = self.active();
+        match class {
+            Class::PassThrough(_) => Ok(()),
             Class::Read(pass, targets) => {
                 self.read(request.name(), pass, targets, &active, muted);
                 Ok(())
@@ -141,6 +137,16 @@ impl Session {
                 Ok(())
             }
         }
+    }
+
+    /// What a request means under the configuration in force.
+    fn classify<'a>(&mut self, request: Request<'a>) -> Class<'a> {
+        let active = self.active.load();
+        if active.cohorts.is_none() {
+            return classify(&self.shared, active, request);
+        }
+        let active = self.active();
+        classify(&self.shared, &active, request)
     }
 
     /// Judges a lock command and does what was decided.
@@ -618,6 +624,20 @@ impl Session {
         block.queued += 1;
         self.wires.execute_queued(step, muted);
     }
+}
+
+fn classify<'a>(shared: &Shared, active: &Active, request: Request<'a>) -> Class<'a> {
+    let foreign = shared.server.commands();
+    let classifier = Classifier {
+        namespaces: &active.namespaces,
+        companion_prefix: &active.companion_prefix,
+        trusted_function: &|name| active.administration.trusts(name),
+        foreign: foreign.as_deref(),
+        counts: &|namespace| active.rules(namespace).counter_locks,
+        script: &|sha| shared.texts.get(sha),
+        saw: &|text| shared.texts.saw(text),
+    };
+    classifier.classify(request)
 }
 
 /// How long a decision took that has not been to Redis.

@@ -12,6 +12,7 @@ use lockwarden_lock::plan::Renewal;
 use lockwarden_lock::token::{Grant, Identity};
 use tokio::sync::Notify;
 
+use crate::nudge::Nudge;
 use crate::peers::Peer;
 
 /// A session, for as long as the process lives.
@@ -21,7 +22,7 @@ pub(crate) type SessionNumber = u64;
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) session: SessionNumber,
-    pub(crate) nudge: Arc<Notify>,
+    pub(crate) nudge: Arc<Nudge>,
 }
 
 /// Who keeps a lease alive beside the session that took it.
@@ -45,7 +46,7 @@ pub(crate) struct KeptLease {
     /// When it ends unless it is renewed.
     pub(crate) ends: Instant,
     /// Wakes the session, where the proxy's own connection cannot renew it.
-    pub(crate) nudge: Arc<Notify>,
+    pub(crate) nudge: Arc<Nudge>,
     due: (Instant, u64),
 }
 

@@ -11,9 +11,12 @@ mod session;
 
 mod intercept;
 
+mod buffers;
 mod inbox;
+mod nudge;
 mod pushes;
 mod wires;
+mod worker;
 
 mod cohort;
 mod shared;
@@ -35,6 +38,7 @@ mod words;
 
 mod backend;
 mod breaking;
+mod trunk;
 mod upkeep;
 
 mod config;

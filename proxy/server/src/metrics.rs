@@ -214,9 +214,9 @@ impl Metrics {
         self.policies.load().show(uses);
     }
 
-    /// Which runtime serves the clients.
-    pub(crate) fn set_runtime(&self, handle: tokio::runtime::Handle) {
-        self.runtime.follow(handle);
+    /// Which runtimes serve the clients.
+    pub(crate) fn set_runtimes(&self, handles: Vec<tokio::runtime::Handle>) {
+        self.runtime.follow(handles);
     }
 
     /// Where the gauges of held locks come from, asked each time the page is made.

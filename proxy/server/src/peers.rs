@@ -132,7 +132,7 @@ async fn identify(shared: Arc<Shared>, peer: Arc<Peer>) {
         let process = shared.processes.of(&peer).await;
         peer.unidentified().is_awaited = false;
         if process != Process::Pending {
-            peer.holder.nudge.notify_one();
+            peer.holder.nudge.work();
         }
     }
 }
@@ -187,6 +187,13 @@ impl Peers {
     pub(crate) fn caller(&self, session: SessionId) -> Option<Arc<Caller>> {
         let register = self.lock();
         Some(register.by_session.get(&session)?.caller.clone())
+    }
+
+    /// Tells every client's session that the proxy is about to stop.
+    pub(crate) fn drain(&self) {
+        for known in self.lock().by_session.values() {
+            known.peer.holder.nudge.drain();
+        }
     }
 
     /// How all clients present themselves.

@@ -96,7 +96,12 @@ impl Pushes {
 
     /// Whether such frames may come at all.
     pub(crate) fn are_possible(&self) -> bool {
-        self.resp3 || self.confirming > 0 || self.is_subscribed()
+        self.resp3 || self.is_listening()
+    }
+
+    /// Whether the connection is subscribed, or about to be, or monitors.
+    pub(crate) fn is_listening(&self) -> bool {
+        self.confirming > 0 || self.is_subscribed()
     }
 
     /// Whether a frame that begins with this byte may be one.

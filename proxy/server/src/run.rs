@@ -1,8 +1,10 @@
 //! `lockwarden run`: everything is checked and opened before anything is served, so that a mistake
 //! is one clear line and nothing is half started; then clients are served until a signal.
 
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -41,6 +43,7 @@ use crate::unheard::Reports;
 use crate::upkeep::{self, Order};
 use crate::view::{self, Fold, View};
 use crate::watches::Watches;
+use crate::worker::Workers;
 
 /// What this binary was built of.
 pub(crate) const BUILD: BuildInfo<'static> = BuildInfo {
@@ -153,6 +156,7 @@ impl Prepared {
             active: Arc::new(ArcSwap::from_pointee(active)),
             metrics,
             backend,
+            sessions: config.sessions,
             server: Server::default(),
             texts: Texts::default(),
             watches: Watches::default(),
@@ -225,11 +229,16 @@ impl Prepared {
     }
 
     fn serve(self) -> ExitCode {
-        let runtime = match tokio::runtime::Builder::new_multi_thread()
+        // Clients have threads of their own; what else there is to do is little.
+        let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .build()
-        {
-            Ok(runtime) => runtime,
+            .build();
+        let number = thread::available_parallelism().map_or(1, NonZero::get);
+        let (runtime, workers) = match runtime.and_then(|runtime| {
+            let workers = Workers::start(number)?;
+            Ok((runtime, workers))
+        }) {
+            Ok(both) => both,
             Err(error) => {
                 eprintln!("lockwarden: cannot start: {error}");
                 return exit::configuration();
@@ -239,10 +248,10 @@ impl Prepared {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let metrics = &self.serving.shared.metrics;
-        metrics.set_runtime(runtime.handle().clone());
+        metrics.set_runtimes(workers.handles());
         metrics.config_loaded(now.as_secs_f64());
         let is_demonstration = self.private.is_some();
-        let served = runtime.block_on(self.serving.until_asked(is_demonstration));
+        let served = runtime.block_on(self.serving.until_asked(workers, is_demonstration));
         runtime.shutdown_background();
         // What happened last is handed over before the end.
         drop(self.following);
@@ -264,7 +273,7 @@ impl Prepared {
 }
 
 impl Serving {
-    async fn until_asked(self, is_demonstration: bool) -> Result<(), Failure> {
+    async fn until_asked(self, workers: Workers, is_demonstration: bool) -> Result<(), Failure> {
         let Serving {
             shared,
             controller,
@@ -294,13 +303,9 @@ impl Serving {
             .open(admin_options, controller)
             .map_err(Failure::Line)?;
         opened.announce(&shared, is_demonstration, generated.as_ref());
-        let listener = tokio::net::TcpListener::from_std(opened.listener).map_err(Failure::line)?;
         let over = Arc::new(Notify::new());
-        let patience = Patience {
-            most: patience,
-            over: over.clone(),
-        };
-        let clients = tokio::spawn(serve::clients(shared.clone(), listener, patience));
+        let (seats, serving) = (workers.seats(), shared.clone());
+        let accepting = workers.accept(move || serve::accept(serving, opened.listener, seats));
         service::ready(SERVING);
         asks.asked_to_stop().await;
         tracing::info!(
@@ -308,28 +313,31 @@ impl Serving {
         );
         service::stopping("waiting for clients that hold locks or wait for an answer");
         renew_all(&orders).await;
-        shared.drain.send_replace(true);
+        shared.start_draining();
         let again = async {
             asks.asked_to_stop().await;
             over.notify_one();
             std::future::pending().await
         };
-        let left = tokio::select! {
-            left = clients => left,
-            never = again => never,
+        let patience = Patience {
+            most: patience,
+            over: over.clone(),
         };
-        match left {
-            Ok(mut left) if !left.is_empty() => {
-                tracing::warn!(
-                    clients = left.len(),
-                    "closing the connections that are still in use"
-                );
-                renew_all(&orders).await;
-                left.shutdown().await;
-            }
-            Ok(_) => {}
-            Err(error) => tracing::error!(%error, "the listener failed"),
+        let gone = async {
+            // It ends by itself soon after the proxy has begun to drain.
+            let _ = accepting.await;
+            serve::until_all_are_gone(&shared, &workers, patience).await;
+        };
+        tokio::select! {
+            () = gone => {}
+            () = again => {}
         }
+        if workers.clients() > 0 {
+            let clients = workers.clients();
+            tracing::warn!(clients, "closing the connections that are still in use");
+            renew_all(&orders).await;
+        }
+        workers.end();
         let uptime = shared.started.elapsed().as_secs();
         tracing::info!(uptime_seconds = uptime, "stopped");
         for handle in [opened.admin, opened.metrics].into_iter().flatten() {

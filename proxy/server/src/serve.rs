@@ -1,4 +1,4 @@
-//! Accepting clients: one task and one backend connection for each. While the backend cannot be
+//! Accepting clients: one task for each, and a way to the backend. While the backend cannot be
 //! served, a client's connection is closed at once, as it would be by a server that is down.
 
 use std::net::SocketAddr;
@@ -8,15 +8,18 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
 
+use crate::backend::BackendError;
+use crate::config::Sessions;
 use crate::facts::Standing;
-use crate::metrics::{ConnectionState, ProtocolErrorKind, Side};
+use crate::metrics::{ProtocolErrorKind, Side};
 use crate::proxy_protocol::{self, HeaderError, Origin};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::sockets;
-use crate::wires::End;
+use crate::trunk::{Lane, Port};
+use crate::wires::{End, Uplink};
+use crate::worker::{Seats, Workers};
 
 /// Pause after accepting failed, for example because no file descriptor was left.
 const BREATH: Duration = Duration::from_millis(50);
@@ -36,53 +39,78 @@ pub(crate) struct Patience {
     pub(crate) over: Arc<Notify>,
 }
 
-/// Accepts until the proxy drains, then waits until every client is gone or patience is over. The
-/// sessions that are left end when they are dropped.
-pub(crate) async fn clients(
-    shared: Arc<Shared>,
-    listener: TcpListener,
-    patience: Patience,
-) -> JoinSet<()> {
-    let mut sessions = JoinSet::new();
+/// Accepts until the proxy drains, and a little longer.
+pub(crate) async fn accept(shared: Arc<Shared>, listener: std::net::TcpListener, seats: Seats) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "the listener failed");
+            return;
+        }
+    };
     let mut drain = shared.drain.subscribe();
     while !*drain.borrow() {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    sessions.spawn(client(shared.clone(), stream, peer));
-                }
+                Ok(newcomer) => seat(&shared, newcomer, &seats),
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept a client");
                     tokio::time::sleep(BREATH).await;
                 }
             },
-            _ = sessions.join_next(), if !sessions.is_empty() => {}
             _ = drain.changed() => {}
         }
     }
     let begun = Instant::now();
     while let Some(left) = LAST_ARRIVALS.checked_sub(begun.elapsed())
-        && let Ok(Ok((stream, peer))) = tokio::time::timeout(left, listener.accept()).await
+        && let Ok(Ok(newcomer)) = tokio::time::timeout(left, listener.accept()).await
     {
-        sessions.spawn(client(shared.clone(), stream, peer));
+        seat(&shared, newcomer, &seats);
     }
-    drop(listener);
+}
+
+fn seat(shared: &Arc<Shared>, (stream, peer): (TcpStream, SocketAddr), seats: &Seats) {
+    let shared = shared.clone();
+    let seat = seats.free();
+    if seat.is_here() {
+        tokio::task::spawn_local(async move {
+            client(shared, stream, peer).await;
+            drop(seat);
+        });
+        return;
+    }
+    // The other thread has a runtime of its own.
+    match stream.into_std() {
+        Ok(stream) => seats.serve(seat, move |seat| async move {
+            match TcpStream::from_std(stream) {
+                Ok(stream) => client(shared, stream, peer).await,
+                Err(error) => tracing::warn!(%peer, %error, "cannot serve a client"),
+            }
+            drop(seat);
+        }),
+        Err(error) => tracing::warn!(%peer, %error, "cannot serve a client"),
+    }
+}
+
+/// Waits until every client is gone or patience is over.
+pub(crate) async fn until_all_are_gone(shared: &Shared, workers: &Workers, patience: Patience) {
     let gone = async {
         let mut look_again = tokio::time::interval(LOOK_AGAIN);
         look_again.reset();
+        let empty = workers.empty();
+        tokio::pin!(empty);
         loop {
             tokio::select! {
-                ended = sessions.join_next() => if ended.is_none() { return },
-                _ = look_again.tick() => { shared.drain.send_replace(true); }
+                () = &mut empty => return,
+                _ = look_again.tick() => shared.start_draining(),
             }
         }
     };
     tokio::select! {
         () = gone => {}
-        () = tokio::time::sleep(patience.most.saturating_sub(begun.elapsed())) => {}
+        () = tokio::time::sleep(patience.most) => {}
         () = patience.over.notified() => {}
     }
-    sessions
 }
 
 async fn client(shared: Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
@@ -100,23 +128,20 @@ async fn client(shared: Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
             return;
         }
     };
-    let backend = match connect(&shared).await {
-        Ok(backend) => backend,
+    let uplink = match uplink(&shared).await {
+        Ok(uplink) => uplink,
         Err(error) => {
             // The upkeep connection says once that the backend is down; here it is one client.
             tracing::debug!(%peer, %error, "a client was closed: no backend");
             return;
         }
     };
-    let open = shared.metrics.backend_connections.at(ConnectionState::Open);
-    open.inc();
-    let mut session = Session::new(shared.clone(), stream, backend, (peer, origin));
+    let mut session = Session::new(shared.clone(), stream, uplink, (peer, origin));
     let end = session.serve(said).await;
     if session.took_leave {
         session.report_outlived();
     }
     drop(session);
-    open.dec();
     match end {
         End::Client | End::Done | End::Backend => {
             tracing::debug!(%peer, %end, "a client's session ended")
@@ -158,15 +183,15 @@ fn not_introduced(shared: &Shared, peer: SocketAddr, error: &HeaderError) {
     tracing::info!(%peer, %error, "closing a connection: it has to begin with a PROXY header");
 }
 
-async fn connect(shared: &Shared) -> Result<TcpStream, crate::backend::BackendError> {
-    let connecting = shared
-        .metrics
-        .backend_connections
-        .at(ConnectionState::Connecting);
-    connecting.inc();
-    let connected = shared.backend.connect().await;
-    connecting.dec();
-    connected
+/// The way to the backend that a client begins with.
+async fn uplink(shared: &Arc<Shared>) -> Result<Uplink, BackendError> {
+    if shared.sessions == Sessions::Multiplexed
+        && let Some(port) = Port::new(&Lane::plain(), shared)
+    {
+        return Ok(Uplink::shared(port));
+    }
+    let link = shared.backend.open(&Lane::plain(), &shared.metrics).await?;
+    Ok(Uplink::own(link))
 }
 
 /// A switch that sessions wait for.

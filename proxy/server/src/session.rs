@@ -13,6 +13,7 @@ mod reads;
 mod recording;
 mod refusals;
 pub(crate) mod rights;
+mod sharing;
 pub(crate) mod state;
 mod telling;
 pub(crate) mod transaction;
@@ -47,7 +48,7 @@ use crate::random::Random;
 use crate::shared::{Active, Shared};
 use crate::trail::{Asked, Caller, Took};
 use crate::unheard::Unheard;
-use crate::wires::{End, Event, Muted, Want, Wires};
+use crate::wires::{End, Event, Muted, Uplink, Want, Wires};
 use state::{Place, State, StateChange};
 
 /// What a reply is looked at for.
@@ -87,10 +88,12 @@ pub(crate) struct InFlight {
 /// One client.
 pub(crate) struct Session {
     pub(crate) shared: Arc<Shared>,
-    active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
+    pub(crate) active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
     /// The configuration as this client sees it, where that depends on the client.
     view: Option<Seen>,
     pub(crate) wires: Wires<Look>,
+    /// Connections to the backend are shared.
+    pub(crate) multiplexed: bool,
     pub(crate) state: State,
     pub(crate) evidence: Evidence,
     pub(crate) unheard: Unheard,
@@ -131,12 +134,11 @@ impl Session {
     pub(crate) fn new(
         shared: Arc<Shared>,
         client: TcpStream,
-        backend: TcpStream,
+        uplink: Uplink,
         (peer, origin): (SocketAddr, Origin),
     ) -> Session {
         let mut random = Random::new();
         let id = SessionId(random.sixteen());
-        let drain = shared.drain.subscribe();
         shared.metrics.client_connections.inc();
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let holder = Holder {
@@ -147,14 +149,10 @@ impl Session {
         let client_peer = Arc::new(Peer::new(id, holder.clone(), (peer, origin), local));
         let state = State::new(client_peer);
         let caller = telling::caller(number, peer, &state);
+        let multiplexed = uplink.is_shared();
         let mut session = Session {
-            wires: Wires::new(
-                client,
-                backend,
-                shared.active.clone(),
-                drain,
-                holder.nudge.clone(),
-            ),
+            multiplexed,
+            wires: Wires::new(client, uplink, shared.active.clone(), holder.nudge.clone()),
             active: Cache::new(shared.active.clone()),
             view: None,
             shared,
@@ -175,6 +173,10 @@ impl Session {
             draining: false,
         };
         session.introduce();
+        // Whoever says so from now on finds this session.
+        if *session.shared.drain.borrow() {
+            session.wires.keep_draining();
+        }
         session
     }
 

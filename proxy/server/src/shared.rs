@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 use crate::audit::Audit;
 use crate::backend::Address;
 use crate::cohort::{Cohorts, Partly};
-use crate::config::Network;
+use crate::config::{Network, Sessions};
 use crate::facts::Server;
 use crate::kept::Kept;
 use crate::logging::{ObservationFolder, RepeatFolder};
@@ -134,6 +134,8 @@ pub(crate) struct Shared {
     pub(crate) active: Arc<ArcSwap<Active>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) backend: Address,
+    /// How clients come by connections to it.
+    pub(crate) sessions: Sessions,
     pub(crate) server: Server,
     pub(crate) texts: Texts,
     pub(crate) watches: Watches,
@@ -159,4 +161,12 @@ pub(crate) struct Shared {
     /// Somebody asked at the admin address to stop.
     pub(crate) stop_asked: Notify,
     pub(crate) started: Instant,
+}
+
+impl Shared {
+    /// Tells everybody that the proxy is about to stop, or that it still is.
+    pub(crate) fn start_draining(&self) {
+        self.drain.send_replace(true);
+        self.peers.drain();
+    }
 }

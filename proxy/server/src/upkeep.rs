@@ -401,7 +401,7 @@ impl Upkeep {
     ) -> Result<(), BackendError> {
         if !self.may_renew {
             for (key, lease) in &leases {
-                lease.nudge.notify_one();
+                lease.nudge.work();
                 let again = now + Duration::from_millis(lease.renewal.ttl_ms) / 12;
                 shared
                     .kept

@@ -6,12 +6,18 @@
 mod events;
 #[cfg(test)]
 mod tests;
+mod uplink;
 
 pub(crate) use events::{End, Event, Muted, Want};
+pub(crate) use uplink::Uplink;
+use uplink::poll_read;
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io;
+
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Cache};
@@ -21,30 +27,31 @@ use lockwarden_lock::hidden::{self, Shown};
 use lockwarden_lock::plan::{Form, Plan};
 use lockwarden_lock::table::Listing;
 use lockwarden_resp::{Protocol, Redirects, ReplyError, ReplyLimits, ReplyScanner, Scan};
-use tokio::io::{AsyncReadExt, Interest};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, watch};
 
+use crate::buffers::{give_back, make_room, open};
 use crate::inbox::Inbox;
+use crate::nudge::Nudge;
 use crate::pushes::{Channels, Confirmation, Pushes};
 use crate::shared::Active;
 
-/// Bytes asked of a socket at once.
-pub(crate) const READ_CHUNK: usize = 64 * 1024;
 /// Requests read ahead while an earlier one has to be answered first, in bytes.
 const READ_AHEAD: usize = 64 * 1024;
 /// Requests that wait for the backend to take them, in bytes; above that no more are read.
 const MOST_UNSENT: usize = 1024 * 1024;
 /// Replies that wait for the client to take them, in bytes; above that the backend waits.
 const MOST_UNREAD: usize = 64 * 1024 * 1024;
+/// The same where replies of other clients come behind them: above that its requests wait.
+const MOST_UNREAD_SHARED: usize = 1024 * 1024;
 /// A reply that has to be looked at may be as long as this. A listing above it is relayed as it
 /// comes, the proxy's own keys in it: that harms nobody, and a closed connection would.
 const LONGEST_COLLECTED: usize = 512 * 1024 * 1024 + 1024;
 /// After its client has hung up, a session waits so long for word that a reply was turned down. The
 /// word takes one round trip; the client hears at once that no more comes.
 const LAST_WORD: Duration = Duration::from_millis(200);
-/// An empty buffer that has grown above this is given back.
-const KEPT_CAPACITY: usize = 256 * 1024;
+/// Of a reply that is as long as this, the bytes are handed on where they are rather than copied.
+const WORTH_A_SWAP: usize = 4 * 1024;
 
 enum Expect<L> {
     Relay {
@@ -63,9 +70,11 @@ enum Expect<L> {
 /// The sockets, and the replies that are due.
 pub(crate) struct Wires<L> {
     client: TcpStream,
-    backend: TcpStream,
+    uplink: Uplink,
     to_client: BytesMut,
     to_backend: BytesMut,
+    /// Requests in there that will be answered.
+    unsent: u64,
     from_backend: BytesMut,
     /// How much of `from_backend` belongs to the frame being collected and was scanned.
     scanned: usize,
@@ -77,8 +86,7 @@ pub(crate) struct Wires<L> {
     /// Says which keys are the proxy's own.
     active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
     longest_collected: usize,
-    drain: watch::Receiver<bool>,
-    nudge: Arc<Notify>,
+    nudge: Arc<Nudge>,
     nudged: bool,
     draining: bool,
     backend_closed: bool,
@@ -96,18 +104,16 @@ pub(crate) struct Wires<L> {
 impl<L> Wires<L> {
     pub(crate) fn new(
         client: TcpStream,
-        backend: TcpStream,
+        uplink: Uplink,
         active: Arc<ArcSwap<Active>>,
-        drain: watch::Receiver<bool>,
-        nudge: Arc<Notify>,
+        nudge: Arc<Nudge>,
     ) -> Self {
-        // A session that begins while the proxy is stopping hears of no change any more.
-        let draining = *drain.borrow();
         Wires {
             client,
-            backend,
+            uplink,
             to_client: BytesMut::new(),
             to_backend: BytesMut::new(),
+            unsent: 0,
             from_backend: BytesMut::new(),
             scanned: 0,
             scanner: ReplyScanner::new(ReplyLimits::default()),
@@ -116,10 +122,9 @@ impl<L> Wires<L> {
             pushes: Pushes::default(),
             active: Cache::new(active),
             longest_collected: LONGEST_COLLECTED,
-            drain,
             nudge,
             nudged: false,
-            draining,
+            draining: false,
             backend_closed: false,
             closing: false,
             half_closed: false,
@@ -132,7 +137,7 @@ impl<L> Wires<L> {
 
     /// Sends the client's own bytes; their reply is relayed.
     pub(crate) fn forward(&mut self, pass: PassThrough<'_>, muted: Muted) {
-        self.to_backend.extend_from_slice(pass.frame());
+        self.send(pass.frame());
         if pass.is_blocking() {
             self.blocking += 1;
             self.expected.push_back(Expect::Late(muted));
@@ -144,14 +149,14 @@ impl<L> Wires<L> {
     /// Sends a step in place of a command of a MULTI block; Redis's word on it is relayed. Its text
     /// goes along: a name that the server does not know would surface too late.
     pub(crate) fn execute_queued(&mut self, plan: &Plan, muted: Muted) {
-        plan.put(&mut self.to_backend, Form::Text);
+        plan.put(self.request(), Form::Text);
         self.expect_relay(muted);
     }
 
     /// Takes a place in a MULTI block for a command that would only fail there: `HELLO` changes
     /// nothing and is allowed to every user.
     pub(crate) fn hold_place(&mut self, muted: Muted) {
-        lockwarden_resp::put_request(&mut self.to_backend, &[b"HELLO"]);
+        lockwarden_resp::put_request(self.request(), &[b"HELLO"]);
         self.expect_relay(muted);
     }
 
@@ -167,44 +172,56 @@ impl<L> Wires<L> {
 
     /// Sends the client's own bytes, to which Redis says nothing.
     pub(crate) fn forward_unanswered(&mut self, pass: PassThrough<'_>) {
-        self.to_backend.extend_from_slice(pass.frame());
+        put(&mut self.to_backend, pass.frame());
+    }
+
+    fn send(&mut self, request: &[u8]) {
+        put(&mut self.to_backend, request);
+        self.unsent += 1;
+    }
+
+    /// Where a request of the proxy's own is written.
+    fn request(&mut self) -> &mut BytesMut {
+        open(&mut self.to_backend);
+        self.unsent += 1;
+        &mut self.to_backend
     }
 
     /// Sends the client's own bytes; their reply is handed over.
     pub(crate) fn forward_and_look(&mut self, pass: PassThrough<'_>, look: L, muted: Muted) {
-        self.to_backend.extend_from_slice(pass.frame());
+        self.send(pass.frame());
         self.expected.push_back(Expect::Look(look, muted));
     }
 
     /// Sends the client's own bytes; their reply is relayed without the proxy's own keys.
     pub(crate) fn forward_listing(&mut self, pass: PassThrough<'_>, kind: Listing, muted: Muted) {
-        self.to_backend.extend_from_slice(pass.frame());
+        self.send(pass.frame());
         self.expected.push_back(Expect::Listing(kind, muted));
     }
 
     /// Sends a subscription; its confirmations are relayed as they come.
     pub(crate) fn forward_channels(&mut self, pass: PassThrough<'_>, channels: Channels) {
-        self.to_backend.extend_from_slice(pass.frame());
+        self.send(pass.frame());
         self.pushes.expect_confirmation();
         self.expected.push_back(Expect::Confirm(channels));
     }
 
     /// Sends a step; its answer is handed over.
     pub(crate) fn execute(&mut self, plan: &Plan, form: Form, look: L, muted: Muted) {
-        plan.put(&mut self.to_backend, form);
+        plan.put(self.request(), form);
         self.expected.push_back(Expect::Look(look, muted));
     }
 
     /// Sends a request of the proxy's own that only reads or tidies up; its answer is handed over.
     pub(crate) fn inquire(&mut self, request: &[&[u8]], look: L) {
-        lockwarden_resp::put_request(&mut self.to_backend, request);
+        lockwarden_resp::put_request(self.request(), request);
         self.expected.push_back(Expect::Look(look, Muted::Yes));
     }
 
     /// Answers the client when it is this answer's turn.
     pub(crate) fn answer(&mut self, reply: Bytes) {
         if self.expected.is_empty() {
-            self.to_client.extend_from_slice(&reply);
+            put(&mut self.to_client, &reply);
         } else {
             self.expected.push_back(Expect::Local(reply));
         }
@@ -212,7 +229,7 @@ impl<L> Wires<L> {
 
     /// Answers the client now: for a reply that was just handed over, whose turn it is.
     pub(crate) fn reply(&mut self, frame: &[u8]) {
-        self.to_client.extend_from_slice(frame);
+        put(&mut self.to_client, frame);
     }
 
     /// Where the replies that were handed over so far end, in bytes of all that go to the client.
@@ -229,6 +246,21 @@ impl<L> Wires<L> {
     /// The redirections to other nodes that the backend gave since this was asked last.
     pub(crate) fn take_redirects(&mut self) -> Redirects {
         self.scanner.take_redirects()
+    }
+
+    /// The way to the backend, to be changed only where nothing is under way.
+    pub(crate) fn uplink(&mut self) -> &mut Uplink {
+        &mut self.uplink
+    }
+
+    /// Whether the way to the backend may be changed now.
+    pub(crate) fn may_change_uplink(&self) -> bool {
+        self.expected.is_empty() && self.to_backend.is_empty() && self.from_backend.is_empty()
+    }
+
+    /// Whether requests travel with those of others.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.uplink.is_shared()
     }
 
     /// Whether no reply is due.
@@ -275,7 +307,7 @@ impl<L> Wires<L> {
             if self.backend_closed {
                 return Err(self.finish(End::Backend).await);
             }
-            if want == Want::Request && self.to_backend.len() < MOST_UNSENT {
+            if want == Want::Request && self.may_take_more() {
                 match inbox.decode() {
                     Ok(true) => return Ok(Event::Request),
                     Ok(false) => {}
@@ -298,6 +330,10 @@ impl<L> Wires<L> {
                     self.draining = false;
                     return Ok(Event::Drain);
                 }
+                // On a connection of its own the backend hangs up in its turn.
+                if self.closing && self.uplink.is_shared() && self.to_backend.is_empty() {
+                    return Err(self.finish(End::Done).await);
+                }
             }
             self.flush()?;
             // A client that hung up does not wait for a command that may wait for ever.
@@ -305,10 +341,15 @@ impl<L> Wires<L> {
                 self.half_close();
             }
             self.half_close_when_sent();
-            if self.wait(inbox, want).await? {
-                self.draining = true;
-            }
+            self.wait(inbox, want).await?;
         }
+    }
+
+    /// Whether a further request may be taken from the client. One that shares a connection must not
+    /// leave many replies unread, since others' come behind them.
+    fn may_take_more(&self) -> bool {
+        self.to_backend.len() < MOST_UNSENT
+            && (!self.uplink.is_shared() || self.to_client.len() < MOST_UNREAD_SHARED)
     }
 
     /// Lets the backend know, once everything was sent, that no more will come: it sees what it
@@ -322,9 +363,11 @@ impl<L> Wires<L> {
             return;
         }
         self.half_closed = true;
-        let socket = socket2::SockRef::from(&self.backend);
-        // An error means that the connection is gone already; reading will tell.
-        let _ = socket.shutdown(std::net::Shutdown::Write);
+        if let Some(own) = self.uplink.in_use() {
+            let socket = socket2::SockRef::from(&own.stream);
+            // An error means that the connection is gone already; reading will tell.
+            let _ = socket.shutdown(std::net::Shutdown::Write);
+        }
     }
 
     /// Hands over everything that is due to the client, then ends.
@@ -352,7 +395,7 @@ impl<L> Wires<L> {
     fn replies(&mut self) -> Result<Option<Event<L>>, End> {
         loop {
             while let Some(Expect::Local(reply)) = self.expected.front() {
-                self.to_client.extend_from_slice(reply);
+                put(&mut self.to_client, reply);
                 self.expected.pop_front();
             }
             if self.scanned >= self.from_backend.len() || self.to_client.len() > MOST_UNREAD {
@@ -373,13 +416,25 @@ impl<L> Wires<L> {
                 Scan::Complete { consumed } => {
                     let end = self.scanned + consumed;
                     self.scanned = 0;
-                    self.from_backend.split_to(end).freeze()
+                    self.cut(end)
                 }
             };
             if let Some(event) = self.route(frame)? {
                 return Ok(Some(event));
             }
         }
+    }
+
+    /// The frame at the front. A short one is copied, so that the memory it came in stays with this
+    /// thread.
+    fn cut(&mut self, end: usize) -> Bytes {
+        if end >= WORTH_A_SWAP {
+            return self.from_backend.split_to(end).freeze();
+        }
+        let frame = Bytes::copy_from_slice(&self.from_backend[..end]);
+        self.from_backend.advance(end);
+        give_back(&mut self.from_backend);
+        frame
     }
 
     /// The usual case: replies that nobody looks at, as many as there are, as they come.
@@ -404,11 +459,16 @@ impl<L> Wires<L> {
             .scanner
             .skip_frames(&self.from_backend, most)
             .map_err(out_of_step)?;
-        if muted == Muted::No {
-            self.to_client
-                .extend_from_slice(&self.from_backend[..skipped.bytes]);
+        let whole = skipped.bytes == self.from_backend.len();
+        if muted == Muted::No && whole && self.to_client.is_empty() && skipped.bytes >= WORTH_A_SWAP
+        {
+            std::mem::swap(&mut self.to_client, &mut self.from_backend);
+        } else {
+            if muted == Muted::No {
+                put(&mut self.to_client, &self.from_backend[..skipped.bytes]);
+            }
+            self.from_backend.advance(skipped.bytes);
         }
-        self.from_backend.advance(skipped.bytes);
         give_back(&mut self.from_backend);
         self.relayed(skipped.frames);
         Ok(true)
@@ -442,11 +502,11 @@ impl<L> Wires<L> {
             match self.pushes.confirm(channels, &frame) {
                 Confirmation::Last => {
                     self.expected.pop_front();
-                    self.to_client.extend_from_slice(&frame);
+                    put(&mut self.to_client, &frame);
                     return Ok(None);
                 }
                 Confirmation::More => {
-                    self.to_client.extend_from_slice(&frame);
+                    put(&mut self.to_client, &frame);
                     return Ok(None);
                 }
                 Confirmation::Other => {}
@@ -461,7 +521,7 @@ impl<L> Wires<L> {
             Some(Expect::Look(look, muted)) => Ok(Some(Event::Reply(look, frame, muted))),
             Some(Expect::Relay { frames, muted }) => {
                 if muted == Muted::No {
-                    self.to_client.extend_from_slice(&frame);
+                    put(&mut self.to_client, &frame);
                 }
                 if frames > 1 {
                     self.expected.push_front(Expect::Relay {
@@ -474,7 +534,7 @@ impl<L> Wires<L> {
             Some(Expect::Late(muted)) => {
                 self.blocking -= 1;
                 if muted == Muted::No {
-                    self.to_client.extend_from_slice(&frame);
+                    put(&mut self.to_client, &frame);
                 }
                 Ok(None)
             }
@@ -489,7 +549,7 @@ impl<L> Wires<L> {
             }
             // Redis says an error of its own accord when it is about to hang up.
             None if frame.first() == Some(&b'-') => {
-                self.to_client.extend_from_slice(&frame);
+                put(&mut self.to_client, &frame);
                 Ok(None)
             }
             Some(Expect::Confirm(_) | Expect::Local(_)) | None => {
@@ -500,8 +560,8 @@ impl<L> Wires<L> {
 
     fn show(&mut self, frame: &[u8], shown: Shown) {
         match shown {
-            Shown::Whole => self.to_client.extend_from_slice(frame),
-            Shown::Instead(other) => self.to_client.extend_from_slice(&other),
+            Shown::Whole => put(&mut self.to_client, frame),
+            Shown::Instead(other) => put(&mut self.to_client, &other),
             Shown::Nothing => {}
         }
     }
@@ -513,7 +573,7 @@ impl<L> Wires<L> {
             Some(&Expect::Listing(_, muted)) if !is_push => {
                 tracing::info!("a list of keys is too long to look through: relayed as it is");
                 if muted == Muted::No {
-                    self.to_client.extend_from_slice(&self.from_backend);
+                    put(&mut self.to_client, &self.from_backend);
                 }
                 self.from_backend = BytesMut::new();
                 self.scanned = 0;
@@ -540,74 +600,89 @@ impl<L> Wires<L> {
                 Err(_) => return Err(End::Client),
             }
         }
-        while !self.to_backend.is_empty() {
-            match self.backend.try_write(&self.to_backend) {
-                Ok(written) => self.to_backend.advance(written),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // What it still had to say may be read; then reading says that it is gone.
-                Err(_) => {
-                    self.to_backend.clear();
-                    self.half_closed = true;
-                }
-            }
+        if !self.to_backend.is_empty() && !self.uplink.send(&mut self.to_backend, &mut self.unsent)
+        {
+            // What it still had to say may be read; then reading says that it is gone.
+            self.to_backend.clear();
+            self.half_closed = true;
         }
         give_back(&mut self.to_client);
         give_back(&mut self.to_backend);
         Ok(())
     }
 
-    /// Sleeps until a socket can be used, and reads what there is. Answers whether to drain.
-    async fn wait(&mut self, inbox: &mut Inbox, want: Want) -> Result<bool, End> {
+    /// Sleeps until a socket can be used or somebody speaks, and reads what there is.
+    async fn wait(&mut self, inbox: &mut Inbox, want: Want) -> Result<(), End> {
         let read_client = !inbox.done
             && match want {
-                Want::Request => self.to_backend.len() < MOST_UNSENT,
+                Want::Request => self.may_take_more(),
                 // Also where nothing is wanted: a client that hangs up is noticed.
                 Want::Reply | Want::Nothing => inbox.waiting() < READ_AHEAD,
             };
         let read_backend = self.to_client.len() <= MOST_UNREAD;
-        if read_client {
-            inbox.bytes.reserve(READ_CHUNK);
-        }
+        poll_fn(|cx| self.poll_sockets(inbox, (read_client, read_backend), cx)).await
+    }
+
+    /// Whoever reads has memory only while it does, or while bytes are in it.
+    fn poll_sockets(
+        &mut self,
+        inbox: &mut Inbox,
+        (read_client, read_backend): (bool, bool),
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), End>> {
+        let mut woken = false;
         if read_backend {
-            self.from_backend.reserve(READ_CHUNK);
-        }
-        // Reading this way also learns from a short read that there is no more yet, which
-        // spares a system call.
-        let (mut from_client, to_client) = self.client.split();
-        let (mut from_backend, to_backend) = self.backend.split();
-        tokio::select! {
-            biased;
-            read = from_backend.read_buf(&mut self.from_backend), if read_backend => {
-                self.backend_closed = !matches!(read, Ok(bytes) if bytes > 0);
+            if let Poll::Ready(goes_on) = self.uplink.poll_replies(&mut self.from_backend, cx) {
+                self.backend_closed = !goes_on;
+                woken = true;
             }
-            read = from_client.read_buf(&mut inbox.bytes), if read_client => match read {
-                Ok(0) => inbox.done = true,
-                Ok(bytes) => {
+            give_back(&mut self.from_backend);
+        }
+        if read_client {
+            make_room(&mut inbox.bytes);
+            let read = poll_read(&mut self.client, &mut inbox.bytes, cx);
+            give_back(&mut inbox.bytes);
+            match read {
+                Poll::Ready(Ok(0)) => {
+                    inbox.done = true;
+                    woken = true;
+                }
+                Poll::Ready(Ok(bytes)) => {
                     self.traffic.0 += bytes as u64;
                     self.sent_when_spoken = self.sent;
+                    woken = true;
                 }
-                Err(_) => return Err(End::Client),
-            },
-            ready = to_client.writable(), if !self.to_client.is_empty() => {
-                ready.map_err(|_| End::Client)?;
+                Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Client)),
+                Poll::Pending => {}
             }
-            ready = to_backend.writable(), if !self.to_backend.is_empty() => {
-                ready.map_err(|_| End::Backend)?;
-            }
-            () = self.nudge.notified() => self.nudged = true,
-            changed = self.drain.changed() => return Ok(changed.is_ok() && *self.drain.borrow()),
         }
-        Ok(false)
+        if !self.to_client.is_empty()
+            && let Poll::Ready(ready) = self.client.poll_write_ready(cx)
+        {
+            ready.map_err(|_| End::Client)?;
+            woken = true;
+        }
+        if !self.to_backend.is_empty() && self.uplink.poll_room(cx).is_ready() {
+            woken = true;
+        }
+        if let Some(said) = self.nudge.look(cx) {
+            self.nudged |= said.work;
+            self.draining |= said.drain;
+            woken = true;
+        }
+        if woken {
+            Poll::Ready(Ok(()))
+        } else {
+            Poll::Pending
+        }
     }
+}
+
+fn put(buffer: &mut BytesMut, bytes: &[u8]) {
+    open(buffer);
+    buffer.extend_from_slice(bytes);
 }
 
 fn out_of_step(error: ReplyError) -> End {
     End::OutOfStep(error.to_string())
-}
-
-/// Gives the memory of a buffer back that has grown and is empty.
-pub(crate) fn give_back(buffer: &mut BytesMut) {
-    if buffer.is_empty() && buffer.capacity() > KEPT_CAPACITY {
-        *buffer = BytesMut::new();
-    }
 }

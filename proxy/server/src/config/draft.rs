@@ -18,7 +18,9 @@ use super::network::Network;
 use super::otel::OtelConfig;
 use super::policy::PolicyModule;
 use super::secret::Secret;
-use super::{Config, DEFAULT_ADMIN, DEFAULT_BACKEND, DEFAULT_DRAIN, DEFAULT_LISTEN, DEFAULT_SWEEP};
+use super::{
+    Config, DEFAULT_ADMIN, DEFAULT_BACKEND, DEFAULT_DRAIN, DEFAULT_LISTEN, DEFAULT_SWEEP, Sessions,
+};
 use crate::logging::LogFormat;
 
 /// A value and who said it last; nobody means that it is built in.
@@ -53,6 +55,7 @@ pub(super) struct Draft {
     pub(super) allow_open: bool,
     pub(super) companion_prefix: Bytes,
     pub(super) proxy_protocol_from: Vec<Network>,
+    pub(super) sessions: Sessions,
     pub(super) log_format: LogFormat,
     pub(super) drain: Duration,
     pub(super) sweep: Option<Duration>,
@@ -90,6 +93,7 @@ impl Draft {
             allow_open: false,
             companion_prefix: Bytes::from_static(b"lw:"),
             proxy_protocol_from: Vec::new(),
+            sessions: Sessions::default(),
             log_format: LogFormat::default(),
             drain: DEFAULT_DRAIN,
             sweep: Some(DEFAULT_SWEEP),
@@ -121,6 +125,7 @@ impl Draft {
             allow_open: self.allow_open,
             companion_prefix: self.companion_prefix,
             proxy_protocol_from: self.proxy_protocol_from,
+            sessions: self.sessions,
             log_format: self.log_format,
             drain: self.drain,
             sweep: self.sweep,

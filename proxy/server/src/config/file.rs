@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
+use super::Sessions;
 use super::administration;
 use super::audit;
 use super::backend;
@@ -37,6 +38,11 @@ pub(super) const LOG_FORMATS: [(&str, LogFormat); 4] = [
     ("json", LogFormat::Json),
     ("text", LogFormat::Text),
     ("logfmt", LogFormat::Logfmt),
+];
+
+const SESSIONS: [(&str, Sessions); 2] = [
+    ("dedicated", Sessions::Dedicated),
+    ("multiplexed", Sessions::Multiplexed),
 ];
 
 /// Networks of balancers; every new connection is compared with all of them.
@@ -93,6 +99,10 @@ const KEYS: &[Key] = &[
     Key {
         name: "proxy_protocol_from",
         example: "[\"10.0.0.0/8\"]",
+    },
+    Key {
+        name: "sessions",
+        example: "\"dedicated\"",
     },
     Key {
         name: "log_format",
@@ -225,6 +235,9 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     if let Some(balancers) = balancers {
         let networks = balancers.value.into_iter().map(|network| network.value);
         draft.proxy_protocol_from = networks.collect();
+    }
+    if let Some(sessions) = reader.choice(&top, "sessions", &SESSIONS) {
+        draft.sessions = sessions;
     }
     if let Some(format) = reader.choice(&top, "log_format", &LOG_FORMATS) {
         draft.log_format = format;

@@ -417,12 +417,15 @@ fn what_policies_used_is_shown_by_name_and_the_rest_together() {
 fn the_runtime_is_asked_when_the_page_is_made() {
     let metrics = metrics(&[]);
     assert_eq!(value(&metrics, "lockwarden_runtime_workers"), Some(0.0));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .build()
-        .unwrap();
-    metrics.set_runtime(runtime.handle().clone());
-    runtime.block_on(async { tokio::spawn(async {}).await.unwrap() });
+    let runtimes = [(); 2].map(|()| {
+        tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap()
+    });
+    metrics.set_runtimes(runtimes.each_ref().map(|one| one.handle().clone()).into());
+    for runtime in &runtimes {
+        runtime.block_on(async { tokio::spawn(async {}).await.unwrap() });
+    }
     assert_eq!(value(&metrics, "lockwarden_runtime_workers"), Some(2.0));
     assert!(value(&metrics, "lockwarden_runtime_busy_seconds_total") > Some(0.0));
 }

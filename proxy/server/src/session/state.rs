@@ -17,6 +17,7 @@ use crate::peers::Peer;
 use crate::processes::MACHINE;
 use crate::proxy_protocol::Origin;
 use crate::sockets::is_loopback;
+use crate::trunk::Login;
 use crate::view::spell;
 
 /// A change that takes effect when its reply is no error.
@@ -25,11 +26,11 @@ pub(crate) enum StateChange {
     /// `SELECT`.
     Select(u32),
     /// `AUTH` as this user.
-    Auth(Bytes),
+    Auth(Login),
     /// `HELLO`, with what it says.
     Hello {
         protocol: Option<Protocol>,
-        user: Option<Bytes>,
+        login: Option<Login>,
         name: Option<Bytes>,
     },
     /// `CLIENT SETNAME`.
@@ -155,6 +156,15 @@ pub(crate) struct State {
     pub(crate) may_silence: bool,
     /// Whether Redis has taken a `MULTI` of this user before.
     pub(crate) may_begin_block: bool,
+    /// What the user proved to be theirs, where that is needed to share a connection.
+    pub(crate) login: Option<Login>,
+    /// Keys are watched, locks or others.
+    pub(crate) is_watching: bool,
+    /// The connection of its own has a name or was asked for its number: it is kept as long as the
+    /// session.
+    pub(crate) is_marked: bool,
+    /// Something was set on the connection of its own that later commands depend on.
+    pub(crate) is_pinned: bool,
     peer: Arc<Peer>,
     client: Identity,
 }
@@ -179,6 +189,10 @@ impl State {
             may_judge: None,
             may_silence: false,
             may_begin_block: false,
+            login: None,
+            is_watching: false,
+            is_marked: false,
+            is_pinned: false,
             peer,
             client,
         }
@@ -230,8 +244,10 @@ impl State {
     /// `RESET` puts the connection back to its beginning.
     pub(crate) fn reset(&mut self) {
         let (unsettled, library) = (self.unsettled, self.library.clone());
+        let is_marked = self.is_marked;
         *self = State::new(self.peer.clone());
         self.unsettled = unsettled;
+        self.is_marked = is_marked;
         // Redis keeps it, too.
         self.library = library;
     }

@@ -19,6 +19,7 @@ use super::{Look, Session};
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult};
 use crate::pushes::Channels;
+use crate::trunk::Login;
 use crate::wires::{End, Muted};
 
 impl Session {
@@ -78,21 +79,26 @@ impl Session {
             SessionVerb::Quit => {
                 self.took_leave = true;
                 self.state.block = None;
-                self.wires.forward(pass, muted);
+                if self.wires.is_shared() {
+                    self.answer_locally(BytesMut::from(&b"+OK\r\n"[..]), muted);
+                } else {
+                    self.wires.forward(pass, muted);
+                }
                 return Err(self.last_replies(inbox).await);
             }
             SessionVerb::Auth => {
-                let user = match words.len() {
-                    2 => words[0].clone(),
-                    _ => Bytes::from_static(DEFAULT_USER),
+                let (user, password) = match &words[..] {
+                    [user, password] => (user.clone(), password.clone()),
+                    [password] => (Bytes::from_static(DEFAULT_USER), password.clone()),
+                    // Redis will say that this is none.
+                    _ => (Bytes::from_static(DEFAULT_USER), Bytes::new()),
                 };
-                return self
-                    .log_in(inbox, StateChange::Auth(user), pass, muted)
-                    .await;
+                let change = StateChange::Auth(Login { user, password });
+                return self.log_in(inbox, change, pass, muted).await;
             }
             SessionVerb::Hello => {
                 let change = hello(&words);
-                if matches!(change, StateChange::Hello { user: Some(_), .. }) {
+                if matches!(change, StateChange::Hello { login: Some(_), .. }) {
                     return self.log_in(inbox, change, pass, muted).await;
                 }
                 self.change_state(change, pass, muted);
@@ -240,11 +246,11 @@ impl Session {
             (StateChange::Multi, false) => self.state.block = None,
             (_, false) | (StateChange::Multi, true) => {}
             (StateChange::Select(db), true) => self.state.selected = db,
-            (StateChange::Auth(user), true) => self.logged_in(user, inbox),
+            (StateChange::Auth(login), true) => self.logged_in(login, inbox),
             (
                 StateChange::Hello {
                     protocol,
-                    user,
+                    login,
                     name,
                 },
                 true,
@@ -253,8 +259,8 @@ impl Session {
                     self.state.protocol = protocol;
                     self.wires.pushes.set_resp3(protocol == Protocol::Resp3);
                 }
-                if let Some(user) = user {
-                    self.logged_in(user, inbox);
+                if let Some(login) = login {
+                    self.logged_in(login, inbox);
                 }
                 if let Some(name) = name {
                     self.state.set_name(name);
@@ -311,8 +317,10 @@ impl Session {
         told
     }
 
-    fn logged_in(&mut self, user: Bytes, inbox: &mut Inbox) {
-        self.state.set_user(user);
+    fn logged_in(&mut self, login: Login, inbox: &mut Inbox) {
+        self.state.set_user(login.user.clone());
+        // Nowhere else is the password of any use.
+        self.state.login = self.multiplexed.then_some(login);
         self.introduce();
         inbox.set_limits(RequestLimits::default());
     }
@@ -412,6 +420,7 @@ impl Session {
     ) -> Result<(), End> {
         let active = self.active();
         let is_lock = |word: &Bytes| active.namespaces.find(word).is_some();
+        self.state.is_watching |= self.state.block.is_none();
         if self.state.block.is_none() && words.iter().any(is_lock) {
             self.settled(inbox).await?;
             let db = self.state.db();
@@ -432,6 +441,7 @@ impl Session {
 
     /// Every WATCH of this connection is over.
     pub(crate) fn unwatch(&mut self) {
+        self.state.is_watching = false;
         for key in self.state.watched.drain(..) {
             self.shared.watches.remove(&key);
         }
@@ -503,11 +513,15 @@ fn hello(words: &Arguments) -> StateChange {
         Some(b"3") => Some(Protocol::Resp3),
         _ => None,
     };
-    let (mut user, mut name) = (None, None);
+    let (mut login, mut name) = (None, None);
     let mut at = 1;
     while at < words.len() {
         if words[at].eq_ignore_ascii_case(b"AUTH") {
-            user = words.get(at + 1).cloned();
+            let told = words.get(at + 1).zip(words.get(at + 2));
+            login = told.map(|(user, password)| Login {
+                user: user.clone(),
+                password: password.clone(),
+            });
             at += 3;
         } else if words[at].eq_ignore_ascii_case(b"SETNAME") {
             name = words.get(at + 1).cloned();
@@ -518,7 +532,7 @@ fn hello(words: &Arguments) -> StateChange {
     }
     StateChange::Hello {
         protocol,
-        user,
+        login,
         name,
     }
 }

@@ -5,6 +5,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::backend::Link;
 use crate::shared::Administration;
 use lockwarden_lock::administration::ServerCommands;
 use std::collections::HashSet;
@@ -35,8 +36,12 @@ async fn wires() -> (Wires<()>, TcpStream, TcpStream) {
     let (client, far_client) = pair().await;
     let (backend, far_backend) = pair().await;
     let active = Arc::new(ArcSwap::from_pointee(active));
-    let drain = watch::Sender::new(false).subscribe();
-    let wires = Wires::new(client, backend, active, drain, Arc::default());
+    let wires = Wires::new(
+        client,
+        Uplink::own(Link::uncounted(backend)),
+        active,
+        Arc::default(),
+    );
     (wires, far_client, far_backend)
 }
 

@@ -1,0 +1,103 @@
+//! The memory that bytes of sockets are read into. A connection has some only while bytes are in it:
+//! whoever reads borrows a buffer of its thread, and gives it back when it is empty again. So an idle
+//! connection costs none, and busy ones read into memory that is in the processor's cache still.
+
+use std::cell::RefCell;
+
+use bytes::BytesMut;
+
+/// Bytes asked of a socket at once. A reply of 16 KiB comes in one read, and a turn of many short ones.
+pub(crate) const READ_CHUNK: usize = 64 * 1024;
+/// Buffers that a thread keeps for the next reader.
+const MOST_SPARE: usize = 8;
+/// A buffer with more is not kept.
+const LARGEST_SPARE: usize = 4 * READ_CHUNK;
+
+thread_local! {
+    static SPARE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Makes room for a read.
+pub(crate) fn make_room(buffer: &mut BytesMut) {
+    open(buffer);
+    if buffer.capacity() - buffer.len() < READ_CHUNK / 2 {
+        buffer.reserve(READ_CHUNK);
+    }
+}
+
+/// A buffer without memory gets that of this thread.
+pub(crate) fn open(buffer: &mut BytesMut) {
+    if buffer.capacity() == 0 {
+        let spare = SPARE.with_borrow_mut(Vec::pop);
+        *buffer = spare.unwrap_or_else(|| BytesMut::with_capacity(READ_CHUNK));
+    }
+}
+
+/// Gives the memory of a buffer back, if it is empty.
+pub(crate) fn give_back(buffer: &mut BytesMut) {
+    if !buffer.is_empty() || buffer.capacity() == 0 {
+        return;
+    }
+    let mut buffer = std::mem::take(buffer);
+    // What was cut from it may still be in use; then its memory is not ours alone.
+    if !buffer.try_reclaim(READ_CHUNK) || buffer.capacity() > LARGEST_SPARE {
+        return;
+    }
+    SPARE.with_borrow_mut(|spare| {
+        if spare.len() < MOST_SPARE {
+            spare.push(buffer);
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Buf;
+
+    use super::*;
+
+    #[test]
+    fn a_buffer_that_was_given_back_is_the_next_one_and_is_empty() {
+        let mut first = BytesMut::new();
+        make_room(&mut first);
+        first.extend_from_slice(b"secret");
+        let memory = first.as_ptr();
+        first.clear();
+        give_back(&mut first);
+        assert_eq!(first.capacity(), 0);
+        let mut second = BytesMut::new();
+        open(&mut second);
+        assert!(second.is_empty());
+        assert_eq!(second.as_ptr(), memory);
+    }
+
+    #[test]
+    fn what_was_cut_from_a_buffer_keeps_its_bytes() {
+        let mut buffer = BytesMut::new();
+        open(&mut buffer);
+        buffer.extend_from_slice(b"frame");
+        let frame = buffer.split_to(5).freeze();
+        give_back(&mut buffer);
+        let mut next = BytesMut::new();
+        open(&mut next);
+        next.extend_from_slice(b"other");
+        assert_eq!(frame, b"frame"[..]);
+    }
+
+    #[test]
+    fn a_buffer_that_holds_something_or_is_very_large_is_not_kept() {
+        let mut full = BytesMut::new();
+        open(&mut full);
+        full.extend_from_slice(b"x");
+        give_back(&mut full);
+        assert_eq!(full, b"x"[..]);
+        let mut large = BytesMut::zeroed(2 * LARGEST_SPARE);
+        large.advance(2 * LARGEST_SPARE - 1);
+        large.advance(1);
+        give_back(&mut large);
+        assert_eq!(large.capacity(), 0);
+        let mut next = BytesMut::new();
+        open(&mut next);
+        assert!(next.capacity() < LARGEST_SPARE);
+    }
+}

@@ -1,0 +1,514 @@
+//! Connections to the backend that clients of one thread share (`sessions = "multiplexed"`). A trunk
+//! carries whole requests in the order in which they were put on it, many in one write, and hands each
+//! reply to the session whose request it answers. It knows nothing of what they say: which request may
+//! travel so is decided in `session::sharing`.
+//!
+//! One task for each trunk writes and reads. Whoever puts a request on it wakes that task, which runs
+//! when all clients that had something to say have said it; so the requests of a turn leave together,
+//! and no timer is needed.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::mem;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use lockwarden_resp::{Protocol, Redirects, ReplyLimits, ReplyScanner};
+use tokio::io::{AsyncReadExt, AsyncWrite};
+
+use crate::backend::Link;
+use crate::buffers::{give_back, make_room, open};
+use crate::shared::Shared;
+
+/// Requests that wait for the backend to take them, in bytes; above that no more are taken.
+const MOST_UNSENT: usize = 1024 * 1024;
+/// Replies that wait for one session, in bytes; above that everybody's wait, on a trunk that gets no
+/// more requests.
+const MOST_UNREAD: usize = 64 * 1024 * 1024;
+/// A client that takes none of those replies for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Trunks of one thread: as many kinds of connection as clients need.
+const MOST_TRUNKS: usize = 64;
+/// Connections that are kept for the next session that needs one of its own, of each kind.
+const MOST_SPARE: usize = 32;
+/// Of a reply that is as long as this, the bytes are handed on where they are rather than copied.
+const WORTH_A_SWAP: usize = 4 * 1024;
+
+/// What a user proved to be theirs.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Login {
+    pub(crate) user: Bytes,
+    pub(crate) password: Bytes,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Login").finish_non_exhaustive()
+    }
+}
+
+/// What a connection can be opened with: sessions for which that is the same share one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lane {
+    pub(crate) login: Option<Login>,
+    pub(crate) db: u32,
+    pub(crate) protocol: Protocol,
+}
+
+impl Lane {
+    /// How a connection is when nothing was said on it.
+    pub(crate) fn plain() -> Lane {
+        Lane {
+            login: None,
+            db: 0,
+            protocol: Protocol::Resp2,
+        }
+    }
+}
+
+/// The connections of one thread.
+#[derive(Default)]
+struct Yard {
+    trunks: HashMap<Lane, Rc<Trunk>>,
+    spare: HashMap<Lane, Vec<Link>>,
+}
+
+thread_local! {
+    static YARD: RefCell<Yard> = RefCell::default();
+}
+
+/// A connection that nobody needs any more as his own, and that is as it was when it was opened.
+pub(crate) fn keep_spare(lane: &Lane, link: Link) {
+    YARD.with_borrow_mut(|yard| {
+        if yard.spare.len() >= MOST_TRUNKS && !yard.spare.contains_key(lane) {
+            return;
+        }
+        let spare = yard.spare.entry(lane.clone()).or_default();
+        if spare.len() < MOST_SPARE {
+            spare.push(link);
+        }
+    });
+}
+
+/// A connection that is as it was when it was opened, if there is one.
+pub(crate) fn spare(lane: &Lane) -> Option<Link> {
+    YARD.with_borrow_mut(|yard| {
+        let spare = yard.spare.get_mut(lane)?;
+        // One that was closed meanwhile, or on which something was said, is dropped.
+        std::iter::from_fn(|| spare.pop()).find(Link::is_quiet)
+    })
+}
+
+/// One shared connection.
+struct Trunk {
+    inner: RefCell<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Requests on their way.
+    out: BytesMut,
+    /// Whose replies come next.
+    due: VecDeque<Due>,
+    /// The task that writes and reads.
+    pump: Option<Waker>,
+    /// Sessions that wait until there is room for more requests.
+    waiting: Vec<Waker>,
+    /// Gets no more requests; what is due still comes.
+    retired: bool,
+}
+
+struct Due {
+    place: Rc<RefCell<Place>>,
+    frames: u64,
+}
+
+/// Where the replies to one session are put.
+#[derive(Default)]
+struct Place {
+    replies: BytesMut,
+    /// Replies still to come.
+    due: u64,
+    /// How many bytes were taken in all.
+    taken: u64,
+    sleeper: Option<Waker>,
+    /// The trunk waits until this session has taken its replies.
+    drained: Option<Waker>,
+    /// No more replies come, and which requests were carried out is not known.
+    broken: bool,
+    /// Nobody wants the replies any more.
+    gone: bool,
+}
+
+/// A session's end of a trunk.
+pub(crate) struct Port {
+    lane: Lane,
+    shared: Arc<Shared>,
+    trunk: Rc<Trunk>,
+    place: Rc<RefCell<Place>>,
+}
+
+/// Requests were sent whose replies do not come any more.
+#[derive(Debug)]
+pub(crate) struct Broken;
+
+impl Port {
+    /// A place on the trunk of this kind; `None` where there are too many kinds.
+    pub(crate) fn new(lane: &Lane, shared: &Arc<Shared>) -> Option<Port> {
+        Some(Port {
+            lane: lane.clone(),
+            shared: shared.clone(),
+            trunk: Trunk::of(lane, shared)?,
+            place: Rc::default(),
+        })
+    }
+
+    pub(crate) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// Puts whole requests on the trunk, to which so many replies will come. Takes nothing where there
+    /// is no room; then [`Port::poll_room`] says when.
+    pub(crate) fn send(&mut self, requests: &mut BytesMut, replies: u64) {
+        if self.trunk.inner.borrow().retired {
+            // What was sent before has to be answered before: order is kept on one connection only.
+            if self.place.borrow().due > 0 {
+                return;
+            }
+            match Trunk::of(&self.lane, &self.shared) {
+                Some(trunk) => self.trunk = trunk,
+                None => {
+                    self.place.borrow_mut().broken = true;
+                    return;
+                }
+            }
+        }
+        let mut inner = self.trunk.inner.borrow_mut();
+        if inner.out.len() >= MOST_UNSENT {
+            return;
+        }
+        if inner.out.is_empty() && requests.len() >= WORTH_A_SWAP {
+            mem::swap(&mut inner.out, requests);
+        } else {
+            open(&mut inner.out);
+            inner.out.extend_from_slice(requests);
+            requests.clear();
+        }
+        self.place.borrow_mut().due += replies;
+        match inner.due.back_mut() {
+            Some(last) if Rc::ptr_eq(&last.place, &self.place) => last.frames += replies,
+            _ => inner.due.push_back(Due {
+                place: self.place.clone(),
+                frames: replies,
+            }),
+        }
+        if let Some(pump) = inner.pump.take() {
+            pump.wake();
+        }
+    }
+
+    /// Ready when requests may be taken again.
+    pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut inner = self.trunk.inner.borrow_mut();
+        let place = self.place.borrow();
+        let has_room = match inner.retired {
+            true => place.due == 0,
+            false => inner.out.len() < MOST_UNSENT,
+        };
+        if has_room || place.broken {
+            return Poll::Ready(());
+        }
+        // Where it is retired, the last reply wakes this session anyway.
+        if !inner.retired {
+            inner.waiting.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Moves the replies that have come behind what is there already.
+    pub(crate) fn poll_replies(
+        &self,
+        into: &mut BytesMut,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), Broken>> {
+        let mut place = self.place.borrow_mut();
+        if place.replies.is_empty() {
+            if place.broken {
+                return Poll::Ready(Err(Broken));
+            }
+            register(&mut place.sleeper, cx);
+            return Poll::Pending;
+        }
+        place.taken += place.replies.len() as u64;
+        if into.is_empty() {
+            give_back(into);
+            mem::swap(&mut place.replies, into);
+        } else {
+            into.extend_from_slice(&place.replies);
+            place.replies.clear();
+            give_back(&mut place.replies);
+        }
+        if let Some(pump) = place.drained.take() {
+            pump.wake();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        let mut place = self.place.borrow_mut();
+        place.gone = true;
+        place.replies = BytesMut::new();
+        if let Some(pump) = place.drained.take() {
+            pump.wake();
+        }
+    }
+}
+
+impl Trunk {
+    /// The trunk of this kind, opened if need be.
+    fn of(lane: &Lane, shared: &Arc<Shared>) -> Option<Rc<Trunk>> {
+        YARD.with_borrow_mut(|yard| {
+            if let Some(trunk) = yard.trunks.get(lane) {
+                return Some(trunk.clone());
+            }
+            if yard.trunks.len() >= MOST_TRUNKS {
+                return None;
+            }
+            let trunk = Rc::new(Trunk {
+                inner: RefCell::default(),
+            });
+            yard.trunks.insert(lane.clone(), trunk.clone());
+            tokio::task::spawn_local(run(trunk.clone(), lane.clone(), shared.clone()));
+            Some(trunk)
+        })
+    }
+
+    /// No more requests come this way.
+    fn retire(self: &Rc<Trunk>, lane: &Lane) {
+        self.inner.borrow_mut().retired = true;
+        YARD.with_borrow_mut(|yard| {
+            if yard
+                .trunks
+                .get(lane)
+                .is_some_and(|now| Rc::ptr_eq(now, self))
+            {
+                yard.trunks.remove(lane);
+            }
+        });
+        for waiting in mem::take(&mut self.inner.borrow_mut().waiting) {
+            waiting.wake();
+        }
+    }
+
+    /// No more replies come.
+    fn break_off(self: &Rc<Trunk>, lane: &Lane) {
+        self.retire(lane);
+        let due = mem::take(&mut self.inner.borrow_mut().due);
+        for Due { place, .. } in due {
+            let mut place = place.borrow_mut();
+            place.broken = true;
+            wake(&mut place.sleeper);
+        }
+    }
+}
+
+/// The life of a trunk.
+async fn run(trunk: Rc<Trunk>, lane: Lane, shared: Arc<Shared>) {
+    match shared.backend.open(&lane, &shared.metrics).await {
+        Ok(link) => {
+            let mut pump = Pump {
+                trunk: trunk.clone(),
+                link,
+                from_backend: BytesMut::new(),
+                scanner: ReplyScanner::new(ReplyLimits::default()),
+                shared,
+            };
+            if let Err(why) = pump.run(&lane).await {
+                tracing::debug!(%why, "a shared connection to the backend ended");
+            }
+        }
+        // The upkeep connection says once that the backend is down.
+        Err(error) => tracing::debug!(%error, "no shared connection to the backend"),
+    }
+    trunk.break_off(&lane);
+}
+
+/// Writes and reads.
+struct Pump {
+    trunk: Rc<Trunk>,
+    link: Link,
+    from_backend: BytesMut,
+    scanner: ReplyScanner,
+    shared: Arc<Shared>,
+}
+
+/// Why a trunk ends.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("the backend is gone: {0}")]
+    Gone(#[from] io::Error),
+    #[error("the backend hung up")]
+    HungUp,
+    #[error("the backend is out of step: {0}")]
+    OutOfStep(String),
+}
+
+impl Pump {
+    async fn run(&mut self, lane: &Lane) -> Result<(), Ended> {
+        loop {
+            poll_fn(|cx| self.poll(lane, cx)).await?;
+            while let Some(slow) = self.route()? {
+                self.wait_for(&slow, lane).await;
+            }
+            self.count_redirects();
+            let inner = self.trunk.inner.borrow();
+            if inner.retired && inner.due.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes what there is, and reads once.
+    fn poll(&mut self, lane: &Lane, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        let mut inner = self.trunk.inner.borrow_mut();
+        let mut failed = false;
+        let had_no_room = inner.out.len() >= MOST_UNSENT;
+        while !inner.out.is_empty() {
+            match Pin::new(&mut self.link.stream).poll_write(cx, &inner.out) {
+                Poll::Ready(Ok(written)) => inner.out.advance(written),
+                // Replies to what was sent before may still be read.
+                Poll::Ready(Err(_)) => {
+                    failed = true;
+                    inner.out.clear();
+                }
+                Poll::Pending => break,
+            }
+        }
+        give_back(&mut inner.out);
+        if had_no_room && inner.out.len() < MOST_UNSENT {
+            for waiting in inner.waiting.drain(..) {
+                waiting.wake();
+            }
+        }
+        register(&mut inner.pump, cx);
+        drop(inner);
+        if failed {
+            self.trunk.retire(lane);
+        }
+        make_room(&mut self.from_backend);
+        match pin!(self.link.stream.read_buf(&mut self.from_backend)).poll(cx) {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(Ended::HungUp)),
+            Poll::Ready(Ok(_)) => Poll::Ready(Ok(())),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            Poll::Pending => {
+                give_back(&mut self.from_backend);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// Hands out what was read; answers whose place is too full for more.
+    fn route(&mut self) -> Result<Option<Rc<RefCell<Place>>>, Ended> {
+        while !self.from_backend.is_empty() {
+            let mut inner = self.trunk.inner.borrow_mut();
+            let Some(due) = inner.due.front_mut() else {
+                let said = String::from_utf8_lossy(&self.from_backend);
+                let said = said.lines().next().unwrap_or_default().to_owned();
+                return Err(Ended::OutOfStep(said));
+            };
+            let skipped = self
+                .scanner
+                .skip_frames(&self.from_backend, due.frames)
+                .map_err(|error| Ended::OutOfStep(error.to_string()))?;
+            let mut place = due.place.borrow_mut();
+            deliver(&mut self.from_backend, skipped.bytes, &mut place);
+            place.due -= skipped.frames;
+            wake(&mut place.sleeper);
+            let is_slow = place.replies.len() > MOST_UNREAD;
+            drop(place);
+            due.frames -= skipped.frames;
+            let slow = is_slow.then(|| due.place.clone());
+            if due.frames == 0 {
+                inner.due.pop_front();
+            }
+            if slow.is_some() {
+                return Ok(slow);
+            }
+        }
+        give_back(&mut self.from_backend);
+        Ok(None)
+    }
+
+    /// Waits until a session has taken its replies. Nobody else is to wait for it, except for what was
+    /// asked already.
+    async fn wait_for(&mut self, slow: &Rc<RefCell<Place>>, lane: &Lane) {
+        self.trunk.retire(lane);
+        loop {
+            let before = slow.borrow().taken;
+            let drained = poll_fn(|cx| {
+                let mut place = slow.borrow_mut();
+                if place.gone || place.replies.len() <= MOST_UNREAD {
+                    return Poll::Ready(());
+                }
+                register(&mut place.drained, cx);
+                Poll::Pending
+            });
+            if tokio::time::timeout(PATIENCE, drained).await.is_ok() {
+                return;
+            }
+            let mut place = slow.borrow_mut();
+            if place.taken == before {
+                tracing::info!(
+                    "giving up a client that does not take its replies: others wait behind them"
+                );
+                place.broken = true;
+                place.gone = true;
+                place.replies = BytesMut::new();
+                wake(&mut place.sleeper);
+                return;
+            }
+        }
+    }
+
+    fn count_redirects(&mut self) {
+        let redirects = self.scanner.take_redirects();
+        if redirects != Redirects::default() {
+            self.shared.metrics.redirected(redirects);
+        }
+    }
+}
+
+/// Moves so many bytes from the front to a session's place.
+fn deliver(from: &mut BytesMut, bytes: usize, place: &mut Place) {
+    if place.gone {
+        from.advance(bytes);
+    } else if bytes == from.len() && bytes >= WORTH_A_SWAP && place.replies.is_empty() {
+        mem::swap(from, &mut place.replies);
+    } else {
+        open(&mut place.replies);
+        place.replies.extend_from_slice(&from[..bytes]);
+        from.advance(bytes);
+    }
+}
+
+fn register(sleeper: &mut Option<Waker>, cx: &Context<'_>) {
+    match sleeper {
+        Some(waker) if waker.will_wake(cx.waker()) => {}
+        _ => *sleeper = Some(cx.waker().clone()),
+    }
+}
+
+fn wake(sleeper: &mut Option<Waker>) {
+    if let Some(waker) = sleeper.take() {
+        waker.wake();
+    }
+}

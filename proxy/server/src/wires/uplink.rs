@@ -1,0 +1,156 @@
+//! The way to the backend: a connection of the session's own, a place on one that it shares, or both,
+//! of which one is in use.
+
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll};
+
+use bytes::{Buf, BytesMut};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+
+use crate::backend::Link;
+use crate::buffers::{give_back, make_room};
+use crate::trunk::Port;
+
+/// See the module.
+pub(crate) struct Uplink {
+    own: Option<Link>,
+    port: Option<Port>,
+    /// Requests go by the port.
+    shared: bool,
+}
+
+impl Uplink {
+    /// A connection of its own, for good.
+    pub(crate) fn own(link: Link) -> Uplink {
+        Uplink {
+            own: Some(link),
+            port: None,
+            shared: false,
+        }
+    }
+
+    /// A place on a shared one, until something needs more.
+    pub(crate) fn shared(port: Port) -> Uplink {
+        Uplink {
+            own: None,
+            port: Some(port),
+            shared: true,
+        }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    pub(crate) fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// The place on a shared connection, in use or not.
+    pub(crate) fn port(&self) -> Option<&Port> {
+        self.port.as_ref()
+    }
+
+    /// Requests go by a connection of the session's own from now on: this one, where it has none.
+    pub(crate) fn use_own(&mut self, link: Option<Link>) {
+        if self.own.is_none() {
+            self.own = link;
+        }
+        self.shared = self.own.is_none();
+    }
+
+    /// Requests go by the port from now on: this one, where one is given.
+    pub(crate) fn use_port(&mut self, port: Option<Port>) {
+        if port.is_some() {
+            self.port = port;
+        }
+        self.shared = self.port.is_some();
+    }
+
+    /// The session's own connection, for somebody else.
+    pub(crate) fn give_up_own(&mut self) -> Option<Link> {
+        self.own.take()
+    }
+
+    /// The session's own connection, where requests go by it.
+    pub(super) fn in_use(&self) -> Option<&Link> {
+        self.own.as_ref().filter(|_| !self.shared)
+    }
+
+    /// Sends what can be sent now of these requests, `unsent` of which will be answered. Answers
+    /// whether more may be sent at all.
+    pub(super) fn send(&mut self, requests: &mut BytesMut, unsent: &mut u64) -> bool {
+        if self.shared {
+            if let Some(port) = &mut self.port {
+                port.send(requests, *unsent);
+            }
+            if requests.is_empty() {
+                *unsent = 0;
+            }
+            return true;
+        }
+        let Some(own) = &self.own else { return false };
+        *unsent = 0;
+        while !requests.is_empty() {
+            match own.stream.try_write(requests) {
+                Ok(written) => requests.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Ready when more can be sent, or when reading will say why not.
+    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match (&self.port, &self.own) {
+            (Some(port), _) if self.shared => port.poll_room(cx),
+            (_, Some(own)) => own.stream.poll_write_ready(cx).map(|_| ()),
+            (_, None) => Poll::Pending,
+        }
+    }
+
+    /// Reads what has come; answers whether more may come.
+    pub(super) fn poll_replies(&mut self, into: &mut BytesMut, cx: &mut Context<'_>) -> Poll<bool> {
+        match (&self.port, &mut self.own) {
+            (Some(port), own) if self.shared => {
+                if let Poll::Ready(replies) = port.poll_replies(into, cx) {
+                    return Poll::Ready(replies.is_ok());
+                }
+                // One that is at rest says nothing; where it ends, so does the session, as it would
+                // without the other.
+                match own {
+                    Some(own) => {
+                        poll_read(&mut own.stream, &mut BytesMut::new(), cx).map(|_| false)
+                    }
+                    None => Poll::Pending,
+                }
+            }
+            (_, Some(own)) => {
+                make_room(into);
+                let read = poll_read(&mut own.stream, into, cx);
+                read.map(|read| matches!(read, Ok(bytes) if bytes > 0))
+            }
+            (_, None) => Poll::Ready(false),
+        }
+    }
+}
+
+/// Reads into a buffer. Reading this way also learns from a short read that there is no more yet,
+/// which spares a system call.
+pub(super) fn poll_read(
+    socket: &mut TcpStream,
+    buffer: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    if buffer.capacity() == buffer.len() {
+        make_room(buffer);
+    }
+    let read = pin!(socket.read_buf(buffer)).poll(cx);
+    if read.is_pending() {
+        give_back(buffer);
+    }
+    read
+}
