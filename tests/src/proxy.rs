@@ -97,6 +97,12 @@ impl Proxy {
         }
     }
 
+    /// Whether its clients share connections to the backend.
+    pub fn is_multiplexed(&self) -> bool {
+        let text = std::fs::read_to_string(&self.config).unwrap_or_default();
+        text.contains("sessions = \"multiplexed\"")
+    }
+
     /// Where clients connect.
     pub fn address(&self) -> SocketAddr {
         self.listen

@@ -638,7 +638,8 @@ impl<L> Wires<L> {
             }
             give_back(&mut self.from_backend);
         }
-        if read_client {
+        // What the backend said comes first: a client that is gone may have been answered by it.
+        if read_client && !woken {
             make_room(&mut inbox.bytes);
             let read = poll_read(&mut self.client, &mut inbox.bytes, cx);
             give_back(&mut inbox.bytes);
