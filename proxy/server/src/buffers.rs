@@ -8,8 +8,9 @@ use bytes::BytesMut;
 
 /// Bytes asked of a socket at once. A reply of 16 KiB comes in one read, and a turn of many short ones.
 pub(crate) const READ_CHUNK: usize = 64 * 1024;
-/// Buffers that a thread keeps for the next reader.
-const MOST_SPARE: usize = 8;
+/// Buffers that a thread keeps for the next reader. Where connections are shared, every client that was
+/// answered in one turn has one for a moment; memory that was never written to costs nothing.
+const MOST_SPARE: usize = 128;
 /// A buffer with more is not kept.
 const LARGEST_SPARE: usize = 4 * READ_CHUNK;
 

@@ -5,16 +5,16 @@
 mod catalogue;
 mod decisions;
 mod labels;
-mod local;
 mod namespaces;
 mod policies;
 mod register;
 mod runtime;
+mod tally;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use lockwarden_resp::Redirects;
@@ -30,9 +30,9 @@ pub(crate) use labels::{
     ProtocolErrorKind, ReconnectReason, RedirectKind, ReleaseOutcome, Side, UndeliveredOutcome,
     UnjudgedWhy,
 };
-pub(crate) use local::LocalCounters;
 pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror};
 pub(crate) use policies::{PolicyInfo, PolicyMetrics, PolicyUse};
+pub(crate) use tally::Tally;
 
 use catalogue as names;
 use labels::{Only, OverflowLabel};
@@ -70,7 +70,7 @@ type Mirror = Box<dyn Fn() -> Vec<NamespaceMirror> + Send + Sync>;
 /// All metrics of the process.
 pub(crate) struct Metrics {
     registry: Registry,
-    /// Commands by class and result; sessions count into a [`LocalCounters`].
+    /// Commands by class and result; sessions count into a [`Tally`].
     pub(crate) commands: ByLabel<CommandClass, ByLabel<CommandResult, IntCounter>>,
     /// Open connections of clients.
     pub(crate) client_connections: IntGauge,
@@ -93,6 +93,8 @@ pub(crate) struct Metrics {
     pub(crate) audit_records: ByLabel<AuditSink, IntCounter>,
     /// Audit records that were lost.
     pub(crate) audit_dropped: ByLabel<AuditSink, IntCounter>,
+    /// Those of each thread.
+    tallies: Mutex<Vec<Arc<Tally>>>,
     runtime: RuntimeMetrics,
     reload_successful: IntGauge,
     reload_timestamp: Gauge,
@@ -147,6 +149,7 @@ impl Metrics {
                 .clone(),
             audit_records: make.counters(&names::AUDIT_RECORDS)?,
             audit_dropped: make.counters(&names::AUDIT_DROPPED)?,
+            tallies: Mutex::default(),
             runtime: RuntimeMetrics::new(&make)?,
             reload_successful: make.gauge(&names::RELOAD_SUCCESSFUL)?,
             reload_timestamp: make.float_gauge(&names::RELOAD_TIMESTAMP)?,
@@ -214,6 +217,17 @@ impl Metrics {
         self.policies.load().show(uses);
     }
 
+    /// Counters for one more thread.
+    pub(crate) fn tally(&self) -> Arc<Tally> {
+        let tally = Arc::new(Tally::default());
+        self.tallies().push(tally.clone());
+        tally
+    }
+
+    fn tallies(&self) -> MutexGuard<'_, Vec<Arc<Tally>>> {
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Which runtimes serve the clients.
     pub(crate) fn set_runtimes(&self, handles: Vec<tokio::runtime::Handle>) {
         self.runtime.follow(handles);
@@ -231,6 +245,7 @@ impl Metrics {
             self.namespaces.load().show(&mirror());
         }
         self.runtime.show();
+        tally::show(&self.tallies(), self);
         let mut page = Vec::with_capacity(64 * 1024);
         if let Err(error) = TextEncoder::new().encode(&self.gather(), &mut page) {
             tracing::error!(%error, "the metrics page is incomplete");

@@ -2,10 +2,9 @@
 //! process, a proxy that is about to stop. A session sleeps on its sockets and on one of these; what
 //! is said meanwhile waits until it looks.
 
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::task::Context;
-
-use atomic_waker::AtomicWaker;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering, fence};
+use std::task::{Context, Waker};
 
 /// There is something to do over the session's own connection.
 const WORK: u8 = 1;
@@ -15,7 +14,8 @@ const DRAIN: u8 = 2;
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Nudge {
-    sleeper: AtomicWaker,
+    /// The session's task, which is the same from its beginning to its end.
+    sleeper: OnceLock<Waker>,
     said: AtomicU8,
 }
 
@@ -39,14 +39,20 @@ impl Nudge {
 
     fn say(&self, what: u8) {
         self.said.fetch_or(what, Ordering::Release);
-        self.sleeper.wake();
+        fence(Ordering::SeqCst);
+        if let Some(sleeper) = self.sleeper.get() {
+            sleeper.wake_by_ref();
+        }
     }
 
-    /// What was said, if anything was; otherwise the task is woken when something is. One task
-    /// sleeps on it.
+    /// What was said, if anything was; otherwise the task is woken when something is. It is always the
+    /// same task that looks.
     pub(crate) fn look(&self, cx: &Context<'_>) -> Option<Said> {
-        // Before the look, so that whoever speaks after it wakes this task.
-        self.sleeper.register(cx.waker());
+        if self.sleeper.get().is_none() {
+            self.sleeper.get_or_init(|| cx.waker().clone());
+            // Whoever spoke and found nobody to wake has said it before the look below.
+            fence(Ordering::SeqCst);
+        }
         if self.said.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -75,13 +81,12 @@ mod tests {
         let nudge = Arc::new(Nudge::default());
         nudge.work();
         nudge.drain();
-        let both = heard(&nudge).await;
-        assert!(both.work && both.drain);
         let sleeper = nudge.clone();
-        let sleeping = tokio::spawn(async move { heard(&sleeper).await });
+        let sleeping = tokio::spawn(async move { [heard(&sleeper).await, heard(&sleeper).await] });
         tokio::task::yield_now().await;
         nudge.drain();
-        let said = sleeping.await.unwrap();
-        assert!(said.drain && !said.work);
+        let [both, one] = sleeping.await.unwrap();
+        assert!(both.work && both.drain);
+        assert!(one.drain && !one.work);
     }
 }

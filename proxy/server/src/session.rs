@@ -20,6 +20,7 @@ pub(crate) mod transaction;
 mod verbs;
 pub(crate) mod wrapped;
 
+use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,7 +42,7 @@ use crate::cohort::{self, Application};
 use crate::heirs;
 use crate::inbox::Inbox;
 use crate::kept::{Holder, KeptLease};
-use crate::metrics::{CommandClass, CommandResult, LocalCounters, ProtocolErrorKind, Side};
+use crate::metrics::{CommandClass, CommandResult, ProtocolErrorKind, Side, Tally};
 use crate::peers::Peer;
 use crate::proxy_protocol::Origin;
 use crate::random::Random;
@@ -100,7 +101,8 @@ pub(crate) struct Session {
     /// The step whose answer did not come before the session's end.
     pub(crate) orphan: Option<Box<InFlight>>,
     pub(crate) random: Random,
-    pub(crate) counters: LocalCounters,
+    /// The counters of this thread.
+    tally: Arc<Tally>,
     pub(crate) peer: SocketAddr,
     /// This process's number for the session.
     pub(crate) number: u64,
@@ -128,6 +130,11 @@ struct Seen {
 /// How many passed-through commands share one measurement of the time that they take here.
 const SAMPLED_ONE_IN: u32 = 64;
 
+thread_local! {
+    /// The counters of this thread.
+    static TALLY: OnceCell<Arc<Tally>> = const { OnceCell::new() };
+}
+
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl Session {
@@ -150,9 +157,16 @@ impl Session {
         let state = State::new(client_peer);
         let caller = telling::caller(number, peer, &state);
         let multiplexed = uplink.is_shared();
+        let tally = TALLY.with(|tally| tally.get_or_init(|| shared.metrics.tally()).clone());
         let mut session = Session {
             multiplexed,
-            wires: Wires::new(client, uplink, shared.active.clone(), holder.nudge.clone()),
+            wires: Wires::new(
+                client,
+                uplink,
+                shared.active.clone(),
+                tally.clone(),
+                holder.nudge.clone(),
+            ),
             active: Cache::new(shared.active.clone()),
             view: None,
             shared,
@@ -161,7 +175,7 @@ impl Session {
             unheard: Unheard::default(),
             orphan: None,
             random,
-            counters: LocalCounters::default(),
+            tally,
             peer,
             number,
             holder,
@@ -221,9 +235,7 @@ impl Session {
         if self.draining && self.requests > 0 && self.may_go() {
             self.wires.keep_draining();
         }
-        if inbox.is_empty() {
-            self.flush_counters();
-        }
+        self.count_redirects();
         Ok(())
     }
 
@@ -450,20 +462,15 @@ impl Session {
     }
 
     /// A passed-through command, for the counters.
-    pub(crate) fn count(&mut self, class: CommandClass, result: CommandResult) {
-        self.counters.command(class, result);
+    pub(crate) fn count(&self, class: CommandClass, result: CommandResult) {
+        self.tally.command(class, result);
     }
 
-    /// Moves what was counted to the shared counters.
-    pub(crate) fn flush_counters(&mut self) {
-        let (from, to) = std::mem::take(&mut self.wires.traffic);
-        self.counters.bytes_in += from;
-        self.counters.bytes_out += to;
+    fn count_redirects(&mut self) {
         let redirects = self.wires.take_redirects();
         if redirects != Redirects::default() {
             self.shared.metrics.redirected(redirects);
         }
-        self.counters.flush(&self.shared.metrics);
     }
 }
 
@@ -484,7 +491,7 @@ pub(crate) fn now_ms() -> u64 {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.flush_counters();
+        self.count_redirects();
         self.unwatch();
         self.shared.peers.remove(self.state.who().session);
         heirs::end_session(&self.shared, self.number);

@@ -13,19 +13,21 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::mem;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use lockwarden_resp::{Protocol, Redirects, ReplyLimits, ReplyScanner};
-use tokio::io::{AsyncReadExt, AsyncWrite};
+use lockwarden_resp::{Protocol, ReplyLimits, ReplyScanner};
+use tokio::io::AsyncWrite;
 
 use crate::backend::Link;
-use crate::buffers::{give_back, make_room, open};
+use crate::buffers::{give_back, open};
+
 use crate::shared::Shared;
+use crate::wires::poll_read;
 
 /// Requests that wait for the backend to take them, in bytes; above that no more are taken.
 const MOST_UNSENT: usize = 1024 * 1024;
@@ -330,7 +332,6 @@ async fn run(trunk: Rc<Trunk>, lane: Lane, shared: Arc<Shared>) {
                 link,
                 from_backend: BytesMut::new(),
                 scanner: ReplyScanner::new(ReplyLimits::default()),
-                shared,
             };
             if let Err(why) = pump.run(&lane).await {
                 tracing::debug!(%why, "a shared connection to the backend ended");
@@ -348,7 +349,6 @@ struct Pump {
     link: Link,
     from_backend: BytesMut,
     scanner: ReplyScanner,
-    shared: Arc<Shared>,
 }
 
 /// Why a trunk ends.
@@ -369,7 +369,6 @@ impl Pump {
             while let Some(slow) = self.route()? {
                 self.wait_for(&slow, lane).await;
             }
-            self.count_redirects();
             let inner = self.trunk.inner.borrow();
             if inner.retired && inner.due.is_empty() {
                 return Ok(());
@@ -404,15 +403,11 @@ impl Pump {
         if failed {
             self.trunk.retire(lane);
         }
-        make_room(&mut self.from_backend);
-        match pin!(self.link.stream.read_buf(&mut self.from_backend)).poll(cx) {
+        match poll_read(&mut self.link.stream, &mut self.from_backend, cx) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(Ended::HungUp)),
             Poll::Ready(Ok(_)) => Poll::Ready(Ok(())),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
-            Poll::Pending => {
-                give_back(&mut self.from_backend);
-                Poll::Pending
-            }
+            Poll::Pending => Poll::Pending,
         }
     }
 
@@ -476,13 +471,6 @@ impl Pump {
                 wake(&mut place.sleeper);
                 return;
             }
-        }
-    }
-
-    fn count_redirects(&mut self) {
-        let redirects = self.scanner.take_redirects();
-        if redirects != Redirects::default() {
-            self.shared.metrics.redirected(redirects);
         }
     }
 }

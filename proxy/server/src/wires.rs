@@ -9,8 +9,7 @@ mod tests;
 mod uplink;
 
 pub(crate) use events::{End, Event, Muted, Want};
-pub(crate) use uplink::Uplink;
-use uplink::poll_read;
+pub(crate) use uplink::{Uplink, poll_read};
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -30,8 +29,9 @@ use lockwarden_resp::{Protocol, Redirects, ReplyError, ReplyLimits, ReplyScanner
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::buffers::{give_back, make_room, open};
+use crate::buffers::{give_back, open};
 use crate::inbox::Inbox;
+use crate::metrics::Tally;
 use crate::nudge::Nudge;
 use crate::pushes::{Channels, Confirmation, Pushes};
 use crate::shared::Active;
@@ -97,8 +97,8 @@ pub(crate) struct Wires<L> {
     /// Bytes written to the client in all, and how many of them had been when it spoke last.
     sent: u64,
     sent_when_spoken: u64,
-    /// Bytes that came from the client and went to it since they were last counted.
-    pub(crate) traffic: (u64, u64),
+    /// Counts bytes from and to clients.
+    tally: Arc<Tally>,
 }
 
 impl<L> Wires<L> {
@@ -106,6 +106,7 @@ impl<L> Wires<L> {
         client: TcpStream,
         uplink: Uplink,
         active: Arc<ArcSwap<Active>>,
+        tally: Arc<Tally>,
         nudge: Arc<Nudge>,
     ) -> Self {
         Wires {
@@ -131,7 +132,7 @@ impl<L> Wires<L> {
             client_gone: false,
             sent: 0,
             sent_when_spoken: 0,
-            traffic: (0, 0),
+            tally,
         }
     }
 
@@ -592,7 +593,7 @@ impl<L> Wires<L> {
         while !self.to_client.is_empty() {
             match self.client.try_write(&self.to_client) {
                 Ok(written) => {
-                    self.traffic.1 += written as u64;
+                    self.tally.sent(written);
                     self.sent += written as u64;
                     self.to_client.advance(written);
                 }
@@ -636,20 +637,16 @@ impl<L> Wires<L> {
                 self.backend_closed = !goes_on;
                 woken = true;
             }
-            give_back(&mut self.from_backend);
         }
         // What the backend said comes first: a client that is gone may have been answered by it.
         if read_client && !woken {
-            make_room(&mut inbox.bytes);
-            let read = poll_read(&mut self.client, &mut inbox.bytes, cx);
-            give_back(&mut inbox.bytes);
-            match read {
+            match poll_read(&mut self.client, &mut inbox.bytes, cx) {
                 Poll::Ready(Ok(0)) => {
                     inbox.done = true;
                     woken = true;
                 }
                 Poll::Ready(Ok(bytes)) => {
-                    self.traffic.0 += bytes as u64;
+                    self.tally.received(bytes);
                     self.sent_when_spoken = self.sent;
                     woken = true;
                 }

@@ -330,17 +330,17 @@ fn ten_thousand_namespaces_and_every_refusal_stay_under_five_thousand_series() {
 }
 
 #[test]
-fn a_sessions_numbers_arrive_once() {
+fn what_each_thread_counts_is_added_up() {
     let metrics = metrics(&[]);
-    let mut local = LocalCounters::default();
-    for _ in 0..5 {
-        local.command(CommandClass::PassThrough, CommandResult::Ok);
+    let tallies = [metrics.tally(), metrics.tally()];
+    for tally in [0, 1, 0, 0, 1].map(|place: usize| &tallies[place]) {
+        tally.command(CommandClass::PassThrough, CommandResult::Ok);
     }
-    local.command(CommandClass::Policy, CommandResult::Denied);
-    local.bytes_in += 100;
-    local.bytes_out += 7;
-    local.flush(&metrics);
-    local.flush(&metrics);
+    tallies[1].command(CommandClass::Policy, CommandResult::Denied);
+    tallies[0].received(60);
+    tallies[1].received(40);
+    tallies[1].sent(7);
+    metrics.render();
     for (series, expected) in [
         (
             r#"lockwarden_commands_total{class="passthrough",result="ok"}"#,

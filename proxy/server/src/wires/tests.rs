@@ -41,6 +41,7 @@ async fn wires() -> (Wires<()>, TcpStream, TcpStream) {
         Uplink::own(Link::uncounted(backend)),
         active,
         Arc::default(),
+        Arc::default(),
     );
     (wires, far_client, far_backend)
 }

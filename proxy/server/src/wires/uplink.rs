@@ -3,7 +3,7 @@
 
 use std::io;
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
@@ -129,7 +129,6 @@ impl Uplink {
                 }
             }
             (_, Some(own)) => {
-                make_room(into);
                 let read = poll_read(&mut own.stream, into, cx);
                 read.map(|read| matches!(read, Ok(bytes) if bytes > 0))
             }
@@ -138,18 +137,19 @@ impl Uplink {
     }
 }
 
-/// Reads into a buffer. Reading this way also learns from a short read that there is no more yet,
-/// which spares a system call.
-pub(super) fn poll_read(
+/// Reads into a buffer, which gets memory only where there is something to read. Reading this way also
+/// learns from a short read that there is no more yet, which spares a system call.
+pub(crate) fn poll_read(
     socket: &mut TcpStream,
     buffer: &mut BytesMut,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {
-    if buffer.capacity() == buffer.len() {
-        make_room(buffer);
+    if let Err(error) = ready!(socket.poll_read_ready(cx)) {
+        return Poll::Ready(Err(error));
     }
+    make_room(buffer);
     let read = pin!(socket.read_buf(buffer)).poll(cx);
-    if read.is_pending() {
+    if !matches!(read, Poll::Ready(Ok(bytes)) if bytes > 0) {
         give_back(buffer);
     }
     read
