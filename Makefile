@@ -15,12 +15,11 @@ built := $(or $(CARGO_TARGET_DIR),target)
 # In CI a Cargo.lock that lags behind is an error; at a desk it is brought up to date.
 locked := $(if $(CI),--locked)
 fuzz_targets := $(basename $(notdir $(wildcard proxy/resp/fuzz/fuzz_targets/*.rs)))
-end_to_end_benches := $(filter-out clients,$(basename $(notdir $(wildcard tests/examples/*.rs))))
 otel := lockwarden/otel,lockwarden-tests/otel
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo release test test-servers test-clients test-otel soak check check-format check-lints check-docs bench fuzz clean
+.PHONY: help setup run demo release test test-servers test-clients test-otel soak check check-format check-lints check-docs bench bench-parts fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -88,12 +87,15 @@ check-lints: setup ## clippy, with warnings as errors
 check-docs: setup ## rustdoc, with warnings as errors
 	RUSTDOCFLAGS="-D warnings" cargo doc $(locked) --workspace --no-deps
 
-bench: release ## measure what docs/performance.md reports
+# The goals name what a decision costs, so the bench wants the policies' own one beside it.
+bench: release ## measure every way to Redis in turns; some: ARGS="--only plain,good --rounds 5"; ARGS=--help says more
+	cargo build $(locked) --release -p lockwarden-policy --example decision_cost
+	cargo run $(locked) --release -p lockwarden-tests --example bench -- $(ARGS)
+
+bench-parts: release ## measure the framer, a decision, and the scripts by Redis's clock
 	cargo run $(locked) --release -p lockwarden-resp --example decode_cost
 	cargo run $(locked) --release -p lockwarden-policy --example decision_cost
-	@set -e; for bench in $(end_to_end_benches); do \
-	    set -x; cargo run $(locked) --release -p lockwarden-tests --example $$bench; { set +x; } 2>/dev/null; \
-	done
+	cargo run $(locked) --release -p lockwarden-tests --example script_cost
 
 fuzz: setup ## fuzz the framer for FUZZ_SECONDS a target (needs nightly Rust and cargo-fuzz)
 	@rustup toolchain list | grep -q '^nightly' || \

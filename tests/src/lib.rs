@@ -25,7 +25,7 @@ pub use builder::{ADMIN_TOKEN, Mode, ProxyBuilder};
 pub use client::{Client, Exchange, Writer, encode};
 pub use deadline::{PATIENCE, comes_true, holds_for, wait_for, wait_for_value};
 pub use metrics::Metrics;
-pub use process::{Finished, lockwarden, run_to_end};
+pub use process::{Finished, Process, binary, lockwarden, lockwarden_at, run_to_end};
 pub use prometheus::{Alertmanager, Prometheus, installed};
 pub use proxy::Proxy;
 pub use record::{Record, State};

@@ -10,8 +10,8 @@ use std::thread;
 
 use crate::deadline::wait_for_value;
 
-/// A running child.
-pub(crate) struct Process(Child);
+/// A running child. Dropping it kills it.
+pub struct Process(Child);
 
 /// What a command that ended by itself left behind.
 #[derive(Debug)]
@@ -25,7 +25,8 @@ pub struct Finished {
 }
 
 impl Process {
-    pub(crate) fn spawn(command: &mut Command) -> std::io::Result<Process> {
+    /// Starts one that reads nothing.
+    pub fn spawn(command: &mut Command) -> std::io::Result<Process> {
         Process::start(command.stdin(Stdio::null()))
     }
 
@@ -50,7 +51,8 @@ impl Process {
         &mut self.0
     }
 
-    pub(crate) fn id(&self) -> u32 {
+    /// Its number.
+    pub fn id(&self) -> u32 {
         self.0.id()
     }
 
@@ -60,7 +62,8 @@ impl Process {
         unsafe { libc::kill(id, signal) };
     }
 
-    pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
+    /// How it ended, if it has.
+    pub fn has_ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().expect("the child is ours to wait for")
     }
 
@@ -85,7 +88,7 @@ impl Drop for Process {
 }
 
 /// The binary under test: `LOCKWARDEN_BIN`, else the one beside the running test.
-fn binary() -> PathBuf {
+pub fn binary() -> PathBuf {
     if let Some(path) = env::var_os("LOCKWARDEN_BIN") {
         return path.into();
     }
@@ -108,7 +111,12 @@ fn binary() -> PathBuf {
 
 /// The command `lockwarden` with these arguments, without the caller's own settings.
 pub fn lockwarden(arguments: &[&str]) -> Command {
-    let mut command = Command::new(binary());
+    lockwarden_at(&binary(), arguments)
+}
+
+/// The same of another binary.
+pub fn lockwarden_at(binary: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary);
     command.args(arguments);
     for (name, _) in env::vars_os() {
         let ours = name.to_string_lossy();

@@ -57,6 +57,12 @@ impl Redis {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        let process = self.process.as_ref();
+        process.expect("the server runs").id()
+    }
+
     /// A connection without the proxy.
     #[track_caller]
     pub fn client(&self) -> Client {

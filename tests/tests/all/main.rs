@@ -63,6 +63,7 @@ mod scripts;
 mod several;
 mod sweeping;
 
+mod bench;
 mod cli;
 mod cli_audit;
 mod cli_lock;

@@ -1,0 +1,336 @@
+//! What the proxy is meant to reach, and whether it did in this run. A goal that rests on a load whose
+//! direct runs differ too much is void: the machine was busy with something else.
+
+use serde_json::{Value, json};
+
+use crate::figures::{Figure, Metric, of, ratio, ratio_of_added};
+use crate::footprint::Footprint;
+use crate::table::{P50, PROXY, RATE, REDIS, Table, number};
+
+/// Beyond this spread of the direct runs, percent, a figure says nothing.
+const MOST_SPREAD: f64 = 5.0;
+
+/// What a value is held against.
+#[derive(Clone, Copy)]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Bound {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Bound::AtMost(most) => value <= most,
+            Bound::AtLeast(least) => value >= least,
+        }
+    }
+
+    /// By how much a value misses it, percent.
+    fn missed_by(self, value: f64) -> f64 {
+        let (Bound::AtMost(bound) | Bound::AtLeast(bound)) = self;
+        ((value / bound - 1.0) * 100.0).abs()
+    }
+
+    fn words(self) -> String {
+        match self {
+            Bound::AtMost(most) => format!("≤ {most}"),
+            Bound::AtLeast(least) => format!("≥ {least}"),
+        }
+    }
+}
+
+/// One line.
+struct Goal {
+    words: String,
+    must: Bound,
+    aim: Bound,
+    value: Option<Figure>,
+    /// The spread of the direct runs of the load, percent; `None` where no load is involved.
+    direct: Option<f64>,
+    remark: String,
+}
+
+/// Everything that goals are computed from.
+pub(crate) struct Measured<'a> {
+    pub(crate) tables: &'a [Table],
+    pub(crate) footprints: &'a [Footprint],
+    /// A decision that three policies judge, µs.
+    pub(crate) decision: Option<f64>,
+}
+
+impl Measured<'_> {
+    fn table(&self, load: &str) -> Option<&Table> {
+        self.tables.iter().find(|table| table.load.name == load)
+    }
+
+    /// One way beside another, in one load.
+    fn beside(&self, load: &str, way: &str, other: &str, metric: Metric) -> Option<Figure> {
+        let table = self.table(load)?;
+        ratio(table.rounds(way)?, table.rounds(other)?, metric)
+    }
+
+    /// What a way adds to the direct latency, beside what another adds.
+    fn added(&self, load: &str, way: &str, other: &str) -> Option<Figure> {
+        let table = self.table(load)?;
+        let base = table.rounds("direct")?;
+        ratio_of_added(table.rounds(way)?, table.rounds(other)?, base, P50)
+    }
+
+    /// CPU a command in one load beside that in another.
+    fn between_loads(&self, load: &str, other: &str, way: &str) -> Option<Figure> {
+        let (one, other) = (self.table(load)?, self.table(other)?);
+        ratio(one.rounds(way)?, other.rounds(way)?, PROXY)
+    }
+
+    fn direct_spread(&self, load: &str) -> Option<f64> {
+        let spread = of(self.table(load)?.rounds("direct")?, RATE)?.spread;
+        Some(spread)
+    }
+
+    /// How much of the time that a way loses beside the forwarder is Redis's own.
+    fn redis_share(&self, load: &str, way: &str) -> Option<f64> {
+        let table = self.table(load)?;
+        let median = |way, metric| Some(of(table.rounds(way)?, metric)?.median);
+        let time = |way| Some(1e6 / median(way, RATE)?);
+        let lost = time(way)? - time("forwarder")?;
+        Some((median(way, REDIS)? - median("forwarder", REDIS)?) / lost * 100.0)
+    }
+
+    fn footprint(&self, way: &str) -> Option<&Footprint> {
+        self.footprints.iter().find(|print| print.name == way)
+    }
+
+    fn goals(&self) -> Vec<Goal> {
+        use Bound::{AtLeast, AtMost};
+        let on = |load: &str, words: &str, must, aim, value| Goal {
+            words: words.to_owned(),
+            must,
+            aim,
+            value,
+            direct: self.direct_spread(load),
+            remark: String::new(),
+        };
+        let to_haproxy = |load, way| self.beside(load, way, "haproxy", RATE);
+        let mut goals = vec![
+            on(
+                "plain",
+                "dedicated, passed through: CPU a command / haproxy",
+                AtMost(1.05),
+                AtMost(0.97),
+                self.beside("plain", "dedicated", "haproxy", PROXY),
+            ),
+            on(
+                "pipeline",
+                "dedicated, pipeline of 16: throughput / haproxy",
+                AtLeast(0.90),
+                AtLeast(1.00),
+                to_haproxy("pipeline", "dedicated"),
+            ),
+            on(
+                "big",
+                "dedicated, 16 KiB: throughput / haproxy",
+                AtLeast(1.1),
+                AtLeast(1.4),
+                to_haproxy("big", "dedicated"),
+            ),
+            on(
+                "single",
+                "dedicated, 1 client: p50 added / added by haproxy",
+                AtMost(1.05),
+                AtMost(0.95),
+                self.added("single", "dedicated", "haproxy"),
+            ),
+            on(
+                "plain",
+                "multiplexed, 50 clients: throughput / haproxy",
+                AtLeast(1.7),
+                AtLeast(2.1),
+                to_haproxy("plain", "multiplexed"),
+            ),
+            on(
+                "plain",
+                "multiplexed: Redis's CPU a command / direct",
+                AtMost(0.3),
+                AtMost(0.16),
+                self.beside("plain", "multiplexed", "direct", REDIS),
+            ),
+            on(
+                "pipeline",
+                "multiplexed, pipeline of 16: throughput / haproxy",
+                AtLeast(1.0),
+                AtLeast(1.15),
+                to_haproxy("pipeline", "multiplexed"),
+            ),
+        ];
+        if let Some(ahead) = self.beside("plain", "multiplexed", "predixy", RATE) {
+            goals[4].remark = format!("{:.2} of predixy", ahead.median);
+        }
+        for way in ["dedicated", "multiplexed"] {
+            for (load, cycle) in [
+                ("good", "SET NX PX, EVALSHA"),
+                ("legacy", "SETNX, EXPIRE, DEL"),
+            ] {
+                goals.push(on(
+                    load,
+                    &format!("{way}, {cycle}: CPU a command / passed through"),
+                    AtMost(1.15),
+                    AtMost(1.05),
+                    self.between_loads(load, "plain", way),
+                ));
+                let mut goal = on(
+                    load,
+                    &format!("{way}, {cycle}: throughput / forwarder"),
+                    AtLeast(0.65),
+                    AtLeast(0.80),
+                    self.beside(load, way, "forwarder", RATE),
+                );
+                if let Some(share) = self.redis_share(load, way) {
+                    goal.remark = format!("{share:.0} % of the loss is Redis's own time");
+                }
+                goals.push(goal);
+            }
+        }
+        for (way, must, aim) in [("dedicated", 0.95, 1.0), ("multiplexed", 1.6, 1.8)] {
+            goals.push(on(
+                "churn",
+                &format!("{way}, connect, lock, release, close: throughput / haproxy"),
+                AtLeast(must),
+                AtLeast(aim),
+                to_haproxy("churn", way),
+            ));
+        }
+        let without_load = |words: String, must, aim, value: Option<Figure>| Goal {
+            words,
+            must: AtMost(must),
+            aim: AtMost(aim),
+            value,
+            direct: None,
+            remark: String::new(),
+        };
+        let alone = |value: f64| Figure::of([value].into_iter());
+        for way in ["dedicated", "multiplexed"] {
+            let found = self.footprint(way);
+            goals.push(without_load(
+                format!("{way}: memory of an idle connection, KiB"),
+                20.0,
+                10.0,
+                found.and_then(|found| alone(found.connection)),
+            ));
+        }
+        goals.push(without_load(
+            "a decision that three policies judge, warm, µs".to_owned(),
+            0.7,
+            0.5,
+            self.decision.and_then(alone),
+        ));
+        goals.push(without_load(
+            "start to serving with built-in policies, ms".to_owned(),
+            100.0,
+            50.0,
+            self.footprint("dedicated").and_then(|found| found.start),
+        ));
+        goals
+    }
+
+    /// As one table, and for the file; of a run that was to be complete, those that were not measured, too.
+    pub(crate) fn print_goals(&self, complete: bool) -> Value {
+        println!(
+            "\ngoals (void: the direct runs of the load differ by more than ±{MOST_SPREAD} %)"
+        );
+        println!(
+            "{:<76}{:>8}{:>8}{:>9}{:>6}  ",
+            "", "must", "aim", "value", "±%"
+        );
+        let mut lines = Vec::new();
+        for goal in self.goals() {
+            if goal.value.is_none() && !complete {
+                continue;
+            }
+            let verdict = goal.verdict();
+            let remark = if goal.remark.is_empty() {
+                String::new()
+            } else {
+                format!("; {}", goal.remark)
+            };
+            println!(
+                "{:<76}{:>8}{:>8}{:>9}{:>6}  {verdict}{remark}",
+                goal.words,
+                goal.must.words(),
+                goal.aim.words(),
+                number(goal.value.map(|value| value.median), 2),
+                number(goal.value.map(|value| value.spread), 1),
+            );
+            lines.push(json!({
+                "goal": goal.words,
+                "must": goal.must.words(),
+                "aim": goal.aim.words(),
+                "value": goal.value.map(|value| value.median),
+                "spread_percent": goal.value.map(|value| value.spread),
+                "verdict": verdict,
+                "remark": goal.remark,
+            }));
+        }
+        Value::Array(lines)
+    }
+}
+
+impl Goal {
+    fn verdict(&self) -> String {
+        let Some(value) = self.value.map(|value| value.median) else {
+            return "not measured".to_owned();
+        };
+        let reached = if self.aim.holds(value) {
+            "aim reached".to_owned()
+        } else if self.must.holds(value) {
+            format!(
+                "reached; the aim missed by {:.0} %",
+                self.aim.missed_by(value)
+            )
+        } else {
+            format!("MISSED by {:.0} %", self.must.missed_by(value))
+        };
+        match self.direct {
+            Some(spread) if spread > MOST_SPREAD => {
+                format!("void, direct ±{spread:.1} %; else {reached}")
+            }
+            _ => reached,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(value: Option<f64>, direct: Option<f64>) -> String {
+        let goal = Goal {
+            words: String::new(),
+            must: Bound::AtMost(1.0),
+            aim: Bound::AtMost(0.5),
+            value: value.and_then(|value| Figure::of([value].into_iter())),
+            direct,
+            remark: String::new(),
+        };
+        goal.verdict()
+    }
+
+    #[test]
+    fn a_verdict_says_how_far_the_value_is_from_the_bound() {
+        for (value, direct, expected) in [
+            (None, None, "not measured"),
+            (Some(0.5), Some(5.0), "aim reached"),
+            (Some(0.6), Some(1.0), "reached; the aim missed by 20 %"),
+            (Some(1.2), None, "MISSED by 20 %"),
+            (
+                Some(1.2),
+                Some(5.1),
+                "void, direct ±5.1 %; else MISSED by 20 %",
+            ),
+        ] {
+            assert_eq!(verdict(value, direct), expected);
+        }
+        let least = Bound::AtLeast(0.8);
+        assert!(least.holds(0.8) && !least.holds(0.79));
+        assert_eq!(least.missed_by(0.4).round(), 50.0);
+    }
+}
