@@ -388,7 +388,7 @@ impl Bench<'_> {
         ways: &[(&Way, Open)],
     ) -> Result<(), Box<dyn Error>> {
         let (load, of) = (&table.load, self.rounds);
-        eprintln!("round {} of {of}: {} {}", round + 1, load.name, load.title);
+        eprintln!("round {} of {of}: {}", round + 1, load.name);
         for turn in 0..ways.len() {
             let at = (round + number + turn) % ways.len();
             let row = &mut table.rows[at];

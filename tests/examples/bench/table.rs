@@ -8,6 +8,8 @@ use crate::load::Load;
 pub(crate) const RATE: Metric = |sample| sample.rate;
 pub(crate) const PROXY: Metric = |sample| sample.proxy;
 pub(crate) const REDIS: Metric = |sample| sample.redis;
+/// What one core could carry if it did nothing else: throughput without what else the machine did.
+pub(crate) const CARRIED: Metric = |sample| 1e6 / sample.all();
 pub(crate) const P50: Metric = |sample| sample.p50;
 
 /// One load over all ways and rounds.
@@ -33,7 +35,7 @@ impl Table {
     pub(crate) fn print(&self) {
         println!("\n{}: {}", self.load.name, self.load.title);
         println!(
-            "{:<12}{:>10}{:>6}{:>9}{:>11}{:>10}{:>10}{:>10}{:>10}{:>9}{:>6}{:>7}{:>8}{:>8}{:>7}{:>9}",
+            "{:<12}{:>10}{:>6}{:>9}{:>11}{:>10}{:>10}{:>10}{:>10}{:>9}{:>6}{:>7}{:>8}{:>8}{:>7}{:>7}{:>9}",
             "",
             "a second",
             "±%",
@@ -49,6 +51,7 @@ impl Table {
             "system",
             "Redis",
             "load",
+            "all",
             "RSS MiB"
         );
         for row in &self.rows {
@@ -63,7 +66,7 @@ impl Table {
                 ratio(&row.rounds, other, RATE).map(|figure| figure.median)
             };
             println!(
-                "{:<12}{:>10}{:>6}{:>9}{:>11}{:>10}{:>10}{:>10}{:>10}{:>9}{:>6}{:>7}{:>8}{:>8}{:>7}{:>9}",
+                "{:<12}{:>10}{:>6}{:>9}{:>11}{:>10}{:>10}{:>10}{:>10}{:>9}{:>6}{:>7}{:>8}{:>8}{:>7}{:>7}{:>9}",
                 row.name,
                 number(median(RATE), 0),
                 number(spread(RATE), 1),
@@ -79,6 +82,7 @@ impl Table {
                 number(median(|sample| sample.proxy - sample.proxy_user), 2),
                 number(median(REDIS), 2),
                 number(median(|sample| sample.generator), 2),
+                number(median(Sample::all), 2),
                 number(median(|sample| sample.memory), 1),
             );
         }
@@ -99,6 +103,9 @@ impl Table {
                 "rate_to_direct": beside("direct", RATE),
                 "rate_to_forwarder": beside("forwarder", RATE),
                 "rate_to_haproxy": beside("haproxy", RATE),
+                "carried_to_direct": beside("direct", CARRIED),
+                "carried_to_forwarder": beside("forwarder", CARRIED),
+                "carried_to_haproxy": beside("haproxy", CARRIED),
                 "cpu_to_forwarder": beside("forwarder", PROXY),
                 "cpu_to_haproxy": beside("haproxy", PROXY),
                 "redis_cpu_to_direct": beside("direct", REDIS),
