@@ -56,8 +56,9 @@ mod ways;
 const DESCRIPTORS: u64 = 8192;
 /// How much of the measured window runs before it, for connections, caches and policy instances.
 const WARM_UP: f64 = 0.25;
-/// At least so much: whose process a client is, lockwarden looks up when a lock is held for 50 ms.
 const LEAST_WARM_UP: Duration = Duration::from_millis(200);
+/// With locks: once for each client lockwarden looks up its process, in the kernel's table of all connections.
+const LOCKS_WARM_UP: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -420,7 +421,11 @@ impl Bench<'_> {
                 generator: CpuTime::of_this_process()?,
             })
         };
-        let driven = drive(load, open.address, LOCKS, lane, self.window, read)?;
+        let mut window = self.window;
+        if load.kind.has_locks() {
+            window.warm_up = window.warm_up.max(LOCKS_WARM_UP);
+        }
+        let driven = drive(load, open.address, LOCKS, lane, window, read)?;
         let (before, after) = (driven.before, driven.after);
         let commands = driven.latencies.total();
         if commands == 0 {

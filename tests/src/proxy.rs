@@ -99,7 +99,7 @@ impl Proxy {
 
     /// Whether its clients share connections to the backend.
     pub fn is_multiplexed(&self) -> bool {
-        let text = std::fs::read_to_string(&self.config).unwrap_or_default();
+        let text = fs::read_to_string(&self.config).unwrap_or_default();
         text.contains("sessions = \"multiplexed\"")
     }
 

@@ -148,6 +148,13 @@ impl Kind {
             Kind::Ping | Kind::Legacy { .. } | Kind::Good { .. } => None,
         }
     }
+
+    pub(crate) fn has_locks(self) -> bool {
+        match self {
+            Kind::Plain { .. } | Kind::Ping => false,
+            Kind::Legacy { .. } | Kind::Good { .. } | Kind::Mixed => true,
+        }
+    }
 }
 
 /// How many ordinary keys there are; of big values fewer, so that Redis's memory stays small.
