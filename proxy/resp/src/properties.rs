@@ -45,26 +45,33 @@ pub fn request_bytes(data: &[u8], seed: u64) {
 /// the same as the slow one, and every frame found is one that `redis-protocol` ends at the same
 /// byte, if it can read it.
 pub fn reply_bytes(data: &[u8], seed: u64) {
-    let at_once = scan_all(data, std::iter::repeat(data.len().max(1)));
-    assert_eq!(
-        at_once,
-        scan_all(data, std::iter::repeat(1)),
-        "byte by byte"
-    );
-    assert_eq!(at_once, scan_all(data, pieces(seed)), "in pieces");
-    for most in [1, 3, u64::MAX] {
-        let skipped = skip_all(data, pieces(seed), most);
-        assert_eq!(
-            (at_once.ends.len() as u64, at_once.error),
-            skipped,
-            "{most} at a time"
-        );
-    }
+    let narrow = ReplyLimits {
+        max_depth: 2,
+        max_bulk: 4,
+        max_elements: 5,
+    };
+    let at_once = reply_frames(data, seed, ReplyLimits::default());
+    reply_frames(data, seed, narrow);
     let mut start = 0;
     for &(end, kind) in &at_once.ends {
         check_reply(&data[start..end], kind);
         start = end;
     }
+}
+
+/// Within these limits, however the bytes are split: the frames that were found, and the error.
+fn reply_frames(data: &[u8], seed: u64, limits: ReplyLimits) -> Scanned {
+    let at_once = scan_all(limits, data, std::iter::repeat(data.len().max(1)));
+    let bytewise = scan_all(limits, data, std::iter::repeat(1));
+    assert_eq!(at_once, bytewise, "byte by byte, {limits:?}");
+    let in_pieces = scan_all(limits, data, pieces(seed));
+    assert_eq!(at_once, in_pieces, "in pieces, {limits:?}");
+    for most in [1, 3, u64::MAX] {
+        let skipped = skip_all(limits, data, pieces(seed), most);
+        let expected = (at_once.ends.len() as u64, at_once.error);
+        assert_eq!(expected, skipped, "{most} at a time, {limits:?}");
+    }
+    at_once
 }
 
 /// A value: written, it is one frame, found alike by the scanner and by `redis-protocol`, and in
@@ -73,7 +80,7 @@ pub fn value(value: &Value, seed: u64) {
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let frame = encoded(value, protocol);
         reply_bytes(&frame, seed);
-        let scanned = scan_all(&frame, pieces(seed));
+        let scanned = scan_all(ReplyLimits::default(), &frame, pieces(seed));
         assert_eq!(scanned.ends.len(), 1, "{value:?} is one frame");
         assert_eq!(scanned.ends[0].0, frame.len(), "{value:?} ends at its end");
         if protocol == Protocol::Resp2 || oracle_reads(value) {
@@ -212,8 +219,8 @@ struct Scanned {
     error: Option<ReplyError>,
 }
 
-fn scan_all(data: &[u8], mut pieces: impl Iterator<Item = usize>) -> Scanned {
-    let mut scanner = ReplyScanner::new(ReplyLimits::default());
+fn scan_all(limits: ReplyLimits, data: &[u8], mut pieces: impl Iterator<Item = usize>) -> Scanned {
+    let mut scanner = ReplyScanner::new(limits);
     let mut scanned = Scanned {
         ends: Vec::new(),
         at_start: true,
@@ -246,11 +253,12 @@ fn scan_all(data: &[u8], mut pieces: impl Iterator<Item = usize>) -> Scanned {
 }
 
 fn skip_all(
+    limits: ReplyLimits,
     data: &[u8],
     mut pieces: impl Iterator<Item = usize>,
     most: u64,
 ) -> (u64, Option<ReplyError>) {
-    let mut scanner = ReplyScanner::new(ReplyLimits::default());
+    let mut scanner = ReplyScanner::new(limits);
     let (mut pos, mut frames) = (0, 0);
     while pos < data.len() {
         let end = data.len().min(pos + pieces.next().unwrap_or(1));

@@ -10,7 +10,7 @@ mod tests;
 
 pub use error::ReplyError;
 
-use crate::length::{Length, LengthReader, LengthStep};
+use crate::length::{Length, LengthReader, LengthStep, short_length};
 use memchr::memchr2;
 use number::{DoubleReader, IntegerReader, NumberStep};
 
@@ -170,7 +170,15 @@ impl ReplyScanner {
         };
         let mut pos = 0;
         while pos < input.len() && ended.frames < max_frames {
-            match self.step(&input[pos..], &mut pos) {
+            let rest = &input[pos..];
+            let progress = match self.take_whole(rest) {
+                Some((size, progress)) => {
+                    pos += size;
+                    Ok(progress)
+                }
+                None => self.step(rest, &mut pos),
+            };
+            match progress {
                 Ok(Progress::Inside) => {}
                 Ok(Progress::FrameEnded) => {
                     ended.frames += 1;
@@ -210,6 +218,27 @@ impl ReplyScanner {
     /// is not among them.
     pub fn take_redirects(&mut self) -> Redirects {
         std::mem::take(&mut self.redirects)
+    }
+
+    /// The quick way for an element that is here in full and as usual. Leaves everything else, also
+    /// what is wrong with one, to the long way.
+    #[inline]
+    fn take_whole(&mut self, rest: &[u8]) -> Option<(usize, Progress)> {
+        let State::Type = self.state else {
+            return None;
+        };
+        let size = whole_element(rest, self.limits.max_bulk)?;
+        let elements = if self.begun { self.elements + 1 } else { 1 };
+        if elements > self.limits.max_elements {
+            return None;
+        }
+        self.elements = elements;
+        if self.depth > 0 {
+            return Some((size, self.element_ended()));
+        }
+        self.frame_type = Some(rest[0]);
+        self.begun = false;
+        Some((size, Progress::FrameEnded))
     }
 
     /// One state's worth of `rest`, which is not empty; moves `pos` by what was taken.
@@ -394,5 +423,31 @@ impl ReplyScanner {
         }
         self.begun = false;
         Progress::FrameEnded
+    }
+}
+
+/// The size of the element that `rest` begins with, if it is one that holds no others, is here to
+/// its end and is spelled as Redis spells it. `rest` is not empty.
+#[inline]
+fn whole_element(rest: &[u8], max_bulk: usize) -> Option<usize> {
+    let behind_type = &rest[1..];
+    match rest[0] {
+        b'$' => match short_length(behind_type) {
+            Some((len, used)) => {
+                let len = usize::try_from(len).ok().filter(|len| *len <= max_bulk)?;
+                let end = 1 + used + len;
+                (rest.get(end..end + 2)? == b"\r\n").then_some(end + 2)
+            }
+            None => behind_type.starts_with(b"-1\r\n").then_some(5),
+        },
+        b'+' if behind_type.starts_with(b"OK\r\n") => Some(5),
+        b'+' => {
+            let end = memchr2(b'\r', b'\n', rest)?;
+            (rest.get(end..end + 2)? == b"\r\n").then_some(end + 2)
+        }
+        b':' => short_length(behind_type).map(|(_, used)| 1 + used),
+        b'*' => behind_type.starts_with(b"-1\r\n").then_some(5),
+        b'_' => behind_type.starts_with(b"\r\n").then_some(3),
+        _ => None,
     }
 }

@@ -168,6 +168,9 @@ impl RequestDecoder {
         if let Some(error) = self.failed {
             return Err(error);
         }
+        if let Some(consumed) = self.whole(input) {
+            return Ok(Step::Request { consumed });
+        }
         let step = self.advance(input);
         if let Err(error) = step {
             self.failed = Some(error);
@@ -181,6 +184,7 @@ impl RequestDecoder {
     /// # Panics
     /// If the last step was not [`Step::Request`].
     #[must_use]
+    #[inline]
     pub fn request<'a>(&'a self, input: &'a [u8]) -> Request<'a> {
         let Phase::Found { source } = self.phase else {
             panic!("request() is for after Step::Request");
@@ -196,6 +200,32 @@ impl RequestDecoder {
     #[cfg(any(test, feature = "properties"))]
     pub(crate) fn retained(&self) -> usize {
         self.ranges.capacity() * size_of::<ArgRange>() + self.canonical.capacity()
+    }
+
+    /// The quick way for a request that is here in full and as usual: gives its size. Whatever it
+    /// leaves, the long way goes on with from there.
+    #[inline]
+    fn whole(&mut self, input: &[u8]) -> Option<usize> {
+        match self.phase {
+            Phase::Found { .. } => self.begin(),
+            Phase::Start => {}
+            _ => return None,
+        }
+        let [b'*', rest @ ..] = input else {
+            return None;
+        };
+        let (args, used) = self.short_array_length(rest)?;
+        self.pos = 1 + used;
+        self.missing = args;
+        self.phase = Phase::Bulk;
+        self.take_whole_bulks(input);
+        if self.missing > 0 || is_http_word(self.ranges[0].of(input)) {
+            return None;
+        }
+        self.phase = Phase::Found {
+            source: Source::Array,
+        };
+        Some(self.pos)
     }
 
     fn advance(&mut self, input: &[u8]) -> Result<Step, RequestError> {
@@ -328,25 +358,22 @@ impl RequestDecoder {
 
     /// The quick way for bulks that are here in full. Leaves the first one that is not, or that
     /// is wrong in any way, to the long way.
+    #[inline]
     fn take_whole_bulks(&mut self, input: &[u8]) {
-        while self.missing > 0 {
-            let Some([b'$', rest @ ..]) = input.get(self.pos..) else {
-                return;
+        let (mut pos, mut missing) = (self.pos, self.missing);
+        while missing > 0 {
+            let Some((start, len)) = whole_bulk(input, pos) else {
+                break;
             };
-            let Some((len, used)) = short_length(rest) else {
-                return;
-            };
-            let start = self.pos + 1 + used;
-            let Some(len) = within(len, self.limits.max_bulk).filter(|len| self.fits(start, *len))
-            else {
-                return;
-            };
-            let end = start + len;
-            if input.get(end..end + 2) != Some(b"\r\n") {
-                return;
+            let behind = start + len + 2;
+            if len > self.limits.max_bulk || behind > self.limits.max_frame {
+                break;
             }
-            self.take_bulk(start, len);
+            self.ranges.push(ArgRange::new(start, len));
+            pos = behind;
+            missing -= 1;
         }
+        (self.pos, self.missing) = (pos, missing);
     }
 
     fn take_bulk(&mut self, start: usize, len: usize) {
@@ -431,6 +458,19 @@ impl RequestDecoder {
             self.canonical.shrink_to(KEPT_CANONICAL);
         }
     }
+}
+
+/// Where the text of a bulk that is here in full begins, and its length. `pos` is where the bulk
+/// begins; `None` says nothing except that the long way must decide.
+#[inline]
+fn whole_bulk(input: &[u8], pos: usize) -> Option<(usize, usize)> {
+    let [b'$', rest @ ..] = input.get(pos..)? else {
+        return None;
+    };
+    let (len, used) = short_length(rest)?;
+    let len = usize::try_from(len).ok()?;
+    let ended = rest.get(used + len..used + len + 2)? == b"\r\n";
+    ended.then_some((pos + 1 + used, len))
 }
 
 /// The limits are checked in the type that lengths are read in, before anything is cast.

@@ -14,6 +14,7 @@ pub(super) struct ArgRange {
 
 impl ArgRange {
     /// Both ends lie within a frame whose size was checked against the limit.
+    #[inline]
     pub(super) fn new(start: usize, len: usize) -> Self {
         const FITS: &str = "frames are limited to what 32 bits can count";
         Self {
@@ -55,6 +56,7 @@ pub struct Request<'a> {
     reason = "a request has a name, so it is never empty"
 )]
 impl<'a> Request<'a> {
+    #[inline]
     pub(super) fn new(frame: &'a [u8], ranges: &'a [ArgRange]) -> Self {
         debug_assert!(!ranges.is_empty(), "a request without a name");
         Self { frame, ranges }
@@ -62,18 +64,21 @@ impl<'a> Request<'a> {
 
     /// The bytes to relay: what came in, or the canonical form of an inline line.
     #[must_use]
+    #[inline]
     pub fn frame(&self) -> &'a [u8] {
         self.frame
     }
 
     /// Number of arguments, the name included; at least one.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
 
     /// The command's name as it was sent, in any case.
     #[must_use]
+    #[inline]
     pub fn name(&self) -> &'a [u8] {
         self.arg(0)
     }
@@ -83,17 +88,20 @@ impl<'a> Request<'a> {
     /// # Panics
     /// If there are not that many.
     #[must_use]
+    #[inline]
     pub fn arg(&self, i: usize) -> &'a [u8] {
         self.ranges[i].of(self.frame)
     }
 
     /// Argument `i`, if there are that many; 0 is the name.
     #[must_use]
+    #[inline]
     pub fn get(&self, i: usize) -> Option<&'a [u8]> {
         self.ranges.get(i).map(|range| range.of(self.frame))
     }
 
     /// All arguments, the name first.
+    #[inline]
     pub fn args(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let Self { frame, ranges } = *self;
         ranges.iter().map(move |range| range.of(frame))
@@ -148,6 +156,7 @@ impl OwnedRequest {
 
     /// The frame by itself.
     #[must_use]
+    #[inline]
     pub fn frame(&self) -> &Bytes {
         &self.frame
     }

@@ -111,6 +111,7 @@ fn hex(digit: u8) -> u8 {
 }
 
 /// What Redis itself takes for a browser that was tricked into talking to it.
+#[inline]
 pub(super) fn is_http_word(word: &[u8]) -> bool {
     word.eq_ignore_ascii_case(b"POST") || word.eq_ignore_ascii_case(b"Host:")
 }
