@@ -14,6 +14,8 @@ pub struct Glob {
     pattern: Bytes,
     /// The bytes with which every matching key begins, escapes resolved.
     prefix: Bytes,
+    /// The bytes behind the last wildcard, escapes resolved; empty if there is no wildcard.
+    suffix: Bytes,
     shape: Shape,
 }
 
@@ -24,6 +26,8 @@ enum Shape {
     Exact,
     /// Only stars, after a prefix that is not empty.
     StartsWith,
+    /// Only stars, and a literal suffix.
+    Ends,
     /// The pattern `*`, which Redis takes before matching starts: the empty key matches too.
     Everything,
     /// Anything else: matched byte by byte.
@@ -34,17 +38,22 @@ impl Glob {
     /// Reads a pattern.
     pub fn new(pattern: Bytes) -> Glob {
         let (prefix, rest) = split_prefix(&pattern);
+        let (suffix, tail) = split_suffix(&pattern, rest);
         let shape = match &pattern[rest..] {
             [] => Shape::Exact,
             [b'*'] if rest == 0 => Shape::Everything,
             stars if !prefix.is_empty() && stars.iter().all(|&byte| byte == b'*') => {
                 Shape::StartsWith
             }
+            _ if !suffix.is_empty() && pattern[rest..tail].iter().all(|&byte| byte == b'*') => {
+                Shape::Ends
+            }
             _ => Shape::General,
         };
         Glob {
             pattern,
             prefix: prefix.into(),
+            suffix: suffix.into(),
             shape,
         }
     }
@@ -60,7 +69,27 @@ impl Glob {
             Shape::Exact => key == self.prefix,
             Shape::StartsWith => key.starts_with(&self.prefix),
             Shape::Everything => true,
-            Shape::General => matches_by_byte(&self.pattern, key),
+            Shape::Ends => {
+                key.len() >= self.prefix.len() + self.suffix.len()
+                    && key.starts_with(&self.prefix)
+                    && key.ends_with(&self.suffix)
+            }
+            Shape::General => key.ends_with(&self.suffix) && matches_by_byte(&self.pattern, key),
+        }
+    }
+
+    /// The same for a key that is known to begin with the literal prefix or, where that is empty, to end
+    /// with the literal suffix.
+    #[inline]
+    pub(crate) fn matches_from_end(&self, key: &[u8]) -> bool {
+        match self.shape {
+            Shape::Exact => key.len() == self.prefix.len(),
+            Shape::StartsWith | Shape::Everything => true,
+            Shape::Ends => {
+                let behind = key.get(self.prefix.len()..);
+                behind.is_some_and(|behind| ends_with(behind, &self.suffix))
+            }
+            Shape::General => ends_with(key, &self.suffix) && matches_by_byte(&self.pattern, key),
         }
     }
 
@@ -68,6 +97,12 @@ impl Glob {
     /// begins with a wildcard.
     pub fn literal_prefix(&self) -> &[u8] {
         &self.prefix
+    }
+
+    /// The bytes behind the last wildcard, with which every matching key ends, escapes resolved; empty
+    /// if the pattern ends with a wildcard or has none.
+    pub fn literal_suffix(&self) -> &[u8] {
+        &self.suffix
     }
 
     /// Whether a key that begins with this byte could match.
@@ -89,7 +124,7 @@ impl Glob {
             Shape::Exact => (b'x', &self.prefix),
             Shape::StartsWith => (b'p', &self.prefix),
             Shape::Everything => (b'a', &self.pattern),
-            Shape::General => (b'g', &self.pattern),
+            Shape::Ends | Shape::General => (b'g', &self.pattern),
         }
     }
 
@@ -103,6 +138,32 @@ impl fmt::Debug for Glob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Glob(\"{}\")", self.pattern.escape_ascii())
     }
+}
+
+/// As the method of slices. What is compared with keys is a few bytes long, where a call of `memcmp`
+/// costs more than the comparison.
+#[inline]
+pub(crate) fn starts_with(text: &[u8], beginning: &[u8]) -> bool {
+    text.len() >= beginning.len() && equal(&text[..beginning.len()], beginning)
+}
+
+/// As the method of slices, see [`starts_with`].
+#[inline]
+pub(crate) fn ends_with(text: &[u8], ending: &[u8]) -> bool {
+    text.len() >= ending.len() && equal(&text[text.len() - ending.len()..], ending)
+}
+
+/// Of slices of one length: word by word, the last one overlapping the one before.
+#[inline]
+fn equal(a: &[u8], b: &[u8]) -> bool {
+    if let (Some(last_of_a), Some(last_of_b)) = (a.last_chunk::<8>(), b.last_chunk::<8>()) {
+        let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
+        return last_of_a == last_of_b && words.fold(true, |same, (a, b)| same & (a == b));
+    }
+    if let (Some(last_of_a), Some(last_of_b)) = (a.last_chunk::<4>(), b.last_chunk::<4>()) {
+        return last_of_a == last_of_b && a.first_chunk::<4>() == b.first_chunk();
+    }
+    a.iter().zip(b).all(|(a, b)| a == b)
 }
 
 /// The literal beginning, and where in the pattern the first wildcard stands.
@@ -123,6 +184,35 @@ fn split_prefix(pattern: &[u8]) -> (Vec<u8>, usize) {
         }
     }
     (prefix, at)
+}
+
+/// The literal end, and where in the pattern it begins; `first` is where the first wildcard stands.
+fn split_suffix(pattern: &[u8], first: usize) -> (Vec<u8>, usize) {
+    let (mut suffix, mut tail) = (Vec::new(), pattern.len());
+    let mut at = first;
+    while let Some(&byte) = pattern.get(at) {
+        let literal = match (byte, pattern.get(at + 1)) {
+            (b'*' | b'?', _) => None,
+            (b'[', _) => {
+                at = take_class(pattern, at + 1, 0).0 - 1;
+                None
+            }
+            (b'\\', Some(&escaped)) => {
+                at += 1;
+                Some(escaped)
+            }
+            _ => Some(byte),
+        };
+        at += 1;
+        match literal {
+            Some(byte) => suffix.push(byte),
+            None => {
+                suffix.clear();
+                tail = at;
+            }
+        }
+    }
+    (suffix, tail)
 }
 
 /// Redis tries a star's continuation at every later byte and, since 6.2.11, gives up on earlier

@@ -1,7 +1,10 @@
 //! Namespaces: which keys are locks, and what their operators chose for them. A namespace is found
 //! by Redis globs, the first that matches wins; a key that no namespace matches is not a lock.
 
+mod index;
+
 use crate::glob::Glob;
+use index::{End, Index};
 
 /// A fixed beginning of a glob that says something: of shorter ones any text may be full.
 pub const SHORTEST_BEGINNING: usize = 4;
@@ -11,14 +14,43 @@ pub const SHORTEST_BEGINNING: usize = 4;
 pub struct NamespaceId(pub u16);
 
 /// The globs of all namespaces in the order of the configuration. Every key of every command is
-/// looked up here, and nearly all belong to no namespace: those are turned away by one table
-/// look-up where their first byte begins no pattern, and by comparing the patterns' literal
-/// beginnings otherwise. Nothing is allocated.
+/// looked up here, and nearly all belong to no namespace: most are turned away by their first and
+/// last byte, the others by one walk along the key, however many globs there are. Nothing is allocated.
 #[derive(Clone, Debug)]
 pub struct Namespaces {
+    /// What a key that matches a glob begins with, or, where that may be anything, ends with.
+    first_bytes: ByteSet,
+    last_bytes: ByteSet,
     globs: Vec<(NamespaceId, Glob)>,
-    /// Whether a key that begins with this byte could match any glob.
-    first_bytes: Box<[bool; 256]>,
+    /// The globs by the fixed text at their beginning.
+    by_beginning: Index,
+    /// Those that have none there, by the one at their end.
+    by_ending: Index,
+    /// Those that have neither.
+    by_neither: Vec<u32>,
+    /// To which one the empty key belongs.
+    of_empty: Option<NamespaceId>,
+}
+
+/// A set of bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct ByteSet([u64; 4]);
+
+impl ByteSet {
+    #[inline]
+    fn contains(&self, byte: u8) -> bool {
+        self.0[usize::from(byte >> 6)] >> (byte & 63) & 1 == 1
+    }
+}
+
+impl FromIterator<u8> for ByteSet {
+    fn from_iter<I: IntoIterator<Item = u8>>(bytes: I) -> ByteSet {
+        let mut set = ByteSet::default();
+        for byte in bytes {
+            set.0[usize::from(byte >> 6)] |= 1 << (byte & 63);
+        }
+        set
+    }
 }
 
 impl Namespaces {
@@ -33,11 +65,27 @@ impl Namespaces {
             .zip(namespaces)
             .flat_map(|(id, globs)| globs.into_iter().map(move |glob| (id, glob)))
             .collect();
-        let mut first_bytes = Box::new([false; 256]);
-        for (byte, may_begin) in (0..=u8::MAX).zip(first_bytes.iter_mut()) {
-            *may_begin = globs.iter().any(|(_, glob)| glob.may_begin_with(byte));
+        let numbered = || (0..).zip(&globs).map(|(number, (_, glob))| (number, glob));
+        let begin = numbered().map(|(number, glob)| (glob.literal_prefix(), number));
+        let by_beginning = Index::new(End::Beginning, begin.filter(|text| !text.0.is_empty()));
+        let others = || numbered().filter(|(_, glob)| glob.literal_prefix().is_empty());
+        let end = others().map(|(number, glob)| (glob.literal_suffix(), number));
+        let by_ending = Index::new(End::Ending, end.filter(|text| !text.0.is_empty()));
+        let by_neither = || others().filter(|(_, glob)| glob.literal_suffix().is_empty());
+        let may_begin = |byte: &u8| by_neither().any(|(_, glob)| glob.may_begin_with(*byte));
+        let first_bytes = by_beginning.first_bytes();
+        Namespaces {
+            first_bytes: first_bytes.chain((0..=u8::MAX).filter(may_begin)).collect(),
+            last_bytes: by_ending.first_bytes().collect(),
+            by_neither: by_neither().map(|(number, _)| number).collect(),
+            of_empty: globs
+                .iter()
+                .find(|(_, glob)| glob.matches(b""))
+                .map(|(id, _)| *id),
+            by_beginning,
+            by_ending,
+            globs,
         }
-        Namespaces { globs, first_bytes }
     }
 
     /// Every glob with its namespace, in the order in which they are tried.
@@ -48,9 +96,15 @@ impl Namespaces {
     /// The first namespace with a glob that matches the key; `None` if the key is no lock.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<NamespaceId> {
-        match key.first() {
-            Some(&byte) if !self.first_bytes[usize::from(byte)] => None,
-            Some(_) | None => self.find_by_glob(key),
+        let ([first, ..], [.., last]) = (key, key) else {
+            return self.of_empty;
+        };
+        let by_beginning = self.first_bytes.contains(*first);
+        let by_ending = self.last_bytes.contains(*last);
+        if by_beginning || by_ending {
+            self.find_by_glob(key, by_ending)
+        } else {
+            None
         }
     }
 
@@ -66,11 +120,20 @@ impl Namespaces {
             .map(|(id, _)| *id)
     }
 
-    fn find_by_glob(&self, key: &[u8]) -> Option<NamespaceId> {
-        self.globs
-            .iter()
-            .find(|(_, glob)| key.starts_with(glob.literal_prefix()) && glob.matches(key))
-            .map(|(id, _)| *id)
+    fn find_by_glob(&self, key: &[u8], may_be_by_ending: bool) -> Option<NamespaceId> {
+        let mut found: Option<u32> = None;
+        let mut look = |numbers: &[u32]| {
+            let before = found.unwrap_or(u32::MAX);
+            let mut earlier = numbers.iter().take_while(|number| **number < before);
+            let matches = |number: &&u32| self.globs[**number as usize].1.matches_from_end(key);
+            found = earlier.find(matches).copied().or(found);
+        };
+        self.by_beginning.walk(key, &mut look);
+        if may_be_by_ending {
+            self.by_ending.walk(key, &mut look);
+        }
+        look(&self.by_neither);
+        found.map(|number| self.globs[number as usize].0)
     }
 }
 
@@ -133,7 +196,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_short_cuts_change_no_answer(
-            patterns in proptest::collection::vec("[ab*?\\[\\]^\\\\-]{0,5}", 0..5),
+            patterns in proptest::collection::vec("[ab*?\\[\\]^\\\\-]{0,5}|[ab*]{0,3}", 0..12),
             key in "[ab*\\]]{0,5}",
         ) {
             let globs: Vec<Glob> =
