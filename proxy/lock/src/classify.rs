@@ -18,8 +18,8 @@ use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, LockCommand, LockOp, OpaqueKind, Target};
 use crate::recipe::{ScriptFacts, ScriptSha};
 use crate::table::{
-    Access, Effect, ForeignTable, Listing, Lookup, ScriptVerb, SessionVerb, Verb, arity_ok,
-    for_each_foreign_key, for_each_key, lookup,
+    Access, CommandSpec, Effect, ForeignTable, KeySpec, Listing, Lookup, ScriptVerb, SessionVerb,
+    Verb, arity_ok, for_each_foreign_key, for_each_key, lookup,
 };
 
 /// Longest lock key that is judged, in bytes.
@@ -120,8 +120,8 @@ pub struct Classifier<'a> {
     pub companion_prefix: &'a [u8],
     /// The functions that may name lock keys.
     pub trusted_function: &'a dyn Fn(&[u8]) -> bool,
-    /// The server's own `COMMAND`, once it is known.
-    pub foreign: Option<&'a ForeignTable>,
+    /// The server's own `COMMAND`, once it is known. Asked for what the table does not have.
+    pub foreign: &'a dyn Fn() -> Option<Arc<ForeignTable>>,
     /// Whether `INCR` takes a lock of this namespace.
     pub counts: &'a dyn Fn(NamespaceId) -> bool,
     /// Script texts that were seen.
@@ -140,6 +140,10 @@ impl Classifier<'_> {
         let pass = PassThrough::of(request.frame(), spec.blocking);
         // Redis answers a wrong number of arguments itself and touches nothing.
         if !arity_ok(spec, request.len()) {
+            return Class::PassThrough(pass);
+        }
+        let about_keys = matches!(spec.effect, Effect::Read | Effect::Write | Effect::Verb(_));
+        if about_keys && self.names_nothing_of_ours(spec, &request) {
             return Class::PassThrough(pass);
         }
         match spec.effect {
@@ -162,10 +166,26 @@ impl Classifier<'_> {
         }
     }
 
+    /// Whether its keys can be told, and none is a lock or one of the proxy's own: the way of nearly
+    /// every command. What is found here is looked at again by whoever needs it.
+    #[inline]
+    fn names_nothing_of_ours(&self, spec: &CommandSpec, request: &Request<'_>) -> bool {
+        let ours = |key: &[u8]| self.namespaces.find(key).is_some() || self.may_be_companion(key);
+        if let KeySpec::Range {
+            first: 1, last: 1, ..
+        } = spec.keys
+        {
+            return request.get(1).is_some_and(|key| !ours(key));
+        }
+        let mut found = false;
+        let scan = for_each_key(spec, request, &mut |_, key, _| found = found || ours(key));
+        scan.is_ok() && !found
+    }
+
     fn verb<'r>(
         &self,
         verb: Verb,
-        spec: &'static crate::table::CommandSpec,
+        spec: &'static CommandSpec,
         request: Request<'r>,
         pass: PassThrough<'r>,
     ) -> Class<'r> {
@@ -190,7 +210,7 @@ impl Classifier<'_> {
         if let Some(target) = companion {
             return self.opaque(spec.name, request, target, OpaqueKind::Companion);
         }
-        let Some((_, first)) = locks.first().cloned() else {
+        let Some((_, first)) = locks.first() else {
             return Class::PassThrough(pass);
         };
         let too_long = locks
@@ -204,11 +224,10 @@ impl Classifier<'_> {
             return Class::Read(pass, locks.into_iter().map(|(_, target)| target).collect());
         }
         if verb == Verb::Incr && !(self.counts)(first.namespace) {
-            return self.opaque(spec.name, request, first, OpaqueKind::Command);
+            return self.opaque(spec.name, request, first.clone(), OpaqueKind::Command);
         }
-        let mut argv = arguments(&request);
-        let frame = Bytes::copy_from_slice(request.frame());
-        match verbs::read(verb, &argv, first, locks) {
+        let (frame, mut argv) = copied(&request);
+        match verbs::read(verb, &argv, locks) {
             Ok(op) => {
                 let value_too_long = carries_too_long_a_value(&op);
                 if verb == Verb::DelEx && op.comparison().is_none() {
@@ -235,7 +254,7 @@ impl Classifier<'_> {
     fn script_command<'r>(
         &self,
         verb: ScriptVerb,
-        spec: &'static crate::table::CommandSpec,
+        spec: &'static CommandSpec,
         request: Request<'r>,
         pass: PassThrough<'r>,
     ) -> Class<'r> {
@@ -277,24 +296,29 @@ impl Classifier<'_> {
             ScriptVerb::Eval => Some((self.saw)(request.arg(1))),
             _ => ScriptSha::from_hex(request.arg(1)).and_then(|sha| (self.script)(&sha)),
         };
-        let argv = arguments(&request);
-        let frame = Bytes::copy_from_slice(request.frame());
-        let command = |op| LockCommand {
-            name: spec.name,
-            op,
-            argv: argv.clone(),
-            frame,
-        };
+        let (frame, argv) = copied(&request);
         let opaque = LockOp::Opaque {
             target: target.clone(),
             kind: OpaqueKind::Script,
         };
         let Some(facts) = facts else {
-            return Class::UnknownScript(command(opaque));
+            return Class::UnknownScript(LockCommand {
+                name: spec.name,
+                op: opaque,
+                argv,
+                frame,
+            });
         };
         let is_lock = |key: &[u8]| self.namespaces.find(key).is_some();
         match scripts::read(&facts, &argv, &target, &is_lock) {
-            scripts::Script::Operation(op) => return Class::Judge(command(op)),
+            scripts::Script::Operation(op) => {
+                return Class::Judge(LockCommand {
+                    name: spec.name,
+                    op,
+                    argv,
+                    frame,
+                });
+            }
             scripts::Script::Reads => return Class::PassThrough(pass),
             scripts::Script::Unknown if facts.no_writes => return Class::PassThrough(pass),
             scripts::Script::Unknown => {}
@@ -303,10 +327,12 @@ impl Classifier<'_> {
         if let Some(target) = self.undeclared(&facts, &request) {
             return self.opaque(spec.name, request, target, OpaqueKind::Script);
         }
-        match self.wrapped(spec, &request, facts) {
-            Some(op) => Class::Judge(command(op)),
-            None => Class::Judge(command(opaque)),
-        }
+        Class::Judge(LockCommand {
+            name: spec.name,
+            op: self.wrapped(spec, &request, facts).unwrap_or(opaque),
+            argv,
+            frame,
+        })
     }
 
     /// A lock that a script writes without declaring any.
@@ -346,7 +372,7 @@ impl Classifier<'_> {
     /// many of them, or the text is too long to be sent along.
     fn wrapped(
         &self,
-        spec: &'static crate::table::CommandSpec,
+        spec: &'static CommandSpec,
         request: &Request<'_>,
         facts: Arc<ScriptFacts>,
     ) -> Option<LockOp> {
@@ -373,22 +399,17 @@ impl Classifier<'_> {
         })
     }
 
-    fn admin<'r>(
-        &self,
-        spec: &'static crate::table::CommandSpec,
-        request: Request<'r>,
-    ) -> Class<'r> {
+    fn admin<'r>(&self, spec: &'static CommandSpec, request: Request<'r>) -> Class<'r> {
         let found = match self.first_written_lock(spec, &request) {
             // Its keys stand wherever the subcommand has them.
             Ok(None) if spec.name == "debug" => Ok(self.first_companion(&request)),
             found => found,
         };
         match found {
-            Ok(None) => Class::Admin(AdminCommand::new(
-                spec.name,
-                arguments(&request),
-                Bytes::copy_from_slice(request.frame()),
-            )),
+            Ok(None) => {
+                let (frame, argv) = copied(&request);
+                Class::Admin(AdminCommand::new(spec.name, argv, frame))
+            }
             Ok(Some((target, kind))) => match self.opaque(spec.name, request, target, kind) {
                 Class::Judge(command) if kind == OpaqueKind::Command => {
                     Class::Admin(AdminCommand::on_lock(Box::new(command), true))
@@ -405,7 +426,8 @@ impl Classifier<'_> {
         if let Some(key) = asks_for_fence(&request) {
             return Class::Fence(pass, key);
         }
-        let spec = self.foreign.and_then(|table| table.find(&request));
+        let table = (self.foreign)();
+        let spec = table.as_ref().and_then(|table| table.find(&request));
         let mut found = None;
         for_each_foreign_key(spec, &request, &mut |_, key, access| {
             if found.is_none() {
@@ -437,7 +459,7 @@ impl Classifier<'_> {
 
     fn first_written_lock(
         &self,
-        spec: &'static crate::table::CommandSpec,
+        spec: &'static CommandSpec,
         request: &Request<'_>,
     ) -> Result<Option<(Target, OpaqueKind)>, String> {
         let mut found = None;
@@ -473,10 +495,17 @@ impl Classifier<'_> {
             .map(|target| (target, OpaqueKind::Companion))
     }
 
+    #[inline]
+    fn may_be_companion(&self, key: &[u8]) -> bool {
+        // The first byte by itself settles it for nearly every key, without a call.
+        let first = self.companion_prefix.first();
+        (first.is_none() || key.first() == first) && key.starts_with(self.companion_prefix)
+    }
+
     /// The lock behind one of the proxy's own keys, as a target that carries the name as sent.
     #[inline]
     fn companion(&self, key: &[u8]) -> Option<Target> {
-        if !key.starts_with(self.companion_prefix)
+        if !self.may_be_companion(key)
             || !names_companion(self.companion_prefix, key, self.namespaces)
         {
             return None;
@@ -501,17 +530,18 @@ impl Classifier<'_> {
         // A server that does not know the command says so, which some clients wait for before they
         // fall back to what it does know. It changes nothing. Where commands were renamed the server
         // knows names that it does not list.
-        let known = |table: &ForeignTable| {
+        let known = |table: Arc<ForeignTable>| {
             table.is_empty() || table.has_other_names() || table.find(&request).is_some()
         };
-        if kind == OpaqueKind::Command && !self.foreign.is_none_or(known) {
+        if kind == OpaqueKind::Command && !(self.foreign)().is_none_or(known) {
             return Class::PassThrough(PassThrough::of(request.frame(), false));
         }
+        let (frame, argv) = copied(&request);
         Class::Judge(LockCommand {
             name,
             op: LockOp::Opaque { target, kind },
-            argv: arguments(&request),
-            frame: Bytes::copy_from_slice(request.frame()),
+            argv,
+            frame,
         })
     }
 
@@ -557,17 +587,18 @@ fn is_restore(command: &LockCommand) -> bool {
     *kind == OpaqueKind::Command && matches!(command.name, "restore" | "restore-asking")
 }
 
-/// The request's arguments as slices of one copy.
-fn arguments(request: &Request<'_>) -> Arguments {
+/// A copy of the request's frame, and its arguments as parts of that.
+fn copied(request: &Request<'_>) -> (Bytes, Arguments) {
     let frame = Bytes::copy_from_slice(request.frame());
     let start = request.frame().as_ptr() as usize;
-    request
+    let argv = request
         .args()
         .map(|arg| {
             let at = arg.as_ptr() as usize - start;
             frame.slice(at..at + arg.len())
         })
-        .collect()
+        .collect();
+    (frame, argv)
 }
 
 #[cfg(test)]

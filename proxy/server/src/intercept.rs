@@ -627,12 +627,11 @@ impl Session {
 }
 
 fn classify<'a>(shared: &Shared, active: &Active, request: Request<'a>) -> Class<'a> {
-    let foreign = shared.server.commands();
     let classifier = Classifier {
         namespaces: &active.namespaces,
         companion_prefix: &active.companion_prefix,
         trusted_function: &|name| active.administration.trusts(name),
-        foreign: foreign.as_deref(),
+        foreign: &|| shared.server.commands().clone(),
         counts: &|namespace| active.rules(namespace).counter_locks,
         script: &|sha| shared.texts.get(sha),
         saw: &|text| shared.texts.saw(text),

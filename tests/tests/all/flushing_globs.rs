@@ -43,7 +43,7 @@ fn found(client: &Client, namespaces: &Namespaces, count: usize) -> Vec<usize> {
         namespaces,
         companion_prefix: b"lw:",
         trusted_function: &|_| false,
-        foreign: None,
+        foreign: &|| None,
         counts: &|_| false,
         script: &|_| None,
         saw: &|text| Arc::new(ScriptFacts::of(text)),

@@ -20,7 +20,7 @@ fn admin(line: &str, namespaces: &Namespaces) -> Option<AdminCommand> {
         namespaces,
         companion_prefix: b"lw:",
         trusted_function: &|_| false,
-        foreign: None,
+        foreign: &|| None,
         counts: &|_| false,
         script: &|_| None,
         saw: &|text| Arc::new(ScriptFacts::of(text)),

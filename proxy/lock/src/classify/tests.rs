@@ -16,7 +16,7 @@ fn classified(line: &str, then: impl FnOnce(Class<'_>)) {
         namespaces: &namespaces,
         companion_prefix: b"lw:",
         trusted_function: &|name| name.eq_ignore_ascii_case(b"mine"),
-        foreign: None,
+        foreign: &|| None,
         counts: &|namespace| namespace == NamespaceId(1),
         script: &|_| None,
         saw: &|text| Arc::new(ScriptFacts::of(text)),
@@ -468,7 +468,7 @@ fn a_name_that_is_not_listed_is_judged_where_commands_have_other_names() {
         let classifier = Classifier {
             namespaces: &namespaces,
             companion_prefix: b"lw:",
-            foreign: Some(commands),
+            foreign: &|| Some(Arc::new(commands.clone())),
             trusted_function: &|_| false,
             counts: &|_| false,
             script: &|_| None,

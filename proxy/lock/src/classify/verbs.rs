@@ -40,13 +40,21 @@ pub(super) enum ArgumentError {
 /// The last option word of an EXPIRE that is put back into an error, in bytes.
 const OPTION_IN_ERROR: usize = 64;
 
-/// Reads a verb whose first key is a lock. `locks` are all lock keys with their positions.
+/// Reads a verb of which some key is a lock. `locks` are all lock keys with their positions, at least
+/// one.
 pub(super) fn read(
     verb: Verb,
     argv: &Arguments,
-    target: Target,
-    locks: SmallVec<[(usize, Target); 2]>,
+    mut locks: SmallVec<[(usize, Target); 2]>,
 ) -> Result<LockOp, ArgumentError> {
+    match verb {
+        Verb::Del | Verb::Unlink if argv.len() > 2 => {
+            return Ok(delete_many(argv, verb == Verb::Unlink, locks));
+        }
+        Verb::MSetNx => return set_all(argv, locks),
+        _ => {}
+    }
+    let (_, target) = locks.swap_remove(0);
     let value = |at: usize| argv[at].clone();
     Ok(match verb {
         Verb::SetNx => LockOp::Acquire {
@@ -84,7 +92,15 @@ pub(super) fn read(
             comparison: None,
         },
         Verb::GetEx => return get_ex(argv, target),
-        Verb::Del | Verb::Unlink => return Ok(delete(argv, verb == Verb::Unlink, target, locks)),
+        Verb::Del | Verb::Unlink => LockOp::Release {
+            target,
+            spelling: if verb == Verb::Unlink {
+                ReleaseSpelling::Unlink
+            } else {
+                ReleaseSpelling::Del
+            },
+            comparison: None,
+        },
         Verb::Expire => return expire(argv, target, "expire", 1000, false),
         Verb::PExpire => return expire(argv, target, "pexpire", 1, false),
         Verb::ExpireAt => return expire(argv, target, "expireat", 1000, true),
@@ -96,7 +112,6 @@ pub(super) fn read(
             spelling: ExtendSpelling::Persist,
             comparison: None,
         },
-        Verb::MSetNx => return set_all(argv, target, locks),
         Verb::Incr => LockOp::Acquire {
             target,
             value: Bytes::from_static(b"1"),
@@ -107,7 +122,7 @@ pub(super) fn read(
         Verb::DelIfEq => compare::delete_if_equal(argv, target, 0),
         Verb::Cad => compare::delete_if_equal(argv, target, -1),
         Verb::Cas => return compare::cas(argv, target),
-        Verb::Get | Verb::MGet => return Err(ArgumentError::Syntax),
+        Verb::Get | Verb::MGet | Verb::MSetNx => return Err(ArgumentError::Syntax),
     })
 }
 
@@ -343,24 +358,7 @@ fn positive(text: &[u8], unit: i64, command: &'static str) -> Result<i64, Argume
     Ok(ms)
 }
 
-fn delete(
-    argv: &Arguments,
-    unlink: bool,
-    target: Target,
-    locks: SmallVec<[(usize, Target); 2]>,
-) -> LockOp {
-    if argv.len() == 2 {
-        let spelling = if unlink {
-            ReleaseSpelling::Unlink
-        } else {
-            ReleaseSpelling::Del
-        };
-        return LockOp::Release {
-            target,
-            spelling,
-            comparison: None,
-        };
-    }
+fn delete_many(argv: &Arguments, unlink: bool, locks: SmallVec<[(usize, Target); 2]>) -> LockOp {
     let is_lock = |position: usize| locks.iter().any(|(at, _)| *at == position);
     let others = (1..argv.len())
         .filter(|position| !is_lock(*position))
@@ -383,7 +381,6 @@ fn delete(
 /// `MSETNX key value …`: an acquire if every key is a lock. Of a key given twice the last counts.
 fn set_all(
     argv: &Arguments,
-    target: Target,
     locks: SmallVec<[(usize, Target); 2]>,
 ) -> Result<LockOp, ArgumentError> {
     if argv.len().is_multiple_of(2) {
@@ -391,7 +388,7 @@ fn set_all(
     }
     if locks.len() != argv.len() / 2 {
         return Ok(LockOp::Opaque {
-            target,
+            target: locks[0].1.clone(),
             kind: OpaqueKind::Command,
         });
     }

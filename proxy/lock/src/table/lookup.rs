@@ -1,6 +1,9 @@
-//! From a name as sent to its row: one hash over the lower-cased bytes, one comparison. Owns the
-//! index, which the compiler builds; the rows are in `rows`.
+//! From a name as sent to its row. Owns two indexes, which the compiler builds: nearly every command
+//! has a name of at most eight bytes, which fit in one machine word and are compared as one; longer
+//! names and subcommands are hashed byte by byte. The rows are in `rows`.
 
+#[cfg(test)]
+use super::replaced::row_of;
 use super::rows::ROWS;
 use super::{Arguments, CommandSpec, KeySpec};
 
@@ -22,13 +25,136 @@ pub fn lookup(args: &(impl Arguments + ?Sized)) -> Lookup {
         return Lookup::Unknown;
     }
     let name = args.arg(0);
-    let Some(spec) = find(name, None) else {
+    let found = match short(name) {
+        Some(word) => find_short(word, name.len()),
+        None => find(name, None),
+    };
+    let Some(spec) = found else {
         return Lookup::Unknown;
     };
     if spec.keys != KeySpec::Subcommands || args.len() == 1 {
         return Lookup::Known(spec);
     }
     find(name, Some(args.arg(1))).map_or(Lookup::UnknownSubcommand, Lookup::Known)
+}
+
+/// A name of one to eight bytes as one word, in lower case; the bytes that are missing are zero.
+#[inline]
+fn short(name: &[u8]) -> Option<u64> {
+    let word = match *name {
+        [] => return None,
+        // One to three bytes: the middle one is the first or the last where there are fewer.
+        [first, ..] if name.len() < 4 => {
+            let (middle, last) = (name.len() / 2, name.len() - 1);
+            u64::from(first)
+                | u64::from(name[middle]) << (8 * middle)
+                | u64::from(name[last]) << (8 * last)
+        }
+        // Two halves, which overlap where there are fewer than eight.
+        _ if name.len() <= 8 => {
+            let behind = name.len() - 4;
+            let (_, last) = name.split_last_chunk::<4>()?;
+            u64::from(u32::from_le_bytes(*name.first_chunk()?))
+                | u64::from(u32::from_le_bytes(*last)) << (8 * behind)
+        }
+        _ => return None,
+    };
+    Some(lower_case(word))
+}
+
+/// The ASCII letters among eight bytes in lower case, all other bytes as they are.
+const fn lower_case(word: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let seven_bits = word & (0x7f * EACH);
+    // The eighth bit of each byte says: at least `A`; beyond `Z`; no ASCII.
+    let from_a = seven_bits + (0x80 - b'A' as u64) * EACH;
+    let beyond_z = seven_bits + (0x7f - b'Z' as u64) * EACH;
+    let upper = from_a & !beyond_z & !word & (0x80 * EACH);
+    word | upper >> 2
+}
+
+#[inline]
+fn find_short(word: u64, length: usize) -> Option<&'static CommandSpec> {
+    let mut place = short_place(word);
+    // Ends at an empty place: most places are.
+    while let Some(row) = usize::from(SHORT_INDEX[place]).checked_sub(1) {
+        // Zeros may also have been sent.
+        if SHORT_NAMES[row] == word && ROWS[row].name.len() == length {
+            return row_of(&ROWS[row]);
+        }
+        place = (place + 1) % PLACES;
+    }
+    None
+}
+
+/// In a test another row may stand in for this one.
+#[cfg(not(test))]
+fn row_of(row: &'static CommandSpec) -> Option<&'static CommandSpec> {
+    Some(row)
+}
+
+/// The upper bits of a product depend on all bits of the word. Any odd factor does; this one is 2⁶⁴
+/// by the golden ratio.
+const fn short_place(word: u64) -> usize {
+    (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES.ilog2())) as usize
+}
+
+/// The short name of each row as [`short`] makes it of what was sent; 0 where it is longer or has a
+/// subcommand.
+static SHORT_NAMES: [u64; ROWS.len()] = short_names();
+
+/// As [`INDEX`], of the rows with a short name.
+static SHORT_INDEX: [u16; PLACES] = short_index();
+
+const fn short_names() -> [u64; ROWS.len()] {
+    let mut names = [0; ROWS.len()];
+    let mut row = 0;
+    while row < ROWS.len() {
+        let name = ROWS[row].name.as_bytes();
+        let mut at = 0;
+        while at < name.len() && name.len() <= 8 && BARS[row] == 0 {
+            names[row] |= (name[at] as u64) << (8 * at);
+            at += 1;
+        }
+        row += 1;
+    }
+    names
+}
+
+const fn short_index() -> [u16; PLACES] {
+    let mut index = [0; PLACES];
+    let mut row = 0;
+    while row < ROWS.len() {
+        if SHORT_NAMES[row] != 0 {
+            let mut place = short_place(SHORT_NAMES[row]);
+            while index[place] != 0 {
+                place = (place + 1) % PLACES;
+            }
+            index[place] = row as u16 + 1;
+        }
+        row += 1;
+    }
+    index
+}
+
+/// Where in the name of each row the bar before the subcommand stands; 0 where there is none.
+static BARS: [u8; ROWS.len()] = bars();
+
+const fn bars() -> [u8; ROWS.len()] {
+    let mut bars = [0; ROWS.len()];
+    let mut row = 0;
+    while row < ROWS.len() {
+        let name = ROWS[row].name.as_bytes();
+        let mut at = 0;
+        while at < name.len() {
+            if name[at] == b'|' {
+                bars[row] = at as u8;
+            }
+            at += 1;
+        }
+        row += 1;
+    }
+    bars
 }
 
 /// More than twice the number of rows, so that a look-up seldom meets a second row.
@@ -51,11 +177,8 @@ fn find(name: &[u8], subcommand: Option<&[u8]>) -> Option<&'static CommandSpec> 
     let mut place = hash as usize % PLACES;
     // Ends at an empty place: most places are.
     while let Some(row) = usize::from(INDEX[place]).checked_sub(1) {
-        if is_named(&ROWS[row], name, subcommand) {
-            #[cfg(test)]
-            return super::replaced::row_of(&ROWS[row]);
-            #[cfg(not(test))]
-            return Some(&ROWS[row]);
+        if is_named(row, name, subcommand) {
+            return row_of(&ROWS[row]);
         }
         place = (place + 1) % PLACES;
     }
@@ -63,14 +186,14 @@ fn find(name: &[u8], subcommand: Option<&[u8]>) -> Option<&'static CommandSpec> 
 }
 
 /// The bar is compared as ours, never as the client's: `config|get` sent as one word is no command.
-fn is_named(spec: &CommandSpec, name: &[u8], subcommand: Option<&[u8]>) -> bool {
-    match (spec.name.split_once('|'), subcommand) {
-        (None, None) => spec.name.as_bytes().eq_ignore_ascii_case(name),
-        (Some((family, own)), Some(subcommand)) => {
-            family.as_bytes().eq_ignore_ascii_case(name)
-                && own.as_bytes().eq_ignore_ascii_case(subcommand)
+fn is_named(row: usize, name: &[u8], subcommand: Option<&[u8]>) -> bool {
+    let own = ROWS[row].name.as_bytes();
+    match (usize::from(BARS[row]), subcommand) {
+        (0, None) => own.eq_ignore_ascii_case(name),
+        (0, Some(_)) | (_, None) => false,
+        (bar, Some(subcommand)) => {
+            own[..bar].eq_ignore_ascii_case(name) && own[bar + 1..].eq_ignore_ascii_case(subcommand)
         }
-        (None, Some(_)) | (Some(_), None) => false,
     }
 }
 

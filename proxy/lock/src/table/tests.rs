@@ -109,6 +109,30 @@ fn every_row_is_found_by_its_name_in_any_case() {
 }
 
 #[test]
+fn a_name_with_any_one_byte_changed_is_the_name_that_it_says() {
+    let known = |name: &[u8]| {
+        let mut rows = ROWS.iter().filter(|spec| !spec.name.contains('|'));
+        rows.find(|spec| spec.name.as_bytes().eq_ignore_ascii_case(name))
+    };
+    let upper = ROWS
+        .iter()
+        .map(|spec| spec.name.to_uppercase().into_bytes());
+    for name in upper.filter(|name| !name.contains(&b'|')) {
+        for at in 0..name.len() {
+            for flipped in (0..8).map(|bit| 1 << bit).chain([0xff, 0xa0, name[at]]) {
+                let mut name = name.clone();
+                name[at] ^= flipped;
+                let found = match lookup([name.as_slice()].as_slice()) {
+                    Lookup::Known(spec) => Some(spec),
+                    Lookup::UnknownSubcommand | Lookup::Unknown => None,
+                };
+                assert_eq!(found, known(&name), "{}", name.escape_ascii());
+            }
+        }
+    }
+}
+
+#[test]
 fn a_name_that_is_not_exactly_known_is_unknown() {
     let no_args: &[&[u8]] = &[];
     assert_eq!(lookup(no_args), Lookup::Unknown);
@@ -119,6 +143,8 @@ fn a_name_that_is_not_exactly_known_is_unknown() {
         b"PING ",
         b" PING",
         b"PING\0",
+        b"GET\0\0\0\0\0",
+        b"\0GET",
         b"config|get",
         b"CONFIG|GET",
         b"client|",
