@@ -3,13 +3,14 @@
 //! with the keys and arguments of that call. Nothing here runs a script or guesses; a text that is
 //! not understood to the last token is no recipe. Read `lexer` and `syntax` for the part of Lua,
 //! `meaning`, `commands` and `value` for how a text is followed, `shape` for how the states are put
-//! together, and `facts` for what is remembered about a text.
+//! together, `release` for what is understood once for all calls, and `facts` for what is remembered about a text.
 
 mod commands;
 mod facts;
 mod lexer;
 mod literals;
 mod meaning;
+mod release;
 mod shape;
 mod syntax;
 #[cfg(test)]

@@ -45,6 +45,12 @@ impl Run<'_> {
     /// One Redis command.
     pub(super) fn command(&mut self, name: &[u8], arguments: &[Value]) -> Answer {
         let name = name.to_ascii_lowercase();
+        if self.call.any {
+            return match (&name[..], arguments) {
+                (b"get" | b"del" | b"unlink", [Value::Lock]) => self.on_the_lock(&name, &[]),
+                _ => Err(Stop::NotUnderstood),
+            };
+        }
         let Some((key, rest)) = arguments.split_first() else {
             let clock = name == b"time";
             return clock.then_some(Value::Unknown).ok_or(Stop::NotUnderstood);

@@ -11,6 +11,7 @@ use sha1::{Digest, Sha1};
 
 use super::literals::{NamedKey, written_keys};
 use super::meaning::Call;
+use super::release::{MOST_ARGUMENTS, Release};
 use super::{MAX_TEXT_LEN, Meaning, Reply, lexer, shape, syntax};
 use crate::scripts;
 use crate::token::hex;
@@ -62,6 +63,8 @@ pub struct ScriptFacts {
     /// Its tree, if it is written in the part of Lua that is understood. What it does is asked for
     /// each call.
     tree: Option<syntax::Block>,
+    /// What it does in every call with one key, by the number of arguments less one.
+    releases: [OnceLock<Option<Release>>; MOST_ARGUMENTS],
     /// Bytes that these facts take.
     weight: usize,
     /// Whether it begins with `#!`, which Redis 7 reads and older servers refuse.
@@ -97,6 +100,7 @@ impl ScriptFacts {
         ScriptFacts {
             sha: ScriptSha::of(text),
             tree,
+            releases: Default::default(),
             weight: weight + text.len() + size_of::<ScriptFacts>(),
             shebang: text.starts_with(b"#!"),
             no_writes: says_no_writes(text),
@@ -120,7 +124,21 @@ impl ScriptFacts {
             arguments,
             lock,
             is_lock: &is_lock,
+            any: false,
         };
+        if let ([key], [_, others @ ..]) = (keys, arguments)
+            && let Some(release) = self.releases.get(others.len())
+            && let Some(release) = release.get_or_init(|| Release::of(tree, arguments.len()))
+            && key == lock
+        {
+            let meaning = release.meaning(arguments);
+            debug_assert_eq!(
+                meaning,
+                shape::meaning(tree, call),
+                "of all calls and of this"
+            );
+            return meaning;
+        }
         shape::meaning(tree, call)
     }
 
@@ -141,6 +159,7 @@ impl ScriptFacts {
             arguments,
             lock,
             is_lock,
+            any: false,
         };
         shape::refusal(self.tree.as_ref()?, call)
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::syntax::{Arithmetic, Block, Comparison, Expression, Statement};
 use super::value::{Function, Value, concatenated, error_reply, exact, line};
-use super::{DeleteCommand, Reply, TtlUnit, canonical_integer};
+use super::{DeleteCommand, Reply, TtlUnit, canonical_integer, release};
 
 /// Most steps of one run. A lock script with a loop over ten keys takes some 300.
 const MAX_STEPS: usize = 5_000;
@@ -28,6 +28,9 @@ pub(super) struct Call<'a> {
     pub(super) lock: &'a [u8],
     /// Which keys are locks, that one among them.
     pub(super) is_lock: &'a dyn Fn(&[u8]) -> bool,
+    /// Whether it stands for every call with so many keys and arguments: `KEYS[1]` is the lock, and what
+    /// would look at a text is not understood. See `release`.
+    pub(super) any: bool,
 }
 
 /// What the lock key holds when the script runs.
@@ -263,6 +266,7 @@ impl<'s> Run<'s> {
     /// KEYS or ARGV.
     fn items(&self, list: &Value) -> Followed<&'s [Bytes]> {
         let items = match list {
+            _ if self.call.any => return Err(Stop::NotUnderstood),
             Value::Keys => self.call.keys,
             Value::Arguments => self.call.arguments,
             _ => return Err(Stop::NotUnderstood),
@@ -432,6 +436,12 @@ impl<'s> Run<'s> {
     /// `table[index]`.
     fn element(&self, table: &Value, index: &Value) -> Option<Value> {
         match (table, index) {
+            (Value::Keys, Value::Number(1)) if self.call.any => Some(Value::Lock),
+            (Value::Keys, Value::Number(_)) if self.call.any => None,
+            (Value::Arguments, Value::Number(number)) if self.call.any => {
+                let index = usize::try_from(*number).ok()?.checked_sub(1)?;
+                (index < self.call.arguments.len()).then_some(Value::Argument(index))
+            }
             (Value::Keys, Value::Number(number)) => item(self.call.keys, *number),
             (Value::Arguments, Value::Number(number)) => item(self.call.arguments, *number),
             (Value::Redis, Value::Text(field)) => match &field[..] {
@@ -622,6 +632,13 @@ impl<'s> Run<'s> {
         }
         match (left, right) {
             (Value::Unknown, _) | (_, Value::Unknown) => Some(Value::Unknown),
+            (Value::Stored, Value::Argument(index)) | (Value::Argument(index), Value::Stored) => {
+                let claim = Claim::Whole(release::marker(*index));
+                // Whether two arguments are equal is for each call to say.
+                let other = self.claim.as_ref().is_some_and(|known| *known != claim);
+                (!other).then(|| self.claimed(claim))
+            }
+            (left, _) if self.call.any && left.is_text() => None,
             (Value::Stored, Value::Text(text)) | (Value::Text(text), Value::Stored) => {
                 Some(self.claimed(Claim::Whole(text.clone())))
             }
@@ -689,6 +706,7 @@ impl<'s> Run<'s> {
             Value::Error(text) => Reply::Error(text),
             Value::Caught => return End::WrongType,
             Value::StoredPrefix(_) | Value::LeftAnd(_) | Value::Unknown => return End::Unknown,
+            Value::Lock | Value::Argument(_) => return End::Unknown,
             Value::Keys | Value::Arguments | Value::Redis | Value::String => return End::Unknown,
             Value::Function(_) => return End::Unknown,
         };

@@ -16,6 +16,10 @@ pub(super) enum Value {
     Bool(bool),
     Number(i64),
     Text(Bytes),
+    /// `KEYS[1]`, the lock key, where any call is followed and not one: a text that nobody looks at.
+    Lock,
+    /// The same of this argument.
+    Argument(usize),
     /// The text in the lock key.
     Stored,
     /// The first so many bytes of the text in the lock key, or all of it where it is shorter.
@@ -62,6 +66,7 @@ impl Value {
             Value::Nil | Value::Bool(false) => Some(false),
             Value::Unknown => None,
             Value::Bool(true) | Value::Number(_) | Value::Text(_) | Value::Stored => Some(true),
+            Value::Lock | Value::Argument(_) => Some(true),
             Value::StoredPrefix(_) | Value::Left(_) | Value::LeftAnd(_) | Value::Done => Some(true),
             Value::Status(_) | Value::Error(_) | Value::Caught => Some(true),
             Value::Keys | Value::Arguments | Value::Redis | Value::String => Some(true),
@@ -99,6 +104,11 @@ impl Value {
         }
     }
 
+    /// Whether it is a text.
+    pub(super) fn is_text(&self) -> bool {
+        self.kind() == Some(3)
+    }
+
     /// Which of Lua's types it has, where two values of different types are to be told apart.
     fn kind(&self) -> Option<u8> {
         match self {
@@ -106,6 +116,7 @@ impl Value {
             Value::Bool(_) => Some(1),
             Value::Number(_) | Value::Left(_) | Value::LeftAnd(_) | Value::Done => Some(2),
             Value::Text(_) | Value::Stored | Value::StoredPrefix(_) => Some(3),
+            Value::Lock | Value::Argument(_) => Some(3),
             Value::Status(_) | Value::Error(_) | Value::Caught => Some(4),
             Value::Keys | Value::Arguments | Value::Redis | Value::String => Some(4),
             Value::Function(_) => Some(5),
