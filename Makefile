@@ -19,7 +19,7 @@ otel := lockwarden/otel,lockwarden-tests/otel
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo release test test-servers test-clients test-otel soak check check-format check-lints check-docs bench bench-parts fuzz clean
+.PHONY: help setup run demo release test test-servers test-clients test-otel soak check check-format check-lints check-docs bench bench-parts bench-micro fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -92,10 +92,12 @@ bench: release ## measure every way to Redis in turns; some: ARGS="--only plain,
 	cargo build $(locked) --release -p lockwarden-policy --example decision_cost
 	cargo run $(locked) --release -p lockwarden-tests --example bench -- $(ARGS)
 
-bench-parts: release ## measure the framer, a decision, and the scripts by Redis's clock
-	cargo run $(locked) --release -p lockwarden-resp --example decode_cost
+bench-parts: release ## measure a decision, and the scripts by Redis's clock
 	cargo run $(locked) --release -p lockwarden-policy --example decision_cost
 	cargo run $(locked) --release -p lockwarden-tests --example script_cost
+
+bench-micro: setup ## time framer, classifier, namespaces, plans and decisions by themselves; one: only=namespace
+	cargo bench $(locked) -p lockwarden -p lockwarden-resp -p lockwarden-lock -p lockwarden-policy --bench '*' -- $(only)
 
 fuzz: setup ## fuzz the framer for FUZZ_SECONDS a target (needs nightly Rust and cargo-fuzz)
 	@rustup toolchain list | grep -q '^nightly' || \
