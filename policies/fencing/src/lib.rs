@@ -2,6 +2,12 @@
 //! tell a late holder from the present one. The number is drawn by the proxy's script together with
 //! the grant; this policy only says how it is counted.
 
+#![cfg_attr(target_family = "wasm", no_std)]
+
+extern crate alloc;
+
+use alloc::string::String;
+
 use lockwarden_policy_sdk::{
     Decision, Fence, Obligations, Operation, Operations, Policy, Request, Settings, export_policy,
 };

@@ -2,6 +2,12 @@
 //! proofs of ownership count; whether one holds is checked against Redis by the proxy's script, so
 //! this policy never compares a value itself. Next: the settings in `OwnerToken`.
 
+#![cfg_attr(target_family = "wasm", no_std)]
+
+extern crate alloc;
+
+use alloc::string::String;
+
 use lockwarden_policy_sdk::{
     Code, Decision, Obligations, Operation, Operations, Policy, Proofs, Request, Settings,
     TakeOverRule, Traits, export_policy,

@@ -3,10 +3,10 @@
 //! allocate a few short buffers a decision, for which the general allocator of the standard library
 //! is slow and, being a quarter of a small policy's code, costs the proxy a quarter of its compiling.
 
-use std::alloc::{GlobalAlloc, Layout};
-use std::cell::UnsafeCell;
-use std::marker::PhantomData;
-use std::ptr;
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::marker::PhantomData;
+use core::ptr;
 
 /// Where an allocator gets its memory from.
 trait Pages {

@@ -1,6 +1,8 @@
 //! Short ways to build answers. A builder says only what a policy wants; everything else keeps its
 //! neutral value.
 
+use alloc::string::String;
+
 use crate::{Code, Decision, Denial, Fence, Obligations};
 
 #[expect(

@@ -1,8 +1,10 @@
 //! The trait that a policy implements and the glue that makes it the exports of a guest. The glue
 //! keeps one configured policy an instance; nothing else lives between two calls.
 
-use std::cell::OnceCell;
-use std::thread::LocalKey;
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::cell::OnceCell;
 
 use crate::bindings::lockwarden::policy::types::Setting;
 use crate::{Code, Decision, Operations, Request, Settings};
@@ -28,7 +30,26 @@ pub trait Policy: Sized + 'static {
 }
 
 /// The configured policy of this instance.
-pub type Slot<P> = OnceCell<P>;
+#[derive(Debug)]
+pub struct Slot<P>(OnceCell<P>);
+
+impl<P> Slot<P> {
+    /// None is configured yet.
+    #[must_use]
+    pub const fn new() -> Slot<P> {
+        Slot(OnceCell::new())
+    }
+}
+
+impl<P> Default for Slot<P> {
+    fn default() -> Self {
+        Slot::new()
+    }
+}
+
+// SAFETY: a guest has one thread.
+#[cfg(all(target_family = "wasm", not(target_feature = "atomics")))]
+unsafe impl<P> Sync for Slot<P> {}
 
 /// What [`export_policy!`](crate::export_policy) calls; not for use by hand.
 #[derive(Debug)]
@@ -40,23 +61,23 @@ impl Guest {
     /// # Errors
     /// The policy's own error, or that it was configured before.
     pub fn configure<P: Policy>(
-        slot: &'static LocalKey<Slot<P>>,
+        slot: &Slot<P>,
         settings: Vec<Setting>,
     ) -> Result<Operations, String> {
         let policy = P::configure(&mut Settings::new(settings))?;
         let judged = policy.judges();
-        match slot.with(|slot| slot.set(policy)) {
+        match slot.0.set(policy) {
             Ok(()) => Ok(judged),
             Err(_) => Err("this instance is configured already".to_owned()),
         }
     }
 
     /// Asks the policy of this instance. One that was never configured refuses everything.
-    pub fn decide<P: Policy>(slot: &'static LocalKey<Slot<P>>, request: &Request) -> Decision {
-        slot.with(|slot| match slot.get() {
+    pub fn decide<P: Policy>(slot: &Slot<P>, request: &Request) -> Decision {
+        match slot.0.get() {
             Some(policy) => policy.decide(request),
             None => Decision::deny(Code::Other, "the policy was not configured"),
-        })
+        }
     }
 }
 
@@ -69,21 +90,19 @@ macro_rules! export_policy {
         #[cfg(not(target_family = "wasm"))]
         const _: fn(
             &mut $crate::Settings,
-        ) -> ::std::result::Result<$policy, ::std::string::String> =
+        ) -> ::core::result::Result<$policy, $crate::macros::String> =
             <$policy as $crate::Policy>::configure;
 
         #[cfg(target_family = "wasm")]
         const _: () = {
-            ::std::thread_local! {
-                static POLICY: $crate::Slot<$policy> = const { $crate::Slot::new() };
-            }
+            static POLICY: $crate::Slot<$policy> = $crate::Slot::new();
 
             struct Exports;
 
             impl $crate::bindings::Guest for Exports {
                 fn configure(
-                    settings: ::std::vec::Vec<$crate::Setting>,
-                ) -> ::std::result::Result<$crate::Operations, ::std::string::String> {
+                    settings: $crate::macros::Vec<$crate::Setting>,
+                ) -> ::core::result::Result<$crate::Operations, $crate::macros::String> {
                     $crate::Guest::configure::<$policy>(&POLICY, settings)
                 }
 
@@ -119,27 +138,24 @@ mod tests {
         }
     }
 
-    thread_local! {
-        static SLOT: Slot<Picky> = const { Slot::new() };
-    }
-
     #[test]
     fn an_instance_is_configured_once_and_refuses_before_that() {
+        let slot: Slot<Picky> = Slot::new();
         let request = testing::request(Operation::Acquire);
-        let before = Guest::decide(&SLOT, &request);
+        let before = Guest::decide(&slot, &request);
         assert_eq!(testing::denial(&before).code, Code::Other);
 
         let bad = vec![Setting {
             name: "limit".to_owned(),
             value: "soon".to_owned(),
         }];
-        assert!(Guest::configure(&SLOT, bad).is_err());
+        assert!(Guest::configure(&slot, bad).is_err());
         assert_eq!(
-            Guest::configure(&SLOT, Vec::new()),
+            Guest::configure(&slot, Vec::new()),
             Ok(Operations::all()),
             "a policy that does not say is asked about everything"
         );
-        assert!(Guest::configure(&SLOT, Vec::new()).is_err());
+        assert!(Guest::configure(&slot, Vec::new()).is_err());
 
         let short = Request {
             ttl_ms: Some(5_000),
@@ -149,9 +165,9 @@ mod tests {
             ttl_ms: Some(5_001),
             ..request
         };
-        assert_eq!(Guest::decide(&SLOT, &short), Decision::permit());
+        assert_eq!(Guest::decide(&slot, &short), Decision::permit());
         assert_eq!(
-            testing::denial(&Guest::decide(&SLOT, &long)).code,
+            testing::denial(&Guest::decide(&slot, &long)).code,
             Code::TtlTooLong
         );
     }

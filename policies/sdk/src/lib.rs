@@ -30,6 +30,12 @@
 //! # fn main() {}
 //! ```
 
+// The standard library of a guest is mostly the words of panics that nobody hears. Natively it stays,
+// for tests.
+#![cfg_attr(target_family = "wasm", no_std)]
+
+extern crate alloc;
+
 mod allocator;
 mod answers;
 #[doc(hidden)]
@@ -44,6 +50,20 @@ pub use bindings::lockwarden::policy::types::{
     TakeOverRule, Traits,
 };
 pub use export::{Guest, Policy, Slot};
+
+/// What [`export_policy!`] names in a crate that may have no standard library; not for use by hand.
+#[doc(hidden)]
+pub mod macros {
+    pub use alloc::string::String;
+    pub use alloc::vec::Vec;
+}
+
+/// What a panic does in a guest without the standard library: the proxy reports a trap.
+#[cfg(all(target_family = "wasm", feature = "panic-handler"))]
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    core::arch::wasm32::unreachable()
+}
 pub use settings::{Settings, show_ms};
 
 /// Who a client says it is, if the request is the one that is being decided: the only question a

@@ -1,5 +1,7 @@
 //! The name somebody may have meant. Used for suggestions only, never to decide anything.
 
+use alloc::vec::Vec;
+
 /// The candidate with the fewest changes from `word`, if it is near enough to be a slip.
 pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     // A name is short; anything longer was not mistyped, and the distance costs its square.
@@ -15,15 +17,15 @@ pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str>
         .map(|(_, candidate)| candidate)
 }
 
-/// Insertions, deletions and replacements from one word to the other (Levenshtein).
+/// Insertions, deletions and replacements of bytes from one word to the other (Levenshtein).
 fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
+    let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
+    for (i, from) in a.iter().enumerate() {
         let mut diagonal = row[0];
         row[0] = i + 1;
         for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
+            let replaced = diagonal + usize::from(from != to);
             diagonal = row[j + 1];
             row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
         }

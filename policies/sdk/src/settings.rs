@@ -1,5 +1,11 @@
 //! Reading a policy's settings. Reading a name declares it; [`Settings::finish`] then reports every
-//! value that was wrong and every name that nobody asked for, all at once.
+//! value that was wrong and every name that nobody asked for, all at once. Texts are put together
+//! without `format!`: the machinery behind it would be a third of a small policy's code, which the
+//! proxy compiles before it serves anybody.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::Setting;
 use crate::nearest::nearest;
@@ -38,7 +44,7 @@ impl Settings {
         let mut values = self.given.iter().filter(|setting| setting.name == name);
         let value = values.next()?.value.clone();
         if values.next().is_some() {
-            self.problem(format!("{name} is set twice"));
+            self.problem([name, " is set twice"].concat());
         }
         Some(value)
     }
@@ -54,7 +60,7 @@ impl Settings {
         match parse_duration_ms(&value) {
             Ok(ms) => Some(ms),
             Err(problem) => {
-                self.problem(format!("{name} = {}: {problem}", quoted(&value)));
+                self.wrong(name, &value, &[problem]);
                 None
             }
         }
@@ -64,21 +70,15 @@ impl Settings {
     pub fn duration_ms_or_off(&mut self, name: &'static str, default: Option<u64>) -> Option<u64> {
         match self.text(name) {
             None => default,
-            Some(value) if value.trim() == "off" => None,
+            Some(value) if value.trim_ascii() == "off" => None,
             Some(value) => match parse_duration_ms(&value) {
                 Ok(0) => {
-                    self.problem(format!(
-                        "{name} = {}: write \"off\" for none",
-                        quoted(&value)
-                    ));
+                    self.wrong(name, &value, &["write \"off\" for none"]);
                     default
                 }
                 Ok(ms) => Some(ms),
                 Err(problem) => {
-                    self.problem(format!(
-                        "{name} = {}: {problem}, or \"off\"",
-                        quoted(&value)
-                    ));
+                    self.wrong(name, &value, &[problem, ", or \"off\""]);
                     default
                 }
             },
@@ -87,9 +87,9 @@ impl Settings {
 
     /// One of a few words.
     pub fn choice<T: Copy>(&mut self, name: &'static str, choices: &[(&str, T)], default: T) -> T {
-        match self.text(name) {
+        match self.place(name, &mut choices.iter().map(|(word, _)| *word)) {
+            Some(place) => choices[place].1,
             None => default,
-            Some(value) => self.word(name, &value, choices).unwrap_or(default),
         }
     }
 
@@ -104,10 +104,11 @@ impl Settings {
         let mut chosen = Vec::with_capacity(words.len().min(choices.len()));
         for (place, word) in words.iter().enumerate() {
             if words[..place].contains(word) {
-                self.problem(format!("{name} names {} twice", quoted(word)));
+                self.problem([name, " names ", &quoted(word), " twice"].concat());
                 return None;
             }
-            chosen.push(self.word(name, word, choices)?);
+            let place = self.place_of(name, word, &mut choices.iter().map(|(word, _)| *word))?;
+            chosen.push(choices[place].1);
         }
         Some(chosen)
     }
@@ -123,10 +124,10 @@ impl Settings {
         let Some(value) = self.text(name) else {
             return default;
         };
-        match value.trim().parse() {
+        match value.trim_ascii().parse() {
             Ok(number) => number,
             Err(_) => {
-                self.problem(format!("{name} = {}: not a whole number", quoted(&value)));
+                self.wrong(name, &value, &["not a whole number"]);
                 default
             }
         }
@@ -155,60 +156,80 @@ impl Settings {
         }
     }
 
-    fn word<T: Copy>(&mut self, name: &str, value: &str, choices: &[(&str, T)]) -> Option<T> {
-        let word = value.trim();
-        let found = choices.iter().find(|(choice, _)| *choice == word);
-        if found.is_none() {
-            let words: Vec<String> = choices
-                .iter()
-                .map(|(word, _)| format!("\"{word}\""))
-                .collect();
-            let one_of = words.join(", ");
-            self.problem(format!(
-                "{name} = {}: must be one of {one_of}",
-                quoted(value)
-            ));
+    // Which word was chosen is found by code that does not know what it stands for, so that it is
+    // there once and not for each type of choice.
+
+    fn place(
+        &mut self,
+        name: &'static str,
+        words: &mut dyn Iterator<Item = &str>,
+    ) -> Option<usize> {
+        let value = self.text(name)?;
+        self.place_of(name, value.trim_ascii(), words)
+    }
+
+    fn place_of(
+        &mut self,
+        name: &str,
+        value: &str,
+        words: &mut dyn Iterator<Item = &str>,
+    ) -> Option<usize> {
+        let mut one_of = String::from("must be one of ");
+        for (place, word) in words.enumerate() {
+            if word == value {
+                return Some(place);
+            }
+            for part in [if place == 0 { "\"" } else { ", \"" }, word, "\""] {
+                one_of.push_str(part);
+            }
         }
-        found.map(|(_, value)| *value)
+        self.wrong(name, value, &[&one_of]);
+        None
+    }
+
+    #[cold]
+    fn wrong(&mut self, name: &str, value: &str, problem: &[&str]) {
+        let problem = problem.concat();
+        self.problem([name, " = ", &quoted(value), ": ", &problem].concat());
     }
 }
 
 fn split_list(value: &str) -> Vec<&str> {
-    if value.trim().is_empty() {
+    if value.trim_ascii().is_empty() {
         return Vec::new();
     }
-    value.split(',').map(str::trim).collect()
+    value.split(',').map(str::trim_ascii).collect()
 }
 
 fn unknown(name: &str, known: &[&str]) -> String {
-    let meant = match nearest(name, known) {
-        Some(meant) => format!(", did you mean {meant}?"),
-        None => String::new(),
-    };
-    let list = if known.is_empty() {
-        "this policy has no settings".to_owned()
-    } else {
-        format!("known are {}", known.join(", "))
-    };
-    format!("unknown setting {}{meant} ({list})", quoted(name))
+    let mut text = ["unknown setting ", &quoted(name)].concat();
+    if let Some(meant) = nearest(name, known) {
+        text.push_str(&[", did you mean ", meant, "?"].concat());
+    }
+    text.push_str(&match known {
+        [] => " (this policy has no settings)".to_owned(),
+        known => [" (known are ", &known.join(", "), ")"].concat(),
+    });
+    text
 }
 
 /// A value as an error shows it: cut, and without control characters.
 fn quoted(value: &str) -> String {
-    let mut shown: String = value
-        .chars()
-        .take(SHOWN_CHARS)
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect();
-    if value.chars().nth(SHOWN_CHARS).is_some() {
-        shown.push('…');
+    let mut shown = String::from("\"");
+    for (place, c) in value.chars().enumerate() {
+        if place == SHOWN_CHARS {
+            shown.push('…');
+            break;
+        }
+        shown.push(if c.is_control() { '?' } else { c });
     }
-    format!("\"{shown}\"")
+    shown.push('"');
+    shown
 }
 
 fn parse_duration_ms(value: &str) -> Result<u64, &'static str> {
     const FORM: &str = "write a whole number and a unit (ms, s, m, h, d), such as \"30s\"";
-    let value = value.trim();
+    let value = value.trim_ascii();
     let digits = value.bytes().take_while(u8::is_ascii_digit).count();
     // The checked form: the other one brings the text of its panic into every guest.
     let (number, unit) = value.split_at_checked(digits).ok_or(FORM)?;
@@ -242,10 +263,25 @@ pub fn show_ms(ms: u64) -> String {
         (1_000, "s"),
     ] {
         if ms >= unit_ms && ms.is_multiple_of(unit_ms) {
-            return format!("{}{unit}", ms / unit_ms);
+            return in_units(ms / unit_ms, unit);
         }
     }
-    format!("{ms}ms")
+    in_units(ms, "ms")
+}
+
+fn in_units(number: u64, unit: &str) -> String {
+    let mut text = String::new();
+    // The digits that u64::MAX has.
+    let mut power = 10_u64.pow(19);
+    while power > 0 {
+        let digit = (number / power % 10) as u8;
+        if digit > 0 || !text.is_empty() || power == 1 {
+            text.push(char::from(b'0' + digit));
+        }
+        power /= 10;
+    }
+    text.push_str(unit);
+    text
 }
 
 #[cfg(test)]

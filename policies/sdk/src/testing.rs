@@ -1,6 +1,9 @@
 //! The native test harness: requests with sensible defaults, settings from a table, and what an
 //! answer says. It panics with a readable message where an answer is not what a test expects.
 
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+
 use crate::{
     Decision, Denial, Obligations, Operation, Operations, Policy, Proofs, Request, Setting,
     Settings, Traits,

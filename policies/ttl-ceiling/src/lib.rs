@@ -2,6 +2,12 @@
 //! default and the longest TTL and how long the proxy may renew a TTL that it chose; the proxy's
 //! script sets and clips. Next: the settings in `TtlCeiling`.
 
+#![cfg_attr(target_family = "wasm", no_std)]
+
+extern crate alloc;
+
+use alloc::string::String;
+
 use lockwarden_policy_sdk::{
     Code, Decision, Obligations, Operation, Operations, Policy, Request, Settings, export_policy,
     show_ms,
@@ -38,11 +44,16 @@ impl Policy for TtlCeiling {
         // Who sets only a low ceiling means it for the default, too.
         let default_ms = settings.duration_ms("default", DEFAULT_MS.min(ceiling_ms));
         if ceiling_ms == 0 || default_ms == 0 || default_ms > ceiling_ms {
-            settings.problem(format!(
-                "default ({}) must be above zero and at most ceiling ({})",
-                show_ms(default_ms),
-                show_ms(ceiling_ms)
-            ));
+            settings.problem(
+                [
+                    "default (",
+                    &show_ms(default_ms),
+                    ") must be above zero and at most ceiling (",
+                    &show_ms(ceiling_ms),
+                    ")",
+                ]
+                .concat(),
+            );
         }
         let on_excess = settings.choice(
             "on_excess",
@@ -69,10 +80,11 @@ impl Policy for TtlCeiling {
         match request.operation {
             Operation::Extend if ends_never(request) => Decision::deny(
                 Code::NoTtl,
-                format!(
-                    "a lock must end by itself; extend it by EXPIRE, at most {}",
-                    show_ms(self.ceiling_ms)
-                ),
+                [
+                    "a lock must end by itself; extend it by EXPIRE, at most ",
+                    &show_ms(self.ceiling_ms),
+                ]
+                .concat(),
             ),
             Operation::Acquire | Operation::TakeOver | Operation::Extend => self.bound(request),
             Operation::Release
@@ -91,7 +103,7 @@ impl TtlCeiling {
         match self.on_excess {
             OnExcess::Deny if too_long => Decision::deny(
                 Code::TtlTooLong,
-                format!("ask for at most {} and extend", show_ms(self.ceiling_ms)),
+                ["ask for at most ", &show_ms(self.ceiling_ms), " and extend"].concat(),
             ),
             OnExcess::Deny | OnExcess::Cap => Obligations {
                 ttl_default_ms: Some(self.default_ms),

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::hint::black_box;
+use std::mem::MaybeUninit;
 
 use lockwarden_policy_sdk::{
     Code, Decision, Fence, Obligations, Operation, Policy, Proofs, Request, Settings, describe,
@@ -99,8 +100,12 @@ fn spin() -> ! {
 
 #[expect(unconditional_recursion, reason = "that is what it is for")]
 fn descend(depth: u64) -> u64 {
-    let frame = black_box([depth; 64]);
-    descend(black_box(depth + 1)) + frame[0]
+    // A large frame that costs nothing to make, so that the stack ends before the fuel.
+    let frame = [const { MaybeUninit::<u64>::uninit() }; 512];
+    black_box(&frame);
+    let deepest = descend(black_box(depth + 1));
+    black_box(&frame);
+    deepest
 }
 
 export_policy!(Naughty);
