@@ -1,9 +1,6 @@
-//! The engine that all policies of a process share, and the ticker that lets it stop them by wall
-//! clock. It knows nothing of policies. Every choice here was measured; what a setting buys stands
+//! The engine that all policies of a process share. It knows nothing of policies; what stops them
+//! by wall clock is in `ticker.rs`. Every choice here was measured; what a setting buys stands
 //! beside it.
-
-use std::thread;
-use std::time::Duration;
 
 use wasmtime::{
     Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig,
@@ -11,9 +8,6 @@ use wasmtime::{
 };
 
 use crate::error::HostError;
-
-/// The period of the ticker: what a deadline is counted in.
-pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 /// The most memory that any policy may be given; also what each slot of the pool reserves of the
 /// address space.
@@ -32,43 +26,23 @@ pub(crate) struct NewEngine {
     pub(crate) pooled: bool,
 }
 
-/// Makes the engine and starts its ticker, which ends by itself when the engine is dropped.
+/// Makes the engine.
 pub(crate) fn start() -> Result<NewEngine, HostError> {
-    let new = match Engine::new(&pooled_config()) {
-        Ok(engine) => NewEngine {
+    match Engine::new(&pooled_config()) {
+        Ok(engine) => Ok(NewEngine {
             engine,
             pooled: true,
-        },
+        }),
         // A limit of the address space (`ulimit -v`) forbids the pool. Without it an instance costs
         // 12 µs instead of 3 to make; a call costs the same.
         Err(error) => {
             tracing::info!(%error, "policies run without an instance pool");
-            NewEngine {
+            Ok(NewEngine {
                 engine: Engine::new(&base_config()).map_err(HostError::engine)?,
                 pooled: false,
-            }
+            })
         }
-    };
-    let ticking = new.engine.weak();
-    thread::Builder::new()
-        .name("policy-ticker".to_owned())
-        .spawn(move || {
-            while let Some(engine) = ticking.upgrade() {
-                engine.increment_epoch();
-                drop(engine);
-                thread::sleep(TICK);
-            }
-        })
-        .map_err(HostError::Ticker)?;
-    Ok(new)
-}
-
-/// How many ticks make at least this deadline: a running tick does not count as a whole one.
-pub(crate) fn ticks(deadline: Duration) -> u64 {
-    let whole = deadline.as_nanos().div_ceil(TICK.as_nanos());
-    u64::try_from(whole)
-        .unwrap_or(u64::MAX - 1)
-        .saturating_add(1)
+    }
 }
 
 fn base_config() -> Config {
@@ -113,37 +87,4 @@ fn pooled_config() -> Config {
     let mut config = base_config();
     config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool));
     config
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_deadline_is_never_cut_short() {
-        for (deadline, want) in [
-            (Duration::ZERO, 1),
-            (Duration::from_micros(1), 2),
-            (Duration::from_millis(2), 3),
-            (Duration::from_micros(2_001), 4),
-        ] {
-            assert_eq!(ticks(deadline), want, "{deadline:?}");
-        }
-        assert_eq!(ticks(Duration::MAX), u64::MAX);
-    }
-
-    #[test]
-    fn the_ticker_counts_and_ends_with_its_engine() {
-        let new = start().unwrap();
-        let weak = new.engine.weak();
-        drop(new);
-        let patience = std::time::Instant::now() + Duration::from_secs(10);
-        while weak.upgrade().is_some() {
-            assert!(
-                std::time::Instant::now() < patience,
-                "the engine is still held"
-            );
-            thread::sleep(TICK);
-        }
-    }
 }

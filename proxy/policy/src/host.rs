@@ -20,10 +20,12 @@ use crate::instance::Member;
 use crate::loader::{self, Compiled, hex};
 use crate::meter::{Meters, Observer, PolicyCounters};
 use crate::source::{BUILT_IN_NAMES, ModuleSource, PolicySource, builtin};
+use crate::ticker::Ticker;
 
 /// The engine, its ticker and the counters. Made once a process, dropped at its end.
 pub struct PolicyHost {
     engine: Engine,
+    ticker: Arc<Ticker>,
     pooled: bool,
     meters: Arc<Meters>,
     generations: AtomicU64,
@@ -62,6 +64,7 @@ impl PolicyHost {
     fn start(observer: Option<Arc<dyn Observer>>) -> Result<PolicyHost, HostError> {
         let new = engine::start()?;
         Ok(PolicyHost {
+            ticker: Ticker::start(&new.engine)?,
             engine: new.engine,
             pooled: new.pooled,
             meters: Arc::new(Meters::new(observer)),
@@ -168,6 +171,7 @@ impl PolicyHost {
                     judged: v1::Operations::all(),
                     limits: source.limits,
                     meter: self.meters.of(name),
+                    ticker: self.ticker.clone(),
                 }),
                 Some(None) => {}
                 None => errors.push(LoadError::Unknown {

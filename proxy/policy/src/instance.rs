@@ -7,11 +7,11 @@ use lockwarden_lock::decision::{ClientDescription, FaultKind};
 use wasmtime::{ResourceLimiter, Store, Trap};
 
 use crate::bindings::v1;
-use crate::engine::ticks;
 use crate::error::one_line;
 use crate::loader::Compiled;
 use crate::meter::Meter;
 use crate::source::Limits;
+use crate::ticker::{Ticker, ticks};
 
 /// A policy as one chain uses it: compiled, with the settings of its namespace.
 pub(crate) struct Member {
@@ -21,6 +21,7 @@ pub(crate) struct Member {
     pub(crate) judged: v1::Operations,
     pub(crate) limits: Limits,
     pub(crate) meter: Arc<Meter>,
+    pub(crate) ticker: Arc<Ticker>,
 }
 
 /// Why there is no answer.
@@ -173,7 +174,7 @@ impl Instance {
         let mut store = Store::new(member.compiled.pre.engine(), state);
         store.limiter(|state| state);
         store.set_hostcall_fuel(hostcall_fuel(&member.limits));
-        prepare(&mut store, budget).map_err(NotStarted::Failed)?;
+        prepare(&mut store, budget, &member.ticker).map_err(NotStarted::Failed)?;
         let instantiated = member.compiled.pre.instantiate(&mut store);
         let policy = instantiated.map_err(|error| NotStarted::Failed(failure(&store, &error)))?;
         match policy.call_configure(&mut store, &member.settings) {
@@ -200,7 +201,7 @@ impl Instance {
         request: &v1::Request,
         client: Option<(u64, ClientDescription)>,
     ) -> Result<v1::Decision, Failure> {
-        prepare(&mut self.store, budget)?;
+        prepare(&mut self.store, budget, &member.ticker)?;
         // Kept only where there is somebody to ask: a write to the store's data is not free.
         if member.compiled.asks_clients {
             self.store.data_mut().client = client;
@@ -225,8 +226,9 @@ fn hostcall_fuel(limits: &Limits) -> usize {
     limits.output_bytes.saturating_add(FIXED_PARTS)
 }
 
-fn prepare(store: &mut Store<State>, budget: Budget) -> Result<(), Failure> {
+fn prepare(store: &mut Store<State>, budget: Budget, ticker: &Ticker) -> Result<(), Failure> {
     store.set_epoch_deadline(budget.ticks);
+    ticker.promise(budget.ticks);
     let fuelled = store.set_fuel(budget.fuel);
     fuelled.map_err(|error| failure(store, &error))
 }

@@ -14,6 +14,7 @@ mod instance;
 mod loader;
 mod meter;
 mod source;
+mod ticker;
 
 pub use chains::Chains;
 pub use error::{HostError, LoadError};

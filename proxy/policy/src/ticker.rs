@@ -1,0 +1,214 @@
+//! The clock by which a policy that does not answer is stopped: a thread that counts the engine's
+//! epoch up once a millisecond while somebody may have to be stopped, and sleeps otherwise, so that
+//! an idle proxy does not wake a thousand times a second. Fuel judges a policy; this only backs it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use wasmtime::Engine;
+
+use crate::error::HostError;
+
+/// What a deadline is counted in.
+pub(crate) const TICK: Duration = Duration::from_millis(1);
+
+/// How long the ticker goes on after the last deadline that it was needed for: waking it costs a
+/// call about 5 µs, which a busy proxy then pays ten times a second at most.
+const LINGER: u64 = 100;
+
+/// While the ticker sleeps, what it is needed until.
+const ASLEEP: u64 = 0;
+
+/// The ticks of one engine. The thread ends when the last one who may call a policy is gone.
+pub(crate) struct Ticker {
+    engine: Engine,
+    /// Ticks so far. Never behind the engine's epoch: counted first.
+    ticks: AtomicU64,
+    /// The thread does not sleep before this many ticks; [`ASLEEP`] while it does.
+    needed_until: AtomicU64,
+    thread: Thread,
+}
+
+impl Ticker {
+    /// Starts the thread, which sleeps until it is needed.
+    pub(crate) fn start(engine: &Engine) -> Result<Arc<Ticker>, HostError> {
+        let (send, receive) = std::sync::mpsc::channel::<Weak<Ticker>>();
+        let thread = thread::Builder::new()
+            .name("policy-ticker".to_owned())
+            .spawn(move || {
+                if let Ok(ticker) = receive.recv() {
+                    run(&ticker);
+                }
+            })
+            .map_err(HostError::Ticker)?;
+        let ticker = Arc::new(Ticker {
+            engine: engine.clone(),
+            ticks: AtomicU64::new(1),
+            needed_until: AtomicU64::new(ASLEEP),
+            thread: thread.thread().clone(),
+        });
+        // It is received: nothing ends the thread before.
+        let _ = send.send(Arc::downgrade(&ticker));
+        Ok(ticker)
+    }
+
+    /// Promises so many ticks to a call. To be called after the store's deadline was set: then the
+    /// thread cannot fall asleep before it has counted to that deadline.
+    pub(crate) fn promise(&self, ticks: u64) {
+        // One more, because the epoch that the deadline was reckoned from may be newer than the
+        // count read here.
+        let until = self
+            .ticks
+            .load(Ordering::Relaxed)
+            .saturating_add(ticks)
+            .saturating_add(1);
+        if self.needed_until.load(Ordering::Relaxed) < until {
+            self.promise_until(until);
+        }
+    }
+
+    #[cold]
+    fn promise_until(&self, until: u64) {
+        let until = until.saturating_add(LINGER);
+        let before = self.needed_until.fetch_max(until, Ordering::AcqRel);
+        if before == ASLEEP {
+            self.thread.unpark();
+        }
+    }
+
+    /// Counts, and falls asleep if nobody needs more.
+    fn tick(&self) {
+        let ticks = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
+        self.engine.increment_epoch();
+        let needed_until = self.needed_until.load(Ordering::Relaxed);
+        if needed_until <= ticks {
+            // Fails if somebody was promised more meanwhile. Whoever is, from here on, finds the
+            // ticker asleep and wakes it.
+            let _ = self.needed_until.compare_exchange(
+                needed_until,
+                ASLEEP,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    fn is_asleep(&self) -> bool {
+        self.needed_until.load(Ordering::Acquire) == ASLEEP
+    }
+}
+
+impl Drop for Ticker {
+    fn drop(&mut self) {
+        // It finds nothing to tick for and ends.
+        self.thread.unpark();
+    }
+}
+
+/// The thread. It holds no ticker while it waits, so that its end is seen.
+fn run(ticker: &Weak<Ticker>) {
+    while let Some(strong) = ticker.upgrade() {
+        let asleep = strong.is_asleep();
+        drop(strong);
+        if asleep {
+            // Whoever wakes it between the question and here has it return at once.
+            thread::park();
+            continue;
+        }
+        thread::sleep(TICK);
+        if let Some(ticker) = ticker.upgrade() {
+            ticker.tick();
+        }
+    }
+}
+
+/// How many ticks make at least this deadline: a running tick does not count as a whole one.
+pub(crate) fn ticks(deadline: Duration) -> u64 {
+    let whole = deadline.as_nanos().div_ceil(TICK.as_nanos());
+    u64::try_from(whole)
+        .unwrap_or(u64::MAX - 1)
+        .saturating_add(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::engine;
+
+    #[track_caller]
+    fn wait_until(what: &str, holds: impl Fn() -> bool) {
+        let patience = Instant::now() + Duration::from_secs(10);
+        while !holds() {
+            assert!(Instant::now() < patience, "waited in vain until {what}");
+            thread::sleep(TICK);
+        }
+    }
+
+    #[test]
+    fn a_deadline_is_never_cut_short() {
+        for (deadline, want) in [
+            (Duration::ZERO, 1),
+            (Duration::from_micros(1), 2),
+            (Duration::from_millis(2), 3),
+            (Duration::from_micros(2_001), 4),
+        ] {
+            assert_eq!(ticks(deadline), want, "{deadline:?}");
+        }
+        assert_eq!(ticks(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn it_ticks_for_as_long_as_was_promised_then_sleeps_and_can_be_woken() {
+        let ticker = Ticker::start(&engine::start().unwrap().engine).unwrap();
+        let counted = || ticker.ticks.load(Ordering::Relaxed);
+        assert!(ticker.is_asleep(), "nobody needs it yet");
+        for promised in [1, 20, 3] {
+            let before = counted();
+            ticker.promise(promised);
+            assert!(!ticker.is_asleep());
+            wait_until("it sleeps again", || ticker.is_asleep());
+            assert!(counted() >= before + promised + LINGER);
+        }
+        let asleep = counted();
+        thread::sleep(20 * TICK);
+        assert_eq!(counted(), asleep, "it went on counting");
+    }
+
+    #[test]
+    fn many_promises_at_once_leave_none_without_its_ticks() {
+        let ticker = Ticker::start(&engine::start().unwrap().engine).unwrap();
+        thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    for round in 0..20 {
+                        let before = ticker.ticks.load(Ordering::Relaxed);
+                        ticker.promise(2);
+                        wait_until("two ticks are over", || {
+                            ticker.ticks.load(Ordering::Relaxed) >= before + 2
+                        });
+                        // Around the moment at which it falls asleep.
+                        thread::sleep(TICK * (95 + round / 2));
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn the_thread_ends_with_the_last_who_may_call() {
+        for promised in [None, Some(5)] {
+            let new = engine::start().unwrap();
+            let weak = new.engine.weak();
+            let ticker = Ticker::start(&new.engine).unwrap();
+            if let Some(promised) = promised {
+                ticker.promise(promised);
+            }
+            drop((new, ticker));
+            wait_until("nobody holds the engine", || weak.upgrade().is_none());
+        }
+    }
+}
