@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::fmt;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
+use std::thread::{self, ScopedJoinHandle};
 
 use wasmtime::Engine;
 
@@ -88,14 +89,15 @@ impl PolicyHost {
         let implied = implied(sources, chains);
         let mut loaded = Loaded::new();
         let mut policies = Vec::new();
-        for source in sources.iter().chain(&implied) {
+        let sources: Vec<&PolicySource> = sources.iter().chain(&implied).collect();
+        for (source, compiled) in sources.iter().zip(self.compile(&sources)) {
             let Entry::Vacant(entry) = loaded.entry(&source.name) else {
                 errors.push(LoadError::DefinedTwice {
                     policy: source.name.clone(),
                 });
                 continue;
             };
-            match loader::compile(&self.engine, source) {
+            match compiled {
                 Ok(compiled) => {
                     policies.push(self.info(source, &compiled));
                     entry.insert(Some((source, Arc::new(compiled))));
@@ -133,6 +135,20 @@ impl PolicyHost {
     #[must_use]
     pub fn is_pooled(&self) -> bool {
         self.pooled
+    }
+
+    /// Compiles all modules at the same time: each has parts that only one core can work on.
+    fn compile(&self, sources: &[&PolicySource]) -> Vec<Result<Compiled, LoadError>> {
+        thread::scope(|threads| {
+            let compiling: Vec<_> = sources
+                .iter()
+                .map(|source| threads.spawn(|| loader::compile(&self.engine, source)))
+                .collect();
+            let compiled = compiling.into_iter().map(ScopedJoinHandle::join);
+            compiled
+                .map(|compiled| compiled.unwrap_or_else(|panic| resume_unwind(panic)))
+                .collect()
+        })
     }
 
     fn info(&self, source: &PolicySource, compiled: &Compiled) -> PolicyInfo {
