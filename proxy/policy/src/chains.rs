@@ -16,14 +16,21 @@ use lockwarden_lock::namespace::NamespaceId;
 use crate::bindings::v1;
 use crate::generation::Generation;
 use crate::instance::{Budget, Failure, Instance, Member, NotStarted};
+use crate::meter::Tally;
 
 /// One thread's chains. Follows a [`Generation`] and answers by it.
 #[derive(Default)]
 pub struct Chains {
     generation: Option<Arc<Generation>>,
     /// By namespace, then by place in its chain.
-    live: Vec<Vec<Option<Instance>>>,
+    live: Vec<Vec<Slot>>,
     request: Option<v1::Request>,
+}
+
+/// The place of one policy of one chain.
+struct Slot {
+    instance: Option<Instance>,
+    tally: Tally,
 }
 
 /// What a fault names as its policy where a namespace has no chain.
@@ -49,7 +56,7 @@ impl Chains {
         self.live = generation
             .chains
             .iter()
-            .map(|chain| chain.members.iter().map(|_| None).collect())
+            .map(|chain| chain.members.iter().map(Slot::empty).collect())
             .collect();
         self.generation = Some(generation.clone());
     }
@@ -112,16 +119,25 @@ impl Decide for Chains {
 /// How much longer a policy is waited for when the wall clock stopped it before.
 const PATIENCE: [u64; 3] = [1, 4, 16];
 
+impl Slot {
+    fn empty(member: &Member) -> Slot {
+        Slot {
+            instance: None,
+            tally: Tally::new(&member.meter),
+        }
+    }
+}
+
 /// Asks one policy. One that the wall clock stopped is asked again on a fresh instance, with more
 /// time: the machine may have been busy, and the limit that really judges a policy is its fuel. A
 /// guest that burns its time on purpose runs out of fuel long before.
 fn ask(
     member: &Member,
-    slot: &mut Option<Instance>,
+    slot: &mut Slot,
     request: &v1::Request,
     describe: &dyn Fn(u64) -> Option<ClientDescription>,
 ) -> Result<v1::Decision, FaultKind> {
-    let timed = member.meter.called().then(Instant::now);
+    let timed = slot.tally.called().then(Instant::now);
     let mut answer = attempt(member, slot, request, describe, PATIENCE[0]);
     for patience in &PATIENCE[1..] {
         if !matches!(&answer, Err(failure) if failure.kind == FaultKind::Timeout) {
@@ -143,14 +159,14 @@ fn ask(
 /// Asks once; makes the instance if there is none, drops it if it failed.
 fn attempt(
     member: &Member,
-    slot: &mut Option<Instance>,
+    slot: &mut Slot,
     request: &v1::Request,
     describe: &dyn Fn(u64) -> Option<ClientDescription>,
     patience: u64,
 ) -> Result<v1::Decision, Failure> {
-    let instance = match slot {
+    let instance = match &mut slot.instance {
         Some(instance) => instance,
-        None => slot.insert(start(member, patience)?),
+        empty @ None => empty.insert(start(member, patience)?),
     };
     // Looked up before the guest runs, so that nothing borrowed has to live inside its store.
     let client = match member.compiled.asks_clients {
@@ -159,9 +175,9 @@ fn attempt(
     };
     let budget = Budget::decide(&member.limits).times(patience);
     let answer = instance.ask(member, budget, request, client);
-    member.meter.burnt(instance.burnt(budget));
+    slot.tally.burnt(instance.burnt(budget));
     if answer.is_err() {
-        *slot = None;
+        slot.instance = None;
     }
     answer
 }
@@ -190,7 +206,8 @@ fn no_chain() -> Decision {
 
 impl fmt::Debug for Chains {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let instances = self.live.iter().flatten().flatten().count();
+        let slots = self.live.iter().flatten();
+        let instances = slots.filter(|slot| slot.instance.is_some()).count();
         f.debug_struct("Chains")
             .field("generation", &self.generation)
             .field("instances", &instances)

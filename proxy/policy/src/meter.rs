@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lockwarden_lock::decision::FaultKind;
 
 /// Told about policies as they run, on the threads where they run; must not block.
 pub trait Observer: Send + Sync {
-    /// One evaluation took this long. Sampled: one in 64 evaluations of a policy.
+    /// One evaluation took this long. Sampled: one in 64 evaluations of a policy
+    /// by a thread.
     fn evaluated(&self, policy: &str, nanos: u64);
     /// A policy did not answer.
     fn failed(&self, policy: &str, kind: FaultKind);
@@ -81,10 +82,77 @@ impl Meters {
 pub(crate) struct Meter {
     policy: Arc<str>,
     observer: Option<Arc<dyn Observer>>,
-    calls: AtomicU64,
-    fuel: AtomicU64,
+    tallies: Mutex<Tallies>,
     memory_bytes: AtomicUsize,
     failures: [AtomicU64; FaultKind::ALL.len()],
+}
+
+/// What was counted by each thread that asks a policy.
+#[derive(Default)]
+struct Tallies {
+    /// As many as there are threads, chains with this policy, and generations still in use.
+    live: Vec<Arc<Counters>>,
+    ended: Counters,
+}
+
+/// Counters that one thread writes: a count is then a plain addition, and threads that ask the same
+/// policy do not wait for each other's cache lines.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counters {
+    calls: AtomicU64,
+    fuel: AtomicU64,
+}
+
+impl Counters {
+    /// Adds; says what was there before.
+    fn add(counter: &AtomicU64, more: u64) -> u64 {
+        let before = counter.load(Ordering::Relaxed);
+        counter.store(before.wrapping_add(more), Ordering::Relaxed);
+        before
+    }
+}
+
+/// What one thread counts of one policy, handed over when it is dropped.
+pub(crate) struct Tally {
+    counters: Arc<Counters>,
+    meter: Arc<Meter>,
+}
+
+impl Tally {
+    pub(crate) fn new(meter: &Arc<Meter>) -> Tally {
+        let counters = Arc::<Counters>::default();
+        meter.tallies().live.push(counters.clone());
+        Tally {
+            counters,
+            meter: meter.clone(),
+        }
+    }
+
+    /// Counts a call; says whether it should be timed.
+    pub(crate) fn called(&self) -> bool {
+        let before = Counters::add(&self.counters.calls, 1);
+        self.meter.observer.is_some() && before.is_multiple_of(SAMPLED)
+    }
+
+    pub(crate) fn burnt(&self, fuel: u64) {
+        Counters::add(&self.counters.fuel, fuel);
+    }
+}
+
+impl Drop for Tally {
+    fn drop(&mut self) {
+        let mut tallies = self.meter.tallies();
+        tallies
+            .live
+            .retain(|live| !Arc::ptr_eq(live, &self.counters));
+        for (ended, ours) in [
+            (&tallies.ended.calls, &self.counters.calls),
+            (&tallies.ended.fuel, &self.counters.fuel),
+        ] {
+            Counters::add(ended, ours.load(Ordering::Relaxed));
+        }
+    }
 }
 
 /// One evaluation in so many is timed: reading the clock twice costs a fifth of a decision.
@@ -95,8 +163,7 @@ impl Meter {
         Meter {
             policy,
             observer,
-            calls: AtomicU64::new(0),
-            fuel: AtomicU64::new(0),
+            tallies: Mutex::default(),
             memory_bytes: AtomicUsize::new(0),
             failures: Default::default(),
         }
@@ -106,14 +173,8 @@ impl Meter {
         &self.policy
     }
 
-    /// Counts a call; says whether it should be timed.
-    pub(crate) fn called(&self) -> bool {
-        let before = self.calls.fetch_add(1, Ordering::Relaxed);
-        self.observer.is_some() && before.is_multiple_of(SAMPLED)
-    }
-
-    pub(crate) fn burnt(&self, fuel: u64) {
-        self.fuel.fetch_add(fuel, Ordering::Relaxed);
+    fn tallies(&self) -> MutexGuard<'_, Tallies> {
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn evaluated(&self, nanos: u64) {
@@ -149,9 +210,16 @@ impl Meter {
     }
 
     pub(crate) fn read(&self) -> PolicyCounters {
+        let tallies = self.tallies();
+        let sum = |counter: fn(&Counters) -> &AtomicU64| {
+            let all = tallies.live.iter().map(|live| &**live);
+            all.chain([&tallies.ended])
+                .map(|counters| counter(counters).load(Ordering::Relaxed))
+                .fold(0, u64::wrapping_add)
+        };
         PolicyCounters {
-            calls: self.calls.load(Ordering::Relaxed),
-            fuel: self.fuel.load(Ordering::Relaxed),
+            calls: sum(|counters| &counters.calls),
+            fuel: sum(|counters| &counters.fuel),
             memory_bytes: self.memory_bytes.load(Ordering::Relaxed),
             failures: std::array::from_fn(|i| self.failures[i].load(Ordering::Relaxed)),
         }
