@@ -15,7 +15,7 @@ use lockwarden_lock::namespace::NamespaceId;
 
 use crate::bindings::v1;
 use crate::generation::Generation;
-use crate::instance::{Budget, Failure, Instance, Member, NotStarted};
+use crate::instance::{Asked, Budget, Failure, Instance, Member, NotStarted};
 use crate::meter::Tally;
 
 /// One thread's chains. Follows a [`Generation`] and answers by it.
@@ -85,21 +85,21 @@ impl Decide for Chains {
         };
         let operation = v1::as_set(question.operation);
         let request = self.request.get_or_insert_with(v1::empty_request);
-        v1::fill(request, question);
+        let mut asked = Asked::new(question, request);
         let mut decision = Decision::default();
         for (member, slot) in chain.members.iter().zip(live) {
             if !member.judged.contains(operation) {
                 continue;
             }
-            match ask(member, slot, request, describe) {
-                Ok(v1::Decision::Permit(wants)) => {
+            match ask(member, slot, &mut asked, describe) {
+                Ok(v1::Answer::Permit(wants)) => {
                     let so_far = mem::take(&mut decision.obligations);
-                    decision.obligations = so_far.merge(wants.into());
+                    decision.obligations = so_far.merge(wants);
                 }
-                Ok(v1::Decision::Deny(denial)) => {
+                Ok(v1::Answer::Deny { reason, detail }) => {
                     decision.verdict = Verdict::Deny(Denial {
-                        reason: denial.code.into(),
-                        detail: denial.detail,
+                        reason,
+                        detail,
                         policy: member.meter.policy().clone(),
                     });
                     break;
@@ -134,16 +134,16 @@ impl Slot {
 fn ask(
     member: &Member,
     slot: &mut Slot,
-    request: &v1::Request,
+    asked: &mut Asked<'_>,
     describe: &dyn Fn(u64) -> Option<ClientDescription>,
-) -> Result<v1::Decision, FaultKind> {
+) -> Result<v1::Answer, FaultKind> {
     let timed = slot.tally.called().then(Instant::now);
-    let mut answer = attempt(member, slot, request, describe, PATIENCE[0]);
+    let mut answer = attempt(member, slot, asked, describe, PATIENCE[0]);
     for patience in &PATIENCE[1..] {
         if !matches!(&answer, Err(failure) if failure.kind == FaultKind::Timeout) {
             break;
         }
-        answer = attempt(member, slot, request, describe, *patience);
+        answer = attempt(member, slot, asked, describe, *patience);
     }
     if let Some(start) = timed {
         member
@@ -160,21 +160,21 @@ fn ask(
 fn attempt(
     member: &Member,
     slot: &mut Slot,
-    request: &v1::Request,
+    asked: &mut Asked<'_>,
     describe: &dyn Fn(u64) -> Option<ClientDescription>,
     patience: u64,
-) -> Result<v1::Decision, Failure> {
+) -> Result<v1::Answer, Failure> {
     let instance = match &mut slot.instance {
         Some(instance) => instance,
         empty @ None => empty.insert(start(member, patience)?),
     };
     // Looked up before the guest runs, so that nothing borrowed has to live inside its store.
     let client = match member.compiled.asks_clients {
-        true => describe(request.client).map(|description| (request.client, description)),
+        true => describe(asked.client()).map(|description| (asked.client(), description)),
         false => None,
     };
     let budget = Budget::decide(&member.limits).times(patience);
-    let answer = instance.ask(member, budget, request, client);
+    let answer = instance.ask(member, budget, asked, client);
     slot.tally.burnt(instance.burnt(budget));
     if answer.is_err() {
         slot.instance = None;

@@ -9,7 +9,7 @@ use lockwarden_lock::decision::{
 use crate::bindings::v1;
 use crate::error::LoadError;
 use crate::generation::Chain;
-use crate::instance::{Budget, Failure, Instance, Member, NotStarted};
+use crate::instance::{Asked, Budget, Failure, Instance, Member, NotStarted};
 
 /// How often a policy may be stopped by the wall clock before loading believes it.
 const ATTEMPTS: u32 = 3;
@@ -69,14 +69,14 @@ fn answers(namespace: &str, member: &Member) -> Result<(v1::Operations, Answers)
             answers.push((question.operation, Obligations::default()));
             continue;
         }
-        v1::fill(&mut request, &question);
+        let mut asked = Asked::new(&question, &mut request);
         let doing = || format!("asked about a sample {}", question.operation.word());
         let mut attempt = 1;
-        let decision = loop {
+        let answer = loop {
             let client = Some((question.client, ClientDescription::default()));
             let budget = Budget::decide(&member.limits).patient();
-            match instance.ask(member, budget, &request, client) {
-                Ok(decision) => break decision,
+            match instance.ask(member, budget, &mut asked, client) {
+                Ok(answer) => break answer,
                 Err(failure) if failure.kind == FaultKind::Timeout && attempt < ATTEMPTS => {
                     attempt += 1;
                     instance = configured(namespace, member)?;
@@ -84,9 +84,9 @@ fn answers(namespace: &str, member: &Member) -> Result<(v1::Operations, Answers)
                 Err(failure) => return Err(faulty(namespace, member, doing(), failure)),
             }
         };
-        let wants = match decision {
-            v1::Decision::Permit(obligations) => obligations.into(),
-            v1::Decision::Deny(_) => Obligations::default(),
+        let wants = match answer {
+            v1::Answer::Permit(obligations) => obligations,
+            v1::Answer::Deny { .. } => Obligations::default(),
         };
         answers.push((question.operation, wants));
     }

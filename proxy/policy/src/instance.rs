@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use lockwarden_lock::decision::{ClientDescription, FaultKind};
+use lockwarden_lock::decision::{ClientDescription, FaultKind, Question};
 use wasmtime::{ResourceLimiter, Store, Trap};
 
 use crate::bindings::v1;
 use crate::error::one_line;
-use crate::loader::Compiled;
+use crate::loader::{Compiled, Form};
 use crate::meter::Meter;
 use crate::source::Limits;
 use crate::ticker::{Ticker, ticks};
@@ -157,8 +157,47 @@ impl v1::clients::Host for State {
 /// A configured policy that can be asked.
 pub(crate) struct Instance {
     store: Store<State>,
-    policy: v1::Policy,
+    exports: Exports,
     judged: v1::Operations,
+}
+
+/// What is called, by the form of the policy.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there are few, and behind a pointer each call would be longer"
+)]
+enum Exports {
+    Component(v1::Policy),
+    Direct(v1::Direct),
+}
+
+/// A question, and the request that components want it in, which is filled when the first one does.
+pub(crate) struct Asked<'a> {
+    question: &'a Question<'a>,
+    request: &'a mut v1::Request,
+    filled: bool,
+}
+
+impl<'a> Asked<'a> {
+    pub(crate) fn new(question: &'a Question<'a>, request: &'a mut v1::Request) -> Asked<'a> {
+        Asked {
+            question,
+            request,
+            filled: false,
+        }
+    }
+
+    pub(crate) fn client(&self) -> u64 {
+        self.question.client
+    }
+
+    fn request(&mut self) -> &v1::Request {
+        if !self.filled {
+            v1::fill(self.request, self.question);
+            self.filled = true;
+        }
+        self.request
+    }
 }
 
 impl Instance {
@@ -171,19 +210,17 @@ impl Instance {
             meter: member.meter.clone(),
             client: None,
         };
-        let mut store = Store::new(member.compiled.pre.engine(), state);
+        let mut store = Store::new(member.compiled.form.engine(), state);
         store.limiter(|state| state);
         store.set_hostcall_fuel(hostcall_fuel(&member.limits));
         prepare(&mut store, budget, &member.ticker).map_err(NotStarted::Failed)?;
-        let instantiated = member.compiled.pre.instantiate(&mut store);
-        let policy = instantiated.map_err(|error| NotStarted::Failed(failure(&store, &error)))?;
-        match policy.call_configure(&mut store, &member.settings) {
-            Ok(Ok(judged)) => Ok(Instance {
+        match configured(member, &mut store) {
+            Ok((exports, Ok(judged))) => Ok(Instance {
                 store,
-                policy,
+                exports,
                 judged,
             }),
-            Ok(Err(words)) => Err(NotStarted::Rejected(one_line(&words))),
+            Ok((_, Err(words))) => Err(NotStarted::Rejected(one_line(&words))),
             Err(error) => Err(NotStarted::Failed(failure(&store, &error))),
         }
     }
@@ -198,17 +235,24 @@ impl Instance {
         &mut self,
         member: &Member,
         budget: Budget,
-        request: &v1::Request,
+        asked: &mut Asked<'_>,
         client: Option<(u64, ClientDescription)>,
-    ) -> Result<v1::Decision, Failure> {
+    ) -> Result<v1::Answer, Failure> {
         prepare(&mut self.store, budget, &member.ticker)?;
         // Kept only where there is somebody to ask: a write to the store's data is not free.
         if member.compiled.asks_clients {
             self.store.data_mut().client = client;
         }
-        let answer = self.policy.call_decide(&mut self.store, request);
-        let decision = answer.map_err(|error| failure(&self.store, &error))?;
-        accept(decision, &member.limits)
+        let (store, most_text) = (&mut self.store, member.limits.output_bytes);
+        let answer = match &self.exports {
+            Exports::Direct(exports) => exports.decide(store, asked.question, most_text),
+            Exports::Component(exports) => {
+                let decision = exports.call_decide(store, asked.request());
+                decision.map(v1::Answer::from)
+            }
+        };
+        let answer = answer.map_err(|error| failure(&self.store, &error))?;
+        accept(answer, &member.limits)
     }
 
     /// What the last call burnt of its budget.
@@ -226,6 +270,26 @@ fn hostcall_fuel(limits: &Limits) -> usize {
     limits.output_bytes.saturating_add(FIXED_PARTS)
 }
 
+/// Instantiates a policy and hands it its settings.
+fn configured(
+    member: &Member,
+    store: &mut Store<State>,
+) -> wasmtime::Result<(Exports, Result<v1::Operations, String>)> {
+    let settings = &member.settings;
+    match &member.compiled.form {
+        Form::Component(pre) => {
+            let exports = pre.instantiate(&mut *store)?;
+            let judged = exports.call_configure(store, settings)?;
+            Ok((Exports::Component(exports), judged))
+        }
+        Form::Direct(pre) => {
+            let exports = pre.instantiate(store)?;
+            let judged = exports.configure(store, settings, member.limits.output_bytes)?;
+            Ok((Exports::Direct(exports), judged))
+        }
+    }
+}
+
 fn prepare(store: &mut Store<State>, budget: Budget, ticker: &Ticker) -> Result<(), Failure> {
     store.set_epoch_deadline(budget.ticks);
     ticker.promise(budget.ticks);
@@ -234,10 +298,10 @@ fn prepare(store: &mut Store<State>, budget: Budget, ticker: &Ticker) -> Result<
 }
 
 /// An answer may not be longer than the policy's limit, and what it says ends up in one line.
-fn accept(mut decision: v1::Decision, limits: &Limits) -> Result<v1::Decision, Failure> {
-    if let v1::Decision::Deny(v1::Denial {
+fn accept(mut answer: v1::Answer, limits: &Limits) -> Result<v1::Answer, Failure> {
+    if let v1::Answer::Deny {
         detail: Some(text), ..
-    }) = &mut decision
+    } = &mut answer
     {
         if text.len() > limits.output_bytes {
             return Err(Failure {
@@ -249,7 +313,7 @@ fn accept(mut decision: v1::Decision, limits: &Limits) -> Result<v1::Decision, F
             *text = text.replace(char::is_control, " ");
         }
     }
-    Ok(decision)
+    Ok(answer)
 }
 
 fn failure(store: &Store<State>, error: &wasmtime::Error) -> Failure {

@@ -1,14 +1,18 @@
 //! Version 1 of the contract: the generated bindings, and how their types map to the domain's. Both
 //! directions are exhaustive, so a change of either side stops the build here.
 
+mod direct;
+
 use lockwarden_lock::decision as domain;
 use lockwarden_lock::reason::Reason;
 
+pub(crate) use direct::{Direct, DirectPre};
+
 pub(crate) use generated::lockwarden::policy::clients;
-pub(crate) use generated::lockwarden::policy::types::{
-    Code, Decision, Denial, Fence, Obligations, Operation, Operations, Proofs, Request, Setting,
-    TakeOverRule, Traits,
+use generated::lockwarden::policy::types::{
+    Code, Denial, Fence, Obligations, Operation, Proofs, TakeOverRule, Traits,
 };
+pub(crate) use generated::lockwarden::policy::types::{Decision, Operations, Request, Setting};
 pub(crate) use generated::{Policy, PolicyPre};
 
 /// The interfaces of the contract as components name them, up to the minor version.
@@ -61,17 +65,41 @@ pub(crate) fn as_set(operation: domain::Operation) -> Operations {
     }
 }
 
+/// The members of `operations`, in its order.
+const OPERATIONS: [Operations; 7] = [
+    Operations::ACQUIRE,
+    Operations::EXTEND,
+    Operations::RELEASE,
+    Operations::TAKE_OVER,
+    Operations::INSPECT,
+    Operations::WRITE,
+    Operations::GUARDED_WRITE,
+];
+
+/// What a policy answered, in the domain's words.
+pub(crate) enum Answer {
+    Permit(domain::Obligations),
+    Deny {
+        reason: Reason,
+        detail: Option<String>,
+    },
+}
+
+impl From<Decision> for Answer {
+    fn from(guest: Decision) -> Self {
+        match guest {
+            Decision::Permit(wants) => Answer::Permit(wants.into()),
+            Decision::Deny(Denial { code, detail }) => Answer::Deny {
+                reason: code.into(),
+                detail,
+            },
+        }
+    }
+}
+
 /// Puts a question into a request, reusing its buffers.
 pub(crate) fn fill(request: &mut Request, question: &domain::Question<'_>) {
-    request.operation = match question.operation {
-        domain::Operation::Acquire => Operation::Acquire,
-        domain::Operation::Extend => Operation::Extend,
-        domain::Operation::Release => Operation::Release,
-        domain::Operation::TakeOver => Operation::TakeOver,
-        domain::Operation::Inspect => Operation::Inspect,
-        domain::Operation::Write => Operation::Write,
-        domain::Operation::GuardedWrite => Operation::GuardedWrite,
-    };
+    request.operation = operation_to_guest(question.operation);
     request.db = question.db;
     refill(&mut request.key, question.key);
     match question.owner_token {
@@ -86,6 +114,18 @@ pub(crate) fn fill(request: &mut Request, question: &domain::Question<'_>) {
     request.attempts = question.attempts;
     request.client = question.client;
     request.now_ms = question.now_ms;
+}
+
+fn operation_to_guest(operation: domain::Operation) -> Operation {
+    match operation {
+        domain::Operation::Acquire => Operation::Acquire,
+        domain::Operation::Extend => Operation::Extend,
+        domain::Operation::Release => Operation::Release,
+        domain::Operation::TakeOver => Operation::TakeOver,
+        domain::Operation::Inspect => Operation::Inspect,
+        domain::Operation::Write => Operation::Write,
+        domain::Operation::GuardedWrite => Operation::GuardedWrite,
+    }
 }
 
 /// How much of a buffer is kept between two questions; one giant key must not stay for good.
