@@ -251,8 +251,9 @@ impl Instance {
                 decision.map(v1::Answer::from)
             }
         };
-        let answer = answer.map_err(|error| failure(&self.store, &error))?;
-        accept(answer, &member.limits)
+        let mut answer = answer.map_err(|error| failure(&self.store, &error))?;
+        accept(&mut answer, &member.limits)?;
+        Ok(answer)
     }
 
     /// What the last call burnt of its budget.
@@ -298,10 +299,10 @@ fn prepare(store: &mut Store<State>, budget: Budget, ticker: &Ticker) -> Result<
 }
 
 /// An answer may not be longer than the policy's limit, and what it says ends up in one line.
-fn accept(mut answer: v1::Answer, limits: &Limits) -> Result<v1::Answer, Failure> {
+fn accept(answer: &mut v1::Answer, limits: &Limits) -> Result<(), Failure> {
     if let v1::Answer::Deny {
         detail: Some(text), ..
-    } = &mut answer
+    } = answer
     {
         if text.len() > limits.output_bytes {
             return Err(Failure {
@@ -313,7 +314,7 @@ fn accept(mut answer: v1::Answer, limits: &Limits) -> Result<v1::Answer, Failure
             *text = text.replace(char::is_control, " ");
         }
     }
-    Ok(answer)
+    Ok(())
 }
 
 fn failure(store: &Store<State>, error: &wasmtime::Error) -> Failure {
