@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
-use crate::random::refusal_id;
+use crate::random::{self, refusal_id};
 use crate::session::digests::Compared;
 use crate::session::known::may_need_process;
 use crate::session::rights::{lacking_rights, rights_line};
@@ -55,7 +55,7 @@ impl Session {
         let mut class = self.classify(request);
         if self.multiplexed && self.needs_own_connection(&class, &request) {
             drop(class);
-            if let Some(error) = self.use_own_connection(inbox).await? {
+            if let Some(error) = Box::pin(self.use_own_connection(inbox)).await? {
                 self.reply(&BytesMut::from(&error[..]), muted);
                 return Ok(());
             }
@@ -73,7 +73,8 @@ impl Session {
             }
             return Ok(());
         }
-        // What passes through does without: every thread counts how many hold it.
+        // What passes through does without: every thread counts how many hold it. What is rare has memory
+        // of its own while it runs, so that an idle session needs little.
         let active = self.active();
         match class {
             Class::PassThrough(_) => Ok(()),
@@ -81,7 +82,9 @@ impl Session {
                 self.read(request.name(), pass, targets, &active, muted);
                 Ok(())
             }
-            Class::Admin(command) => self.administer(inbox, command, &active, muted).await,
+            Class::Admin(command) => {
+                Box::pin(self.administer(inbox, command, &active, muted)).await
+            }
             Class::Trusted(pass, target) => {
                 let metrics = &active.namespace(target.namespace).metrics;
                 let why = UnjudgedWhy::TrustedFunction;
@@ -105,19 +108,19 @@ impl Session {
             }
             Class::Listing(kind, pass) => {
                 let frame = Bytes::copy_from_slice(pass.frame());
-                self.listing(inbox, kind, &frame, muted).await
+                Box::pin(self.listing(inbox, kind, &frame, muted)).await
             }
             Class::Session(verb, pass) => {
                 let words = request.args().skip(1).map(Bytes::copy_from_slice).collect();
                 let frame = Bytes::copy_from_slice(pass.frame());
-                self.session_verb(inbox, verb, words, frame, muted).await
+                Box::pin(self.session_verb(inbox, verb, words, frame, muted)).await
             }
             Class::Judge(command) => self.govern(inbox, command, &active, muted).await,
             Class::UnknownScript(command) => {
-                self.unknown_script(inbox, command, &active, muted).await
+                Box::pin(self.unknown_script(inbox, command, &active, muted)).await
             }
             Class::TooLong(command, what) => {
-                self.too_long(inbox, command, what, &active, muted).await
+                Box::pin(self.too_long(inbox, command, what, &active, muted)).await
             }
             // In a block it is Redis that says that it knows no such command, and the block is spoilt.
             Class::Fence(pass, _) if self.state.block.is_some() => {
@@ -126,11 +129,11 @@ impl Session {
                 self.queued();
                 Ok(())
             }
-            Class::Fence(_, key) => self.tell_fence(inbox, key, muted).await,
+            Class::Fence(_, key) => Box::pin(self.tell_fence(inbox, key, muted)).await,
             Class::Error(text) => {
                 self.count(CommandClass::Admin, CommandResult::Error);
                 let name = request.name().to_owned();
-                match self.barred(inbox, &name).await? {
+                match Box::pin(self.barred(inbox, &name)).await? {
                     Some(error) => self.reply(&error, muted),
                     None => self.redis_error(text, muted),
                 }
@@ -399,9 +402,8 @@ impl Session {
             may_ask_back,
             ..self.state.who()
         };
-        let random = &mut self.random;
         let prefix = &active.companion_prefix;
-        let mut draw = || random.grant();
+        let mut draw = random::grant;
         let step = plan(&flight.permitted, facts, &who, prefix, &mut draw);
         flight.grants = step.grants().into();
         step

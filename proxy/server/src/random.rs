@@ -1,39 +1,35 @@
 //! Random bytes from the system, fetched some at a time: every lease has a random name.
 
+use std::cell::RefCell;
+
 use lockwarden_lock::token::Grant;
 
 const FETCHED: usize = 512;
 
-/// A stock of random bytes.
-pub(crate) struct Random {
-    stock: [u8; FETCHED],
-    used: usize,
+thread_local! {
+    /// Random bytes of this thread, and how many of them were used.
+    static STOCK: RefCell<([u8; FETCHED], usize)> = const { RefCell::new(([0; FETCHED], FETCHED)) };
 }
 
-impl Random {
-    pub(crate) fn new() -> Random {
-        Random {
-            stock: [0; FETCHED],
-            used: FETCHED,
-        }
-    }
-
-    /// Sixteen random bytes.
-    pub(crate) fn sixteen(&mut self) -> [u8; 16] {
-        if self.used + 16 > FETCHED {
-            fill(&mut self.stock);
-            self.used = 0;
+/// Sixteen random bytes.
+pub(crate) fn sixteen() -> [u8; 16] {
+    STOCK.with_borrow_mut(|(stock, used)| {
+        if *used + 16 > FETCHED {
+            fill(stock);
+            *used = 0;
         }
         let mut bytes = [0; 16];
-        bytes.copy_from_slice(&self.stock[self.used..self.used + 16]);
-        self.used += 16;
+        bytes.copy_from_slice(&stock[*used..*used + 16]);
+        // What has been given out once is nowhere else any more.
+        stock[*used..*used + 16].fill(0);
+        *used += 16;
         bytes
-    }
+    })
+}
 
-    /// A name for a lease.
-    pub(crate) fn grant(&mut self) -> Grant {
-        Grant(self.sixteen())
-    }
+/// A name for a lease.
+pub(crate) fn grant() -> Grant {
+    Grant(sixteen())
 }
 
 /// Fills a buffer with random bytes.

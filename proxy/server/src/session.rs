@@ -45,7 +45,7 @@ use crate::kept::{Holder, KeptLease};
 use crate::metrics::{CommandClass, CommandResult, ProtocolErrorKind, Side, Tally};
 use crate::peers::Peer;
 use crate::proxy_protocol::Origin;
-use crate::random::Random;
+use crate::random;
 use crate::shared::{Active, Shared};
 use crate::trail::{Asked, Caller, Took};
 use crate::unheard::Unheard;
@@ -100,7 +100,6 @@ pub(crate) struct Session {
     pub(crate) unheard: Unheard,
     /// The step whose answer did not come before the session's end.
     pub(crate) orphan: Option<Box<InFlight>>,
-    pub(crate) random: Random,
     /// The counters of this thread.
     tally: Arc<Tally>,
     pub(crate) peer: SocketAddr,
@@ -144,8 +143,7 @@ impl Session {
         uplink: Uplink,
         (peer, origin): (SocketAddr, Origin),
     ) -> Session {
-        let mut random = Random::new();
-        let id = SessionId(random.sixteen());
+        let id = SessionId(random::sixteen());
         shared.metrics.client_connections.inc();
         let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
         let holder = Holder {
@@ -174,7 +172,6 @@ impl Session {
             evidence: Evidence::default(),
             unheard: Unheard::default(),
             orphan: None,
-            random,
             tally,
             peer,
             number,
