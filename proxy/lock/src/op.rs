@@ -71,7 +71,7 @@ impl ExpireCondition {
     /// The word that the script takes.
     pub const fn word(self) -> &'static str {
         match self {
-            ExpireCondition::Always => "",
+            ExpireCondition::Always => "-",
             ExpireCondition::Nx => "NX",
             ExpireCondition::Xx => "XX",
             ExpireCondition::Gt => "GT",

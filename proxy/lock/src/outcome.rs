@@ -3,6 +3,7 @@
 //! that says so, and an error of Redis goes to the client as Redis worded it.
 
 mod flush;
+mod packed;
 mod refusal;
 mod reply;
 
@@ -271,6 +272,9 @@ pub struct NotAnAnswer;
 pub fn read(value: &Value) -> Result<Answers, NotAnAnswer> {
     if let Some(error) = value.as_error() {
         return Ok(Answers::Error(error.clone()));
+    }
+    if let Value::Bulk(usual) = value {
+        return packed::read(usual);
     }
     let items = value.as_items().ok_or(NotAnAnswer)?;
     match code(items)? {

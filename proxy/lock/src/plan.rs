@@ -3,6 +3,7 @@
 //! are written is in `step`, what is said of proofs in `proofs`.
 
 mod breaking;
+mod lease;
 mod proofs;
 mod step;
 mod sweep;
@@ -21,12 +22,13 @@ use crate::administration::{Flush, MOST_COUNTED, MOST_KEYS};
 use crate::decision::{Fence, Obligations, Proofs, TakeOverRule};
 use crate::evidence::Facts;
 use crate::namespace::{NamespaceId, Namespaces};
-use crate::op::{AcquireReply, AskedTtl, LockOp, ReleaseSpelling};
+use crate::op::{AcquireReply, AskedTtl, ExpireCondition, LockOp, ReleaseSpelling};
 use crate::recipe::{Owner, Reply, ScriptFacts, TtlUnit, Wrapped};
 use crate::scripts::{self, Script};
 use crate::settle::{Adopt, Allowed, Mode, OnRepeat, OnViolation, Permitted, TrustAddress};
 use crate::token::{Grant, Identity, OwnerToken, Process, SessionId};
 
+use lease::LeaseTtl;
 use proofs::{Claim, ProofArguments};
 use step::Step;
 
@@ -287,8 +289,9 @@ pub fn plan(
         } => {
             let mut step = Step::new(&locks, companion_prefix, &[]);
             let grant = draw();
-            step.lease(value, *ttl, grant, who, allowed);
-            step.number(adopted_ttl(allowed));
+            let lease = LeaseTtl::granted(*ttl, allowed, monitor);
+            step.new_lease(value, lease, grant, who, allowed);
+            let adopted = adopted_ttl(allowed);
             let counter = *reply == AcquireReply::Counter;
             let wants_old = counter || *reply == AcquireReply::OldValue;
             let own = is_own(value, known);
@@ -307,6 +310,7 @@ pub fn plan(
             };
             step.letters(&[
                 (monitor, b'm'),
+                (adopted > 0, b'A'),
                 (wants_old, b'g'),
                 (own, b'u'),
                 (again, b'a'),
@@ -316,7 +320,10 @@ pub fn plan(
                 (shown.is_some(), shown.unwrap_or_default()),
                 (reads_value, b'W'),
             ]);
-            step.words(words);
+            step.seldom_needed(lease, *ttl, adopted, allowed);
+            if monitor {
+                step.words(words);
+            }
             step.done(&scripts::ACQUIRE, SmallVec::from_slice(&[grant]))
         }
         LockOp::Take {
@@ -421,26 +428,21 @@ pub fn plan(
             let shown = comparison
                 .as_ref()
                 .and_then(|c| shown(&c.replies.different));
+            let max_hold_ms = allowed.obligations.max_hold_ms.unwrap_or(0);
+            let conditional = *condition != ExpireCondition::Always;
+            let usual = LeaseTtl::extended(*ttl, allowed)
+                .filter(|_| !monitor && !conditional && max_hold_ms == 0);
             step.flags(
                 &proofs.flags,
                 &[
                     (wants_value, b'g'),
                     (lenient, b'e'),
                     (shown.is_some(), shown.unwrap_or_default()),
+                    (usual.is_some_and(|lease| lease.kept), b'A'),
                 ],
             );
             step.proofs(&proofs, who, allowed);
-            match ttl {
-                AskedTtl::None | AskedTtl::Keep => step.bytes(b""),
-                AskedTtl::For(ms) => step.signed(b"", *ms),
-                AskedTtl::Until(at) => step.signed(b"@", *at),
-                AskedTtl::Further(ms) => step.signed(b"+", *ms),
-            }
-            step.number(allowed.obligations.ttl_cap_ms.unwrap_or(0));
-            step.letters(&[(true, if keeps_alive(allowed) { b'1' } else { b'0' })]);
-            step.number(outlive_ms(allowed));
-            step.bytes(condition.word().as_bytes());
-            step.number(allowed.obligations.max_hold_ms.unwrap_or(0));
+            step.extended_lease(usual, *ttl, *condition, max_hold_ms, allowed);
             step.words(comparison.as_ref().map_or(&command.argv, |c| &c.then));
             step.done(&scripts::EXTEND, SmallVec::new())
         }

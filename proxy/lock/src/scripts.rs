@@ -81,22 +81,93 @@ scripts! {
 
 const PRELUDE: &str = include_str!("scripts/prelude.lua");
 
+/// What follows this line in its block is not on the usual way of a call.
+const RARELY: &str = "-- Rarely:";
+
 /// Puts those functions of the prelude before a script that it uses, directly or through another:
-/// Redis makes every function anew on every call, so one that is not used still costs.
+/// Redis makes every function anew on every call, so one that is not used still costs. For the same
+/// reason those that are used only behind a line [`RARELY`] are made there.
 fn assemble(name: &'static str, body: &str) -> Script {
-    let mut text = String::new();
-    let mut needed = code_of(body);
-    for block in PRELUDE.split("\n\n").collect::<Vec<_>>().into_iter().rev() {
-        let code = code_of(block);
-        let wanted = defined_names(block).any(|defined| mentions(&needed, defined));
-        if wanted {
-            needed.push_str(&code);
-            text.insert_str(0, &code);
-        }
-    }
-    text.push_str(&code_of(body));
+    let text = with_functions(body, &[]);
     let sha = hex(&Sha1::digest(text.as_bytes()));
     Script { name, text, sha }
+}
+
+/// The code with the functions that it uses before it, apart from those that are known there.
+fn with_functions(code: &str, known: &[&str]) -> String {
+    let mut needed = code_of(&usual(code));
+    let mut used = Vec::new();
+    for block in PRELUDE.split("\n\n").collect::<Vec<_>>().into_iter().rev() {
+        let wanted = defined_names(block)
+            .any(|defined| !known.contains(&defined) && mentions(&needed, defined));
+        if wanted {
+            needed.push_str(&code_of(&usual(block)));
+            used.push(block);
+        }
+    }
+    let (mut text, mut known) = (String::new(), known.to_vec());
+    for block in used.into_iter().rev() {
+        known.extend(defined_names(block));
+        text.push_str(&with_rare_parts(block, &known));
+    }
+    text.push_str(&with_rare_parts(code, &known));
+    text
+}
+
+/// The code with the functions that its rare parts use at the beginning of each.
+fn with_rare_parts(code: &str, known: &[&str]) -> String {
+    parts(code)
+        .into_iter()
+        .map(|part| match part {
+            Part::Usual(code) => code_of(&code),
+            Part::Rare(code) => with_functions(&code, known),
+        })
+        .collect()
+}
+
+/// The code without its rare parts.
+fn usual(code: &str) -> String {
+    parts(code)
+        .into_iter()
+        .filter_map(|part| match part {
+            Part::Usual(code) => Some(code),
+            Part::Rare(_) => None,
+        })
+        .collect()
+}
+
+/// A piece of Lua, whole lines.
+enum Part {
+    Usual(String),
+    /// From behind a line [`RARELY`] to the end of its block, as its indentation shows it.
+    Rare(String),
+}
+
+fn parts(code: &str) -> Vec<Part> {
+    let (mut parts, mut usual) = (Vec::new(), String::new());
+    let mut lines = code.lines().peekable();
+    while let Some(line) = lines.next() {
+        if line.trim() == RARELY {
+            let mut rare = String::new();
+            while let Some(line) =
+                lines.next_if(|next| next.trim().is_empty() || indent(next) >= indent(line))
+            {
+                rare.push_str(line);
+                rare.push('\n');
+            }
+            parts.push(Part::Usual(std::mem::take(&mut usual)));
+            parts.push(Part::Rare(rare));
+        } else {
+            usual.push_str(line);
+            usual.push('\n');
+        }
+    }
+    parts.push(Part::Usual(usual));
+    parts
+}
+
+fn indent(line: &str) -> usize {
+    line.len() - line.trim_start().len()
 }
 
 /// A script without its comment lines; nothing in our scripts has two dashes inside a string.

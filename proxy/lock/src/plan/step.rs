@@ -6,12 +6,13 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_resp::put_bulk;
 use smallvec::SmallVec;
 
+use super::lease::LeaseTtl;
 use super::proofs::ProofArguments;
 use super::{Plan, Text, Who, debt_ms, is_lenient, keeps_alive, outlive_ms};
 use crate::companion::companion_key;
 use crate::decision::{Fence, Obligations};
 use crate::evidence::Facts;
-use crate::op::AskedTtl;
+use crate::op::{AskedTtl, ExpireCondition};
 use crate::recipe::ScriptFacts;
 use crate::scripts::Script;
 use crate::settle::{Allowed, Terms};
@@ -72,15 +73,6 @@ impl Step {
         self.bytes(digits.of(number));
     }
 
-    pub(super) fn signed(&mut self, sign: &[u8], number: i64) {
-        let mut word: SmallVec<[u8; 24]> = SmallVec::from_slice(sign);
-        if number < 0 {
-            word.push(b'-');
-        }
-        word.extend_from_slice(Digits::new().of(number.unsigned_abs()));
-        self.bytes(&word);
-    }
-
     pub(super) fn letters(&mut self, letters: &[(bool, u8)]) {
         self.flags(&[], letters);
     }
@@ -111,9 +103,119 @@ impl Step {
     pub(super) fn proofs(&mut self, proofs: &ProofArguments, who: &Who, allowed: &Allowed) {
         self.bytes(&proofs.own);
         self.bytes(&proofs.claim);
-        self.bytes(&proofs.seen_grant);
-        self.bytes(&proofs.seen);
+        if proofs.seen_grant.is_empty() {
+            self.bytes(b"");
+        } else {
+            self.bytes(&[&proofs.seen_grant[..], &proofs.seen].concat());
+        }
         self.who(who, allowed);
+    }
+
+    /// The first six arguments of acquire.lua. `lease` is `None` where only Redis's clock can tell.
+    pub(super) fn new_lease(
+        &mut self,
+        value: &Bytes,
+        lease: Option<LeaseTtl>,
+        grant: Grant,
+        who: &Who,
+        allowed: &Allowed,
+    ) {
+        self.bytes(value);
+        let trust = allowed.rules.trust_address;
+        let distinctive = if who.is_distinctive(trust) { 8 } else { 0 };
+        let kept = match lease {
+            Some(LeaseTtl { kept: true, .. }) => 2,
+            Some(_) | None => 0,
+        };
+        let mut front: SmallVec<[u8; 64]> = SmallVec::from_slice(b"1L");
+        front.push(64 + distinctive + kept);
+        front.extend_from_slice(&grant.0);
+        front.extend_from_slice(&who.session.0);
+        front.extend_from_slice(&who.identity(trust).0);
+        self.bytes(&front);
+        match lease {
+            Some(lease) => self.lease_ttl(lease),
+            None => {
+                self.bytes(b"@");
+                self.bytes(b"");
+                self.bytes(b"");
+            }
+        }
+        self.bytes(fence_letter(&allowed.obligations));
+    }
+
+    /// The eighth argument of acquire.lua.
+    pub(super) fn seldom_needed(
+        &mut self,
+        lease: Option<LeaseTtl>,
+        ttl: AskedTtl,
+        adopted_ms: u64,
+        allowed: &Allowed,
+    ) {
+        let mut word: SmallVec<[u8; 96]> = SmallVec::new();
+        put_number(&mut word, debt_ms(allowed));
+        word.push(b' ');
+        put_number(&mut word, adopted_ms);
+        if lease.is_none() {
+            let obligations = &allowed.obligations;
+            word.push(b' ');
+            put_asked(&mut word, ttl);
+            for number in [
+                obligations.ttl_default_ms.unwrap_or(0),
+                obligations.ttl_cap_ms.unwrap_or(0),
+                u64::from(keeps_alive(allowed)),
+                outlive_ms(allowed),
+            ] {
+                word.push(b' ');
+                put_number(&mut word, number);
+            }
+        }
+        self.bytes(&word);
+    }
+
+    /// Arguments 6 to 9 of extend.lua. `usual` is `None` where there is more to it than a TTL.
+    pub(super) fn extended_lease(
+        &mut self,
+        usual: Option<LeaseTtl>,
+        ttl: AskedTtl,
+        condition: ExpireCondition,
+        max_hold_ms: u64,
+        allowed: &Allowed,
+    ) {
+        if let Some(lease) = usual {
+            self.lease_ttl(lease);
+            self.bytes(b"");
+            return;
+        }
+        for _ in 0..3 {
+            self.bytes(b"");
+        }
+        let mut word: SmallVec<[u8; 96]> = SmallVec::new();
+        put_asked(&mut word, ttl);
+        for number in [
+            allowed.obligations.ttl_cap_ms.unwrap_or(0),
+            u64::from(keeps_alive(allowed)),
+            outlive_ms(allowed),
+        ] {
+            word.push(b' ');
+            put_number(&mut word, number);
+        }
+        word.push(b' ');
+        word.extend_from_slice(condition.word().as_bytes());
+        word.push(b' ');
+        put_number(&mut word, max_hold_ms);
+        self.bytes(&word);
+    }
+
+    /// A lease's TTL, what was asked for as a record holds it, and its record's TTL.
+    fn lease_ttl(&mut self, lease: LeaseTtl) {
+        self.number(lease.ttl_ms);
+        let mut asked = [b'0'; 13];
+        let mut digits = Digits::new();
+        let digits = digits.of(lease.asked_ms);
+        asked[13 - digits.len()..].copy_from_slice(digits);
+        self.bytes(&asked);
+        self.number(lease.companion_ms);
     }
 
     /// The ten arguments of a lease that may be granted.
@@ -129,8 +231,11 @@ impl Step {
         self.grant(grant, who, allowed);
         match ttl {
             AskedTtl::None | AskedTtl::Keep | AskedTtl::Further(_) => self.bytes(b""),
-            AskedTtl::For(ms) => self.signed(b"", ms),
-            AskedTtl::Until(at) => self.signed(b"@", at),
+            AskedTtl::For(_) | AskedTtl::Until(_) => {
+                let mut word: SmallVec<[u8; 96]> = SmallVec::new();
+                put_asked(&mut word, ttl);
+                self.bytes(&word);
+            }
         }
         self.terms(allowed);
         let stored = crate::token::stored_form(value);
@@ -220,6 +325,28 @@ fn fence_letter(obligations: &Obligations) -> &'static [u8] {
         Fence::Hybrid => b"h",
         Fence::Sequential => b"s",
     }
+}
+
+/// What was asked for: `-` no TTL, `@` a point in time, `+` so much more.
+fn put_asked(word: &mut SmallVec<[u8; 96]>, ttl: AskedTtl) {
+    let (mark, number): (&[u8], _) = match ttl {
+        AskedTtl::None | AskedTtl::Keep => {
+            word.push(b'-');
+            return;
+        }
+        AskedTtl::For(ms) => (b"", ms),
+        AskedTtl::Until(at) => (b"@", at),
+        AskedTtl::Further(ms) => (b"+", ms),
+    };
+    word.extend_from_slice(mark);
+    if number < 0 {
+        word.push(b'-');
+    }
+    put_number(word, number.unsigned_abs());
+}
+
+fn put_number(word: &mut SmallVec<[u8; 96]>, number: u64) {
+    word.extend_from_slice(Digits::new().of(number));
 }
 
 /// Decimal digits without an allocation.

@@ -11,7 +11,7 @@ use crate::recipe::{Replies, Reply};
 use crate::settle::{OnFault, OpaqueScripts, Rules, Settled, settle};
 use crate::token::FencingToken;
 
-const ENFORCE: Rules = Rules {
+pub(super) const ENFORCE: Rules = Rules {
     mode: Mode::Enforce,
     on_violation: OnViolation::Native,
     on_fault: OnFault::Deny,
@@ -139,8 +139,8 @@ fn a_release_names_its_keys_its_proofs_and_the_clients_own_words() {
     assert!(words[4].starts_with(b"lw:{") && words[4].ends_with(b"}:lock:a"));
     assert_eq!(words[5], b"rsk");
     assert_eq!(words[6], [9; 16]);
-    assert_eq!(words[10].len(), 32);
-    assert_eq!(words[11..], [b"DEL".to_vec(), b"lock:a".to_vec()]);
+    assert_eq!(words[9].len(), 32);
+    assert_eq!(words[10..], [b"DEL".to_vec(), b"lock:a".to_vec()]);
 }
 
 #[test]
@@ -208,17 +208,20 @@ fn monitor_mode_is_told_to_the_script() {
     assert_eq!(words[5], b"mrsk");
 }
 
-#[test]
-fn a_lease_carries_its_terms() {
-    let op = LockOp::Acquire {
+fn acquiring(value: Bytes, ttl: AskedTtl, reply: AcquireReply) -> LockOp {
+    LockOp::Acquire {
         target: Target {
             namespace: NamespaceId(0),
             key: Bytes::from_static(b"lock:a"),
         },
-        value: Bytes::from(vec![b'v'; 65]),
-        ttl: AskedTtl::Until(1234),
-        reply: AcquireReply::OldValue,
-    };
+        value,
+        ttl,
+        reply,
+    }
+}
+
+#[test]
+fn a_lease_carries_what_its_record_begins_with_and_its_terms() {
     let obligations = Obligations {
         ttl_default_ms: Some(30_000),
         ttl_cap_ms: Some(60_000),
@@ -230,40 +233,153 @@ fn a_lease_carries_its_terms() {
         adopt: Adopt::Cap,
         ..ENFORCE
     };
-    let words = planned(op, obligations, &Facts::default(), adopt);
-    let text: Vec<String> = words[7..17]
-        .iter()
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect();
-    assert_eq!(words[6][..32], [1; 32]);
-    assert_eq!(words[6][32..48], Identity::of(&[b"app"]).0);
-    assert_eq!(words[6][48..], *b"600000");
+    let of = |ttl, reply| {
+        let op = acquiring(Bytes::from_static(b"1"), ttl, reply);
+        planned(op, obligations.clone(), &Facts::default(), adopt)
+    };
+    let text = |words: &[Vec<u8>]| {
+        let words = words.iter().map(|word| String::from_utf8_lossy(word));
+        words.map(String::from).collect::<Vec<_>>()
+    };
+    let words = of(AskedTtl::None, AcquireReply::OldValue);
+    assert_eq!(words[5], *b"1");
+    assert_eq!(words[6][..3], *b"1LB", "kept alive");
+    assert_eq!(words[6][3..35], [1; 32]);
+    assert_eq!(words[6][35..], Identity::of(&[b"app"]).0);
     assert_eq!(
-        text[..7],
-        ["0", "s", "@1234", "30000", "60000", "1", "86400000"]
+        text(&words[7..]),
+        [
+            "30000",
+            "0000000000000",
+            "86430000",
+            "s",
+            "Ag",
+            "600000 60000"
+        ],
+        "the application's own command is not needed"
     );
-    assert_eq!(text[7].len(), 40, "a long value is recorded as its SHA-1");
-    assert_eq!(text[8..], ["60000", "gu"]);
+    let words = of(AskedTtl::For(5_000), AcquireReply::Integer);
+    assert_eq!(words[6][..3], *b"1L@");
+    assert_eq!(text(&words[7..10]), ["5000", "0000000005000", "86405000"]);
+
+    let words = of(AskedTtl::Until(1234), AcquireReply::Integer);
+    assert_eq!(words[6][..3], *b"1L@");
+    assert_eq!(
+        text(&words[7..]),
+        [
+            "@",
+            "",
+            "",
+            "s",
+            "A",
+            "600000 60000 @1234 30000 60000 1 86400000"
+        ]
+    );
+}
+
+#[test]
+fn an_extension_carries_a_ttl_or_all_that_there_is_to_it() {
+    let of = |ttl, condition, max_hold_ms, rules| {
+        let op = LockOp::Extend {
+            target: Target {
+                namespace: NamespaceId(0),
+                key: Bytes::from_static(b"lock:a"),
+            },
+            ttl,
+            condition,
+            spelling: crate::op::ExtendSpelling::Expire,
+            comparison: None,
+        };
+        let obligations = Obligations {
+            ttl_cap_ms: Some(60_000),
+            keep_alive_ms: Some(1),
+            max_hold_ms,
+            ..needing(Proofs::ALL)
+        };
+        let words = planned(op, obligations, &Facts::default(), rules);
+        let text = |at: usize| String::from_utf8(words[at].clone()).expect("letters");
+        [5, 10, 11, 12, 13].map(text)
+    };
+    let monitor = Rules {
+        mode: Mode::Monitor,
+        ..ENFORCE
+    };
+    let always = ExpireCondition::Always;
+    let five = AskedTtl::For(5_000);
+    for (ttl, condition, max_hold_ms, rules, expected) in [
+        (
+            five,
+            always,
+            None,
+            ENFORCE,
+            ["rske", "5000", "0000000005000", "605000", ""],
+        ),
+        (
+            AskedTtl::For(90_000),
+            always,
+            None,
+            ENFORCE,
+            ["rskeA", "60000", "0000000090000", "660000", ""],
+        ),
+        (
+            five,
+            ExpireCondition::Gt,
+            None,
+            ENFORCE,
+            ["rske", "", "", "", "5000 60000 1 600000 GT 0"],
+        ),
+        (
+            five,
+            always,
+            Some(7),
+            ENFORCE,
+            ["rske", "", "", "", "5000 60000 1 600000 - 7"],
+        ),
+        (
+            five,
+            always,
+            None,
+            monitor,
+            ["mrske", "", "", "", "5000 60000 1 600000 - 0"],
+        ),
+        (
+            AskedTtl::Until(-9),
+            always,
+            None,
+            ENFORCE,
+            ["rske", "", "", "", "@-9 60000 1 600000 - 0"],
+        ),
+        (
+            AskedTtl::Further(9),
+            always,
+            None,
+            ENFORCE,
+            ["rske", "", "", "", "+9 60000 1 600000 - 0"],
+        ),
+        (
+            AskedTtl::None,
+            always,
+            Some(7),
+            ENFORCE,
+            ["rske", "", "", "", "- 60000 1 600000 - 7"],
+        ),
+    ] {
+        let found = of(ttl, condition, max_hold_ms, rules);
+        assert_eq!(found, expected, "{ttl:?} {condition:?}");
+    }
 }
 
 #[test]
 fn only_a_value_of_ones_own_may_be_acquired_again() {
     let words = |value: &'static str, facts: &Facts, on_repeat| {
-        let op = LockOp::Acquire {
-            target: Target {
-                namespace: NamespaceId(0),
-                key: Bytes::from_static(b"lock:a"),
-            },
-            value: Bytes::from_static(value.as_bytes()),
-            ttl: AskedTtl::None,
-            reply: AcquireReply::Integer,
-        };
+        let value = Bytes::from_static(value.as_bytes());
+        let op = acquiring(value, AskedTtl::None, AcquireReply::Integer);
         let rules = Rules {
             on_repeat,
             ..ENFORCE
         };
         let words = planned(op, Obligations::default(), facts, rules);
-        String::from_utf8(words[16].clone()).expect("letters")
+        String::from_utf8(words[11].clone()).expect("letters")
     };
     let (nothing, known) = (Facts::default(), "8c1f0a2e9b7d4f6a");
     assert_eq!(words(known, &nothing, OnRepeat::Refuse), "u");

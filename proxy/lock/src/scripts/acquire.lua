@@ -1,48 +1,71 @@
 -- Takes a lock if it is free: SETNX, SET … NX, INCR.
 -- KEYS  lock, companion
--- ARGV  1 value  2 grant+session+identity+how long a debt lives, ms  3 bits  4 fence  5 ask  6 default  7 cap  8 keep  9 outlive
---       10 stored form of the value ('' the value itself)  11 TTL for a lease found without one ('0' leave it)
---       12 flags (of repeated, and m monitor, g the old value is wanted, i a counter, w P S what is shown of a held
---       lock, W a lock that is no string is an error)  13… the application's own command
+-- ARGV  1 value  2 what the record begins with: '1L', flags, grant, session, identity  3 TTL, ms ('0' none)
+--       4 the TTL that was asked for, 13 digits  5 how long the companion lives, ms  6 fence
+--       7 flags (of repeated, and m monitor, A a lock found without a TTL is given one, g the old value is wanted,
+--       i a counter, w P S what is shown of a held lock, W a lock that is no string is an error)
+--       8 how long a debt lives and the TTL for flag A, ms; and for a point in time, where 3 is '@' and 4 and 5 are
+--       empty, that point, default, cap, keep, outlive  9… with flag m the application's own command
+-- Answers a usual grant as one string: G, the record's flags, whether the value was another client's, fencing token
+-- (16), now (13), TTL asked for (13), TTL, ':', what it ended and since when that was held. A usual refusal
+-- likewise: B1000, and B1001 to the session that holds it.
 -- Writes the lock key before the companion. A held lock is never touched, except that one without a TTL
--- gets argument 11, and one that the client holds and asks for again may be told to it. Monitored, a
+-- gets one by flag A, and one that the client holds and asks for again may be told to it. Monitored, a
 -- counter goes up in the holder's lock: the record then follows the value.
-local lock, companion, flags = KEYS[1], KEYS[2], ARGV[12]
-local ttl, asked, bits = terms(ARGV[5], ARGV[6], ARGV[7], ARGV[8])
-local native, done
-if has(flags, 'm') then
-  native = redis.pcall(unpack(ARGV, 13))
-  if type(native) == 'table' then done = native.ok else done = native == 1 or (has(flags, 'g') and not native) end
+local lock, companion, value, front, ttl, asked, px = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local flags = ARGV[7]
+local monitor, native, done = string.find(flags, 'm', 1, true), false, nil
+if ttl == '@' then
+  -- Rarely:
+  local ask, default, cap, keep, outlive = string.match(ARGV[8], '^%d+ %d+ (%S+) (%d+) (%d+) (%d) (%d+)$')
+  local bits
+  ttl, asked, bits = terms(ask, default, cap, keep)
+  if monitor then ttl, bits = asked, 0 end
+  front = '1L' .. string.char(string.byte(front, 3) + bits) .. sub(front, 4)
+  px = lifetime(ttl, outlive)
+  ttl, asked = string.format('%.0f', ttl), digits(asked)
+end
+if monitor then
+  native = redis.pcall(unpack(ARGV, 9))
+  if type(native) == 'table' then done = native.ok else done = native == 1 or (not native and string.find(flags, 'g', 1, true)) end
   if type(native) == 'table' and native.err then return { '?', native, '' } end
-  ttl, bits = asked, 0
 else
-  if ttl > 0 then done = redis.pcall('SET', lock, ARGV[1], 'NX', 'PX', ttl) else done = redis.pcall('SET', lock, ARGV[1], 'NX') end
-  if type(done) == 'table' and done.err then return { '?', done, '' } end
+  if ttl == '0' then done = redis.pcall('SET', lock, value, 'NX') else done = redis.pcall('SET', lock, value, 'NX', 'PX', ttl) end
+  if done and done.err then return { '?', done, '' } end
 end
-local owner = ARGV[10]
-if owner == '' then owner = ARGV[1] end
+local owner = value
+if #value > 64 then owner = redis.sha1hex(value) end
 if done then
-  local number, now, old = grant(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]))
-  local state, since, shared = before(old, ARGV[2], owner, now)
-  return { 'G', native or false, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false, false, shared, asked }
+  local number, now, ended, since, shared = grant(companion, front, ARGV[6], asked, owner, px, ARGV[8])
+  if monitor then return { 'G', native, '', number, now, ttl, ended, since, 0, false, false, shared, asked } end
+  return 'G' .. sub(front, 3, 3) .. shared .. number .. now .. asked .. ttl .. ':' .. ended .. since
 end
-local m = redis.pcall('MGET', lock, companion)
-if m.err then return { '?', native or m, '' } end
-local held, adopted, soon = governed(m[1] or share(lock, m[2]), m[2]), 0, 0
-if not has(flags, 'm') then
-  if held and m[1] then
+local held, record = redis.pcall('GET', lock), redis.pcall('GET', companion)
+if held and type(record) == 'string' and (flags == 'u' or flags == '') and sub(record, 107) == held and #held <= 64
+  and held ~= owner and sub(record, 1, 2) == '1L' then
+  return sub(record, 20, 35) == sub(front, 20, 35) and 'B1001' or 'B1000'
+end
+
+-- Rarely:
+local failed
+held, record, failed = both(held, record, lock, companion)
+if failed then return { '?', native or failed, '' } end
+local live, adopted, soon = governed(held or share(lock, record), record), 0, 0
+if not monitor then
+  if live and held then
     local again
-    again, soon = repeated(flags, lock, companion, m[2], owner, ARGV[2], ttl, asked, bits, ARGV[9])
+    again, soon = repeated(flags, lock, companion, record, owner, front, tonumber(ttl), tonumber(asked), px)
     if again then return again end
   end
-  native = false
   if has(flags, 'g') then native = redis.pcall('GET', lock) end
 end
-if has(flags, 'i') and type(native) == 'number' and m[2]
-  and sub(m[2], 1, 2) == '1L' and sub(m[2], 107) == string.format('%.0f', native - 1) then
-  redis.call('SETRANGE', companion, 106, m[1])
-  held = true
+if has(flags, 'i') and type(native) == 'number' and record
+  and sub(record, 1, 2) == '1L' and sub(record, 107) == string.format('%.0f', native - 1) then
+  redis.call('SETRANGE', companion, 106, held)
+  live = true
 end
-if ARGV[11] ~= '0' and redis.call('PTTL', lock) == -1 then adopted = redis.call('PEXPIRE', lock, ARGV[11]) end
-if has(flags, 'W') and not m[1] then native = redis.pcall('GET', lock) else native = shown(flags, lock, m[1]) or native end
-return { 'B', native or false, '', held and 1 or 0, adopted, soon, held and same_session(m[2], sub(ARGV[2], 17)) and 1 or 0 }
+if has(flags, 'A') and redis.call('PTTL', lock) == -1 then
+  adopted = redis.call('PEXPIRE', lock, string.match(ARGV[8], '^%d+ (%d+)'))
+end
+if has(flags, 'W') and not held then native = redis.pcall('GET', lock) else native = shown(flags, lock, held) or native end
+return { 'B', native or false, '', live and 1 or 0, adopted, soon, live and same_session(record, sub(front, 20)) and 1 or 0 }

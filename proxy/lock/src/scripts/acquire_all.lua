@@ -1,6 +1,6 @@
 -- Takes several locks, all or none: MSETNX.
 -- KEYS  lock, companion, lock, companion …
--- ARGV  1 flags (m monitor)  2 number of arguments that follow for locks, then ten a lock as in acquire.lua
+-- ARGV  1 flags (m monitor)  2 number of arguments that follow for locks, then ten a lock as in store.lua
 --       (1 to 10), then the application's own command
 local locks, flags, per = #KEYS / 2, ARGV[1], 10
 local native
@@ -24,8 +24,8 @@ for i = 1, locks do
   else redis.call('SET', KEYS[i * 2 - 1], ARGV[at + 1]) end
   local owner = ARGV[at + 10]
   if owner == '' then owner = ARGV[at + 1] end
-  local number, now, old = grant(KEYS[i * 2], ARGV[at + 2], bits + tonumber(ARGV[at + 3]), ARGV[at + 4], asked, owner, lifetime(ttl, ARGV[at + 9]))
-  local state, since, shared = before(old, ARGV[at + 2], owner, now)
+  local head, px = ARGV[at + 2], lifetime(ttl, ARGV[at + 9])
+  local number, now, state, since, shared = grant(KEYS[i * 2], front_of(head, bits + tonumber(ARGV[at + 3])), ARGV[at + 4], digits(asked), owner, px, sub(head, 49))
   answer[#answer + 1] = { 'G', false, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false, false, shared, asked }
 end
 return answer

@@ -3,33 +3,62 @@
 -- KEYS  lock, companion
 -- ARGV  1 flags (of proof, and m monitor, c the command compares the value itself, g the value is wanted,
 --       e extensions of an equal identity pass while they do not shorten, k tokenless, w P S what is shown
---       where the value is another)
---       2 own grant  3 claimed value  4 observed grant  5 observed value  6 session+identity
---       7 ask ('' no TTL, '+' added to what is left)  8 cap  9 keep  10 outlive  11 condition (NX XX GT LT, XL for XX and LT, '' none)  12 longest hold
---       13… the application's own command
+--       where the value is another, A the new TTL is kept alive)
+--       2 own grant  3 claimed value  4 observed grant and value  5 session+identity
+--       6 TTL, ms ('0' none)  7 the TTL that was asked for, 13 digits  8 how long the companion lives, ms
+--       9 '' for a TTL in ms or none at all, without a condition or a limit, not monitored. Else 6 to 8 are empty, and here is
+--       what was asked ('-' no TTL, '@' a point in time, '+' added to what is left), cap, keep, outlive, condition (NX XX
+--       GT LT, XL for XX and LT, '-' none), longest hold
+--       10… the application's own command
+-- Answers the usual extension, proven by the session, as one string: X, the record's flags, fencing token (16), since
+-- (13), TTL asked for (13), TTL, ':', and what TIME answered: seconds, ':', microseconds.
 -- Conditions are judged against the TTL that the application knows: one that was invented for it is none.
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[1]
-local monitor = has(flags, 'm')
+local value, record = redis.pcall('GET', lock), redis.pcall('GET', companion)
+-- The flags begin with r and s where that proof is required and counts.
+if value and type(record) == 'string' and ARGV[9] == '' and ARGV[2] == sub(record, 4, 19) and sub(record, 107) == value and #value <= 64
+  and sub(record, 1, 2) == '1L' and string.find(flags, '^rs[^guz]*$')
+  and (ARGV[3] == value or not string.find(flags, 'c', 1, true)) then
+  local ttl, asked, t = ARGV[6], ARGV[7], redis.call('TIME')
+  local deadline, bits = asked, string.byte(record, 3)
+  if asked ~= '0000000000000' then
+    local at = t[1] * 1000 + (t[2] - t[2] % 1000) / 1000 + asked
+    deadline = string.format('%07d%06d', (at - at % 1000000) / 1000000, at % 1000000)
+  end
+  -- Undelivered and kept alive are over; debts and who the holder is go on.
+  bits = string.char(bits - bits % 4 + (string.find(flags, 'A', 1, true) and 2 or 0))
+  if ttl == '0' then redis.call('PERSIST', lock) else redis.call('PEXPIRE', lock, ttl) end
+  redis.call('SET', companion, '1L' .. bits .. sub(record, 4, 80) .. asked .. deadline .. value, 'PX', ARGV[8])
+  return 'X' .. bits .. sub(record, 52, 80) .. asked .. ttl .. ':' .. t[1] .. ':' .. t[2]
+end
+
+-- Rarely:
+local monitor, ask, cap, keep, outlive, want, hold = has(flags, 'm'), nil, nil, nil, nil, nil, 0
+if ARGV[9] ~= '' then
+  ask, cap, keep, outlive, want, hold = string.match(ARGV[9], '^(%S+) (%d+) (%d) (%d+) (%S+) (%d+)$')
+  hold = tonumber(hold)
+end
+local mark = ask and sub(ask, 1, 1)
 local function run()
-  if sub(ARGV[7], 1, 1) == '+' then ARGV[15] = string.format('%.0f', redis.call('PTTL', lock) + tonumber(sub(ARGV[7], 2))) end
-  return redis.pcall(unpack(ARGV, 13))
+  if mark == '+' then ARGV[12] = string.format('%.0f', redis.call('PTTL', lock) + tonumber(sub(ask, 2))) end
+  return redis.pcall(unpack(ARGV, 10))
 end
 -- A comparing script that does nothing where there is no TTL (its condition is XX), and there is none.
-local function idle() return has(flags, 'c') and ARGV[11] == 'XX' and redis.call('PTTL', lock) == -1 end
+local function idle() return has(flags, 'c') and want == 'XX' and redis.call('PTTL', lock) == -1 end
 -- Whether the new TTL is over at once.
 local function ending()
-  if sub(ARGV[7], 1, 1) == '@' then return tonumber(sub(ARGV[7], 2)) <= clock() end
-  return ARGV[7] ~= '' and tonumber(ARGV[7]) <= 0
+  if mark == '@' then return tonumber(sub(ask, 2)) <= clock() end
+  return ask and ask ~= '-' and tonumber(ask) <= 0
 end
-local m = redis.pcall('MGET', lock, companion)
-if m.err then return { '?', monitor and not has(flags, 'c') and run() or m, '' } end
-local value, record = m[1], m[2]
+local failed
+value, record, failed = both(value, record, lock, companion)
+if failed then return { '?', monitor and not has(flags, 'c') and run() or failed, '' } end
 if not value and not has(flags, 'c') and not has(flags, 'g') then value = share(lock, record) end
 if not value then
   if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
   local native, mark, more = run(), ''
   if record and sub(record, 1, 1) == '1' and redis.call('EXISTS', lock) == 0 then
-    if ending() then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[6])
+    if ending() then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[5])
     elseif sub(record, 2, 2) == 'L' and string.find(ARGV[2], sub(record, 4, 19), 1, true) then mark = 'E' end
   end
   if more then return asks(record, 0) end
@@ -44,35 +73,38 @@ if not governed(value, record) then
   return { 'U', run(), '' }
 end
 
-local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], companion)
+local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], ARGV[4], ARGV[5], companion)
 local now, since = clock(), sub(record, 68, 80)
-local ask, asked, ttl, bits = ARGV[7], 0, 0, 0
-local cap = tonumber(ARGV[8])
-if ask ~= '' then
-  local mark, deadline = sub(ask, 1, 1), tonumber(sub(record, 94, 106))
-  if mark == '@' then asked = tonumber(sub(ask, 2)) - now
-  elseif mark == '+' then asked = (deadline > 0 and deadline - now or redis.call('PTTL', lock)) + tonumber(sub(ask, 2))
-  else asked = tonumber(ask) end
-  asked = math.min(asked, longest)
-  ttl = asked
-  if cap > 0 and ttl > cap then ttl = cap end
-  if ARGV[9] == '1' and ttl ~= asked then bits = 2 end
+local ttl, asked, bits = tonumber(ARGV[6]), tonumber(ARGV[7]), has(flags, 'A') and 2 or 0
+if ask then
+  ttl, asked = 0, 0
+  if ask ~= '-' then
+    local deadline, most = tonumber(sub(record, 94, 106)), tonumber(cap)
+    if mark == '@' then asked = tonumber(sub(ask, 2)) - now
+    elseif mark == '+' then asked = (deadline > 0 and deadline - now or redis.call('PTTL', lock)) + tonumber(sub(ask, 2))
+    else asked = tonumber(ask) end
+    asked = math.min(asked, longest)
+    ttl = asked
+    if most > 0 and ttl > most then ttl = most end
+    if keep == '1' and ttl ~= asked then bits = 2 end
+  end
 end
-local ends = ask ~= '' and asked <= 0
+local persists = not ask and ttl == 0 or ask == '-'
+local ends = not persists and asked <= 0
 if not held and more then return asks(record, 0) end
-if not held and has(flags, 'e') and not late and not ends and kin(record, ARGV[6])
-  and (ask == '' or ttl >= redis.call('PTTL', lock)) then held = 'e' end
+if not held and has(flags, 'e') and not late and not ends and kin(record, ARGV[5])
+  and (persists or ttl >= redis.call('PTTL', lock)) then held = 'e' end
 if held then reason = '' end
 local paid = 0
-if not held and ends and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[6]) end
+if not held and ends and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[5]) end
 if paid == 1 then reason = 'expired' end
 if not held and not monitor then
   -- An extension that was refused says nothing about keep-alive; only a wish to be rid of the lock does.
   if not ends then flags = string.gsub(flags, 'k', '') end
-  return refusal(companion, flags, record, reason, late, ARGV[6], nil, paid)
+  return refusal(companion, flags, record, reason, late, ARGV[5], nil, paid)
 end
-if not ends and tonumber(ARGV[12]) > 0 and now - tonumber(since) > tonumber(ARGV[12]) then
-  if not monitor then return refusal(companion, flags, record, 'limited', false, ARGV[6]) end
+if not ends and hold > 0 and now - tonumber(since) > hold then
+  if not monitor then return refusal(companion, flags, record, 'limited', false, ARGV[5]) end
   if reason == '' then reason = 'limited' end
 end
 
@@ -84,8 +116,8 @@ if monitor then
   if native == 0 then return { 'C', native, reason } end
   ttl, bits = asked, 0
 else
-  local known, want = tonumber(sub(record, 94, 106)), ARGV[11]
-  if want ~= '' then
+  local known = tonumber(sub(record, 94, 106))
+  if want and want ~= '-' then
     local left = known > 0 and known - now or nil
     if (want == 'NX' and left) or (want == 'XX' and not left) or (want == 'GT' and not (left and asked > left))
       or (want == 'LT' and left and asked >= left) or (want == 'XL' and not (left and asked < left)) then return { 'C', false, '' } end
@@ -99,5 +131,5 @@ if ends then
   redis.call('SETRANGE', companion, 1, 'R')
   return { 'R', native, reason, number, since, held or '', value, '', late and 1 or 0, paid }
 end
-redis.call('SET', companion, rewrite(record, bits, now, asked), 'PX', lifetime(ttl, ARGV[10]))
+redis.call('SET', companion, rewrite(record, bits, now, asked), 'PX', ask and lifetime(ttl, outlive) or ARGV[8])
 return { 'X', native, reason, ttl, number, since, now, bits > 0 and 1 or 0, has(flags, 'g') and value or false, held or '', asked }

@@ -9,7 +9,12 @@
 -- Bits:   1 undelivered, 2 kept alive, 4 debts, 8 the identity is distinctive.
 --
 -- Every answer is { code, native, reason, ... }: native is what Redis answered to the application's own
--- command where that was run, reason what was refused (with flag m: what would have been).
+-- command where that was run, reason what was refused (with flag m: what would have been). The usual answers to
+-- acquires, extensions and releases are one string instead, which costs Redis less: see docs/lock-record.md.
+--
+-- What a call costs Redis is, beside its commands, what it makes: functions, strings, tables. So the way that most
+-- calls go is written plainly, with numbers as the digits in which they come and are stored, and the rest stands behind
+-- a line `-- Rarely:`. Functions of this file that only the rest uses are made at that line, not before (scripts.rs).
 --
 -- Release debts stand in a key of their own ('}#' for '}:' in the companion's name), which only bit 4 makes a
 -- script look at: 30 bytes each, the oldest first. 1 a letter: o open, p paid under the lease that is current, which may
@@ -22,6 +27,14 @@ local function has(flags, letter) return string.find(flags, letter, 1, true) end
 
 -- An owner token as a record holds it.
 local function form(value) if #value > 64 then return redis.sha1hex(value) end return value end
+
+-- A lock and its record, as GET has read them: for Redis two GETs cost less than an MGET. But of a key that is no string GET
+-- makes an error, and MGET nothing. Third the error where there is one all the same.
+local function both(value, record, lock, companion)
+  if type(value) ~= 'table' and type(record) ~= 'table' then return value, record, nil end
+  local m = redis.pcall('MGET', lock, companion)
+  return m[1], m[2], m.err and m
+end
 
 -- Milliseconds on this server's clock.
 local function clock() local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000) end
@@ -128,16 +141,17 @@ local function asks(record, at) return { 'I', sub(record, 20, 35), sub(record, 4
 --   x what was observed counts only if it is a deadline that has passed
 --   f only the holder of the newest fencing token may go on
 --   D the client's connection tells it from others   p the step may ask back for a process
+-- seen: the grant that was read and the stored form of the value.
 -- Answers the proof's letter (n none was required) or nil, whether the own lease is over, the reason, and 'p'
 -- where a process must be looked up first.
-local function proof(flags, record, mine, claim, seen_grant, seen_form, who, companion)
-  local grant, owner = sub(record, 4, 19), sub(record, 107)
-  local current, late = string.find(mine, grant, 1, true), over(flags, record, mine)
+local function proof(flags, record, mine, claim, seen, who, companion)
+  local name, owner = sub(record, 4, 19), sub(record, 107)
+  local current, late = string.find(mine, name, 1, true), over(flags, record, mine)
   if has(flags, 'f') and not current then return nil, late, 'stale-fence' end
   if not has(flags, 'r') then return 'n', late end
   if current and has(flags, 's') then return 's', late end
   if has(flags, 't') and claim == owner and not (late and has(flags, 'v')) then return 't', late end
-  if has(flags, 'o') and not late and seen_grant == grant and seen_form == owner
+  if has(flags, 'o') and not late and seen == name .. owner
     and (not has(flags, 'x') or passed(owner)) then return 'o', late end
   local one, more
   if has(flags, 'i') then one, more = identical(flags, record, who) end
@@ -176,65 +190,83 @@ local function lifetime(ttl, outlive)
   return math.min(ttl > 0 and ttl + outlive or math.max(outlive, 604800000), longest)
 end
 
--- Numbers a new lease and writes its record. The lock key has been written before.
--- head: grant, session, identity, and how long a debt lives, ms. fence: h hybrid, s sequential, n none.
--- A lease that ended unreleased leaves a debt of its identity, where that can be told from others'; or hands on
--- the one that was paid under it, with its age. Not where its holder goes on with it (own).
--- Answers the fencing token, the time and the record before.
-local function grant(companion, head, bits, fence, asked, owner, px, own)
-  local t = redis.call('TIME')
-  local now = t[1] * 1000 + math.floor(t[2] / 1000)
-  local number = 0
-  if fence == 'h' then number = t[1] * 1000000 + t[2] elseif fence == 's' then number = 1 end
-  local front = '1L' .. string.char(64 + bits) .. sub(head, 1, 48)
-  local back = string.format('%013.0f%013.0f%013.0f', now, asked, asked > 0 and now + asked or 0) .. owner
-  local record = front .. string.format('%016.0f', number) .. back
-  local old = redis.pcall('SET', companion, record, 'PX', px, 'GET')
-  if type(old) == 'table' then -- not a record: somebody used our name for something else
-    redis.call('DEL', companion)
-    redis.call('SET', companion, record, 'PX', px)
-    old = false
-  end
-  if old then
-    local last = tonumber(sub(old, 52, 67)) or 0
-    local next = number
-    if fence == 'n' then next = last elseif last >= number then next = last + 1 end
-    if next ~= number then
-      number = next
-      redis.call('SETRANGE', companion, 51, string.format('%016.0f', number))
-    end
-    local set, process = string.byte(old, 3), sub(old, 44, 51)
-    local owed = not own and sub(old, 2, 2) ~= 'R' and (bit.band(set, 8) == 8 or process ~= none)
-    if owed or bit.band(set, 4) == 4 then
-      local name, debts, ends = string.gsub(companion, '}:', '}#', 1), {}, nil
-      local list = bit.band(set, 4) == 4 and redis.pcall('GET', name)
-      if type(list) ~= 'string' then list = '' end
-      for at = 1, #list, 30 do
-        local letter, ending = sub(list, at, at), sub(list, at + 17, at + 29)
-        if letter == 'p' then ends = ending
-        elseif letter == 'o' and (tonumber(ending) or 0) > now then debts[#debts + 1] = sub(list, at, at + 29) end
-      end
-      ends = ends or string.format('%013.0f', now + tonumber(sub(head, 49)))
-      if owed and tonumber(ends) > now then debts[#debts + 1] = 'o' .. sub(old, 36, 51) .. ends end
-      table.sort(debts, function(a, b) return sub(a, 18) < sub(b, 18) end)
-      if #debts > 16 then table.remove(debts, 1) end
-      if #debts > 0 then
-        redis.call('SET', name, table.concat(debts), 'PX', px)
-        redis.call('SETRANGE', companion, 2, string.char(64 + bits + 4))
-      elseif list ~= '' then redis.call('DEL', name) end
-    end
-  end
-  return number, now, old
+-- A time or span of ms as a record holds it: 13 digits. In two parts, because %d takes 32 bits on some machines, and
+-- %.0f takes twice the time.
+local function digits(ms)
+  local low = ms % 1000000
+  return string.format('%07d%06d', (ms - low) / 1000000, low)
 end
 
--- What a new lease ended: '' nothing, L a lease that ran out unreleased; and since when it was held. Third 1 where
--- the lease before was another client's, with the same owner token, and not an hour old.
-local function before(old, head, owner, now)
-  if not old then return '', '0', 0 end
+-- What a record begins with. head: grant, session, identity, then how long a debt lives, ms.
+local function front_of(head, bits) return '1L' .. string.char(64 + bits) .. sub(head, 1, 48) end
+
+-- What follows from the record before (old), where that is not simply one of a lease that was released. A lease
+-- that ended unreleased leaves a debt of its identity, where that can be told from others'; or hands on the one that
+-- was paid under it, with its age. Not where its holder goes on with it (own).
+-- Answers as grant does.
+local function succeed(companion, old, front, number, now, fence, back, owner, px, debt, own)
+  local at_ms = tonumber(now)
+  if type(old) == 'table' then -- not a record: somebody used our name for something else
+    redis.call('DEL', companion)
+    redis.call('SET', companion, front .. number .. back, 'PX', px)
+    return number, now, '', '0', '0'
+  end
+  local last, next = tonumber(sub(old, 52, 67)) or 0, tonumber(number)
+  if fence == 'n' then next = last elseif last >= next then next = last + 1 end
+  if next ~= tonumber(number) then
+    number = string.format('%016.0f', next)
+    redis.call('SETRANGE', companion, 51, number)
+  end
+  local set, process = string.byte(old, 3) or 64, sub(old, 44, 51)
+  local owed = not own and sub(old, 2, 2) ~= 'R' and (bit.band(set, 8) == 8 or process ~= none)
+  if owed or bit.band(set, 4) == 4 then
+    local name, debts, ends = string.gsub(companion, '}:', '}#', 1), {}, nil
+    local list = bit.band(set, 4) == 4 and redis.pcall('GET', name)
+    if type(list) ~= 'string' then list = '' end
+    for at = 1, #list, 30 do
+      local letter, ending = sub(list, at, at), sub(list, at + 17, at + 29)
+      if letter == 'p' then ends = ending
+      elseif letter == 'o' and (tonumber(ending) or 0) > at_ms then debts[#debts + 1] = sub(list, at, at + 29) end
+    end
+    ends = ends or digits(at_ms + tonumber(string.match(debt, '^%d+')))
+    if owed and tonumber(ends) > at_ms then debts[#debts + 1] = 'o' .. sub(old, 36, 51) .. ends end
+    table.sort(debts, function(a, b) return sub(a, 18) < sub(b, 18) end)
+    if #debts > 16 then table.remove(debts, 1) end
+    if #debts > 0 then
+      redis.call('SET', name, table.concat(debts), 'PX', px)
+      redis.call('SETRANGE', companion, 2, string.char(string.byte(front, 3) + 4))
+    elseif list ~= '' then redis.call('DEL', name) end
+  end
   local since = sub(old, 68, 80)
-  local shared = sub(old, 107) == owner and now - (tonumber(since) or 0) < 3600000 and not kin(old, sub(head, 17)) and 1 or 0
-  if sub(old, 2, 2) == 'L' then return 'L', since, shared end
-  return '', '0', shared
+  local shared = sub(old, 107) == owner and at_ms - (tonumber(since) or 0) < 3600000 and not kin(old, sub(front, 20)) and '1' or '0'
+  if sub(old, 2, 2) == 'L' then return number, now, 'L', since, shared end
+  return number, now, '', '0', shared
+end
+
+-- Numbers a new lease and writes its record. The lock key has been written before.
+-- front: what the record begins with. fence: h hybrid, s sequential, n none. asked: 13 digits. debt begins with
+-- how long one lives, ms.
+-- Answers the fencing token (16 digits), the time (13 digits), what the lease ended ('' nothing, L a lease that ran out
+-- unreleased) and since when that was held, and '1' where the lease before was another client's, with the same
+-- owner token, and not an hour old, else '0'.
+local function grant(companion, front, fence, asked, owner, px, debt, own)
+  local t = redis.call('TIME')
+  local clocked = t[1] .. t[2]
+  if #t[2] < 6 then clocked = t[1] .. sub('00000' .. t[2], -6) end
+  if #clocked < 16 then clocked = string.rep('0', 16 - #clocked) .. clocked end
+  local now, number = sub(clocked, 1, 13), clocked
+  if fence ~= 'h' then number = fence == 's' and '0000000000000001' or '0000000000000000' end
+  local deadline = asked
+  if asked ~= '0000000000000' then
+    local low = (now + asked) % 1000000
+    deadline = string.format('%07d%06d', (now + asked - low) / 1000000, low)
+  end
+  local back = now .. asked .. deadline .. owner
+  local old = redis.pcall('SET', companion, front .. number .. back, 'PX', px, 'GET')
+  if not old or (type(old) == 'string' and string.find(old, '^1R[@A-CH-K]') and sub(old, 52, 67) < number
+    and (sub(old, 107) ~= owner or sub(old, 36, 51) == sub(front, 36, 51))) then return number, now, '', '0', '0' end
+  -- Rarely:
+  return succeed(companion, old, front, number, now, fence, back, owner, px, debt, own)
 end
 
 -- Whether a record is of a lease that was granted to this very session (who: session+identity).
@@ -244,19 +276,19 @@ local function same_session(record, who) return sub(record, 20, 35) == sub(who, 
 local function rewrite(record, bits, now, asked, owner)
   local kept = bit.bor(bit.band(string.byte(record, 3), 12), 64, bits)
   return sub(record, 1, 2) .. string.char(kept) .. sub(record, 4, 80)
-    .. string.format('%013.0f%013.0f', asked, asked > 0 and now + asked or 0) .. (owner or sub(record, 107))
+    .. digits(asked) .. digits(asked > 0 and now + asked or 0) .. (owner or sub(record, 107))
 end
 
 -- An acquire that meets a lease (record) with its own distinctive value, granted to the same identity: its first
 -- try may have succeeded without its hearing of it. Flags:
 --   u the value is distinctive, and known of one client only   a also a lease whose grant was read is its own again,
 --   where it is this very session's, or the identity can be told from others' (D and p as in proof)
--- Where that holds, or the grant is marked as never read, the session of head has it from now on: the same lease,
--- the same fencing token, with the TTL that it asks for. Answers that grant, or asks back for a process; or nil, and
--- then 1 where trying once more is worthwhile: granted to another session within ten seconds, whose end may be
+-- Where that holds, or the grant is marked as never read, who asks has it from now on: the same lease,
+-- the same fencing token, with the TTL that it asks for. front: what a new record would begin with. Answers that
+-- grant, or asks back for a process; or nil, and then 1 where trying once more is worthwhile: granted to another session within ten seconds, whose end may be
 -- about to be noticed.
-local function repeated(flags, lock, companion, record, owner, head, ttl, asked, bits, outlive)
-  local who = sub(head, 17, 48)
+local function repeated(flags, lock, companion, record, owner, front, ttl, asked, px)
+  local who = sub(front, 20, 51)
   if not has(flags, 'u') or sub(record, 107) ~= owner or not kin(record, who) then return nil, 0 end
   local now, mine, more = clock(), bit.band(string.byte(record, 3), 1) == 1, nil
   if not mine and has(flags, 'a') then
@@ -268,8 +300,9 @@ local function repeated(flags, lock, companion, record, owner, head, ttl, asked,
     return nil, not same_session(record, who) and now - tonumber(sub(record, 68, 80)) < 10000 and 1 or 0
   end
   if ttl > 0 then redis.call('PEXPIRE', lock, ttl) else redis.call('PERSIST', lock) end
+  local bits = bit.band(string.byte(front, 3), 2)
   local again = rewrite(record, bits, now, asked)
-  redis.call('SET', companion, sub(again, 1, 19) .. who .. sub(again, 52), 'PX', lifetime(ttl, outlive))
+  redis.call('SET', companion, sub(again, 1, 19) .. who .. sub(again, 52), 'PX', px)
   return { 'G', false, '', sub(record, 52, 67), now, ttl, '', '0', bits > 0 and 1 or 0, false, sub(record, 4, 19), 0, asked }
 end
 

@@ -2,20 +2,40 @@
 -- KEYS  lock, companion
 -- ARGV  1 flags (of proof, and m monitor, c the command compares the value itself, u and goes on where it is
 --       another, z and found another already, g the value is wanted, k tokenless, w P S what is shown where the
---       value is another)  2 own grant  3 claimed value  4 observed grant  5 observed value  6 session+identity
---       7… the application's own command, or for one that compares the DEL that it comes to
+--       value is another)  2 own grant  3 claimed value  4 observed grant and value  5 session+identity
+--       6… the application's own command, or for one that compares the DEL that it comes to
+-- Answers the usual release, proven by the session, as one string: R, fencing token (16), since when it was held (13);
+-- and that of a stranger: N, fencing token, since, and what TIME answered: seconds, ':', microseconds.
 -- A tokenless release may pay a debt instead.
 -- The lock key goes first: a write that Redis allows when out of memory, so the record's passes too.
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[1]
-local monitor = has(flags, 'm')
-local m = redis.pcall('MGET', lock, companion)
-if m.err then return { '?', monitor and not has(flags, 'c') and redis.pcall(unpack(ARGV, 7)) or m, '' } end
-local value, record = m[1], m[2]
+local value, record = redis.pcall('GET', lock), redis.pcall('GET', companion)
+if value and type(record) == 'string' and sub(record, 107) == value and #value <= 64 and sub(record, 1, 2) == '1L' then
+  -- The flags begin with r and s where that proof is required, counts, and nothing is only watched.
+  if ARGV[2] == sub(record, 4, 19) and string.find(flags, '^rs[^guz]*$')
+    and (ARGV[3] == value or not string.find(flags, 'c', 1, true)) then
+    local native = redis.pcall(unpack(ARGV, 6))
+    if native ~= 1 and type(native) == 'table' and native.err then return { '?', native, '' } end
+    redis.call('SETRANGE', companion, 1, 'R')
+    return 'R' .. sub(record, 52, 80)
+  end
+  -- Who brings nothing but an identity, and another one, proves nothing; without debts there is nothing to pay.
+  if ARGV[2] == '' and string.find(flags, '^rs[iDpk]*$') and sub(record, 36, 43) ~= sub(ARGV[5], 17, 24)
+    and string.find(record, '^..[@A-CH-K]') then
+    local t = redis.call('TIME')
+    return 'N' .. sub(record, 52, 80) .. t[1] .. ':' .. t[2]
+  end
+end
+
+-- Rarely:
+local monitor, failed = has(flags, 'm'), nil
+value, record, failed = both(value, record, lock, companion)
+if failed then return { '?', monitor and not has(flags, 'c') and redis.pcall(unpack(ARGV, 6)) or failed, '' } end
 if not value and not has(flags, 'c') and not has(flags, 'g') then value = share(lock, record) end
 if not value then
   if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
-  local native, mark, more = redis.pcall(unpack(ARGV, 7)), ''
-  if record and sub(record, 1, 1) == '1' and native ~= 1 then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[6]) end
+  local native, mark, more = redis.pcall(unpack(ARGV, 6)), ''
+  if record and sub(record, 1, 1) == '1' and native ~= 1 then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[5]) end
   if more then return asks(record, 0) end
   return { 'A', native, '', mark, record and sub(record, 68, 80) or '0' }
 end
@@ -23,15 +43,15 @@ if has(flags, 'c') and (has(flags, 'z') or (form(value) == ARGV[3]) == (has(flag
   local late = governed(value, record) and over(flags, record, ARGV[2])
   return { 'D', shown(flags, lock, value), late and 'expired' or '', late and 1 or 0 }
 end
-if not governed(value, record) then return { 'U', redis.pcall(unpack(ARGV, 7)), '' } end
+if not governed(value, record) then return { 'U', redis.pcall(unpack(ARGV, 6)), '' } end
 
-local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], companion)
+local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], ARGV[4], ARGV[5], companion)
 if not held and more then return asks(record, 0) end
 local paid = 0
-if not held and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[6]) end
-if not held and not monitor then return refusal(companion, flags, record, reason, late, ARGV[6], nil, paid) end
+if not held and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[5]) end
+if not held and not monitor then return refusal(companion, flags, record, reason, late, ARGV[5], nil, paid) end
 if paid == 1 then reason = 'expired' end
-local native = redis.pcall(unpack(ARGV, 7))
+local native = redis.pcall(unpack(ARGV, 6))
 if type(native) == 'table' and native.err then return { '?', native, '' } end
 local state = held == 'o' and has(flags, 'x') and 'T' or 'R'
 redis.call('SETRANGE', companion, 1, state)

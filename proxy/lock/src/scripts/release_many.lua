@@ -15,7 +15,7 @@ for i = 1, locks do
   if governed(value, m[2]) then
     entry.governed = true
     local more
-    entry.held, entry.late, entry.reason, more = proof(flags, m[2], ARGV[at + 1], '', ARGV[at + 2], ARGV[at + 3], who, KEYS[i * 2])
+    entry.held, entry.late, entry.reason, more = proof(flags, m[2], ARGV[at + 1], '', ARGV[at + 2] .. ARGV[at + 3], who, KEYS[i * 2])
     if not entry.held and more then return asks(m[2], i - 1) end
     if not entry.held and not has(flags, 'm') then
       entry.refused = true

@@ -3,7 +3,9 @@
 -- Free: an acquire. The holder's own: an extension with a new value. Somebody else's: refused, unless its
 -- value is a deadline that has passed and the old value is wanted or was compared (a take-over).
 -- KEYS  lock, companion
--- ARGV  1 to 11 as in acquire.lua  12 flags (of proof, and m monitor, X only if it exists, K keep the TTL,
+-- ARGV  1 value  2 grant+session+identity+how long a debt lives, ms  3 bits  4 fence  5 TTL asked for ('' none, '@' a
+--       point in time)  6 default  7 cap  8 keep  9 outlive  10 stored form of the value ('' the value itself)
+--       11 TTL for a lease found without one ('0' leave it)  12 flags (of proof, and m monitor, X only if it exists, K keep the TTL,
 --       g the old value is wanted, d a passed deadline may be taken over, c the command compares the value
 --       itself, u and goes on where it is another, z and found another already)
 --       13 own grant  14 claimed or compared value  15 observed grant  16 observed value  17 session+identity
@@ -29,8 +31,8 @@ local function failed(answer) return type(answer) == 'table' and answer.err end
 local function granted(reason, state, old_since, own, late)
   local native = put(ttl)
   if failed(native) then return { '?', native, '' } end
-  local number, now, old = grant(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]), own)
-  local ended, since, shared = before(old, ARGV[2], owner, now)
+  local front = front_of(ARGV[2], bits + tonumber(ARGV[3]))
+  local number, now, ended, since, shared = grant(companion, front, ARGV[4], digits(asked), owner, lifetime(ttl, ARGV[9]), sub(ARGV[2], 49), own)
   if state == '' then state, old_since = ended, since end
   return { 'G', monitor and native or false, reason, number, now, ttl, state, old_since, bits > 0 and 1 or 0, value, false, shared, asked, late and 1 or 0 }
 end
@@ -58,7 +60,7 @@ local since = sub(record, 68, 80)
 if (wants or names) and has(flags, 'd') and passed(value) then return granted('', 'T', since, sub(record, 20, 35) == sub(ARGV[17], 1, 16)) end
 local claim = ARGV[14]
 if differs then claim = owner end
-local held, late, why, more = proof(flags, record, ARGV[13], claim, ARGV[15], ARGV[16], ARGV[17], companion)
+local held, late, why, more = proof(flags, record, ARGV[13], claim, ARGV[15] .. ARGV[16], ARGV[17], companion)
 if not held and more then return asks(record, 0) end
 -- Having read a value is no reason to replace it: that is what a passed deadline is for.
 if held == 'o' then held = nil end

@@ -1,6 +1,6 @@
 -- Takes a lock if it is free, and extends it if it is the caller's: scripts of applications that do both.
 -- KEYS  lock, companion
--- ARGV  1 to 11 as in acquire.lua  12 flags (of proof, and m monitor, E the caller's own is extended by PEXPIRE,
+-- ARGV  1 to 11 as in store.lua  12 flags (of proof, and m monitor, E the caller's own is extended by PEXPIRE,
 --       else stored anew, w P S what is shown of a lock that is somebody else's)
 --       13 own grant  14 observed grant  15 observed value  16 session+identity  17 longest hold (0: no limit)
 --       18 how many bytes of the value make it the caller's ('' all)
@@ -22,8 +22,8 @@ if not value then
   local native = redis.pcall('SET', lock, ARGV[1], 'NX', 'PX', px)
   if not native then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
   if failed(native) then return { '?', native, '' } end
-  local number, now, old = grant(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]))
-  local state, since, shared = before(old, ARGV[2], owner, now)
+  local front = front_of(ARGV[2], bits + tonumber(ARGV[3]))
+  local number, now, state, since, shared = grant(companion, front, ARGV[4], digits(asked), owner, lifetime(ttl, ARGV[9]), sub(ARGV[2], 49))
   return { 'G', native, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false, false, shared, asked }
 end
 
@@ -47,7 +47,7 @@ if not governed(value, record) then return { 'U', again(ARGV[5]), '' } end
 
 local since, now = sub(record, 68, 80), clock()
 -- The value was compared just now: what the caller names is what is stored.
-local held, late, reason, more = proof(flags, record, ARGV[13], form(value), ARGV[14], ARGV[15], ARGV[16], companion)
+local held, late, reason, more = proof(flags, record, ARGV[13], form(value), ARGV[14] .. ARGV[15], ARGV[16], companion)
 if not held and more then return asks(record, 0) end
 if held then reason = '' end
 if not held and not monitor then return refusal(companion, flags, record, reason, late, ARGV[16]) end

@@ -176,7 +176,7 @@ local function prove(lock, letters)
   local record = lock.before.record
   local owner = sub(record, 107)
   local claim = named[owner] and distinctive(owner) and owner or false
-  local held, late, why = proof(letters, record, argument(lock, 4), claim, argument(lock, 5), argument(lock, 6), who, lock.companion)
+  local held, late, why = proof(letters, record, argument(lock, 4), claim, argument(lock, 5) .. argument(lock, 6), who, lock.companion)
   return held, late, why
 end
 
@@ -300,8 +300,9 @@ local function settle(lock)
   local outlive = argument(lock, 13)
   if taken then
     local owner = owner_of(is)
-    local number, at, old = grant(companion, argument(lock, 7), bits + tonumber(argument(lock, 8)), argument(lock, 9), asked, owner, lifetime(ttl, outlive))
-    local state, since, shared = before(old, argument(lock, 7), owner, at)
+    local head = argument(lock, 7)
+    local front = front_of(head, bits + tonumber(argument(lock, 8)))
+    local number, at, state, since, shared = grant(companion, front, argument(lock, 9), digits(asked), owner, lifetime(ttl, outlive), sub(head, 49))
     if did ~= 'acquire' then state = 'O' end
     return { 'G', false, reason, number, at, ttl, state, since, bits > 0 and 1 or 0, owner, false, shared, asked, lock.late and 1 or 0 }
   end

@@ -1,0 +1,309 @@
+//! The answers that most calls get, each as one string, because an array costs Redis more. A letter,
+//! then fields of a fixed width, as the scripts' contracts say.
+
+use bytes::Bytes;
+use lockwarden_resp::Value;
+
+use super::{Answer, Answers, Ended, Granted, NotAnAnswer, Outcome, Refused};
+use crate::reason::Reason;
+use crate::token::FencingToken;
+
+/// The width of a fencing token's digits.
+const FENCE: usize = 16;
+/// The width of a time's or a span's digits, ms.
+const MS: usize = 13;
+/// The bit of a record's flags for keep-alive.
+const KEPT: u8 = 2;
+
+/// Reads such a string.
+pub(super) fn read(answer: &Bytes) -> Result<Answers, NotAnAnswer> {
+    let (code, rest) = answer.split_first().ok_or(NotAnAnswer)?;
+    let mut fields = Digits(rest);
+    let outcome = match code {
+        b'G' => granted(&mut fields)?,
+        b'B' => Outcome::Busy {
+            governed: fields.yes()?,
+            adopted: fields.yes()?,
+            perhaps_own: fields.yes()?,
+            own: fields.yes()?,
+        },
+        b'X' => extended(&mut fields)?,
+        b'R' => Outcome::Released {
+            fence: FencingToken(fields.number(FENCE)?),
+            since_ms: fields.number(MS)?,
+            value: None,
+            taken_over: false,
+        },
+        b'N' => Outcome::Refused(Refused {
+            reason: Reason::NotOwner,
+            fence: FencingToken(fields.number(FENCE)?),
+            since_ms: fields.number(MS)?,
+            now_ms: fields.time()?,
+            late: false,
+            keep_alive_ended: false,
+            paid_debt: false,
+            current: None,
+        }),
+        _ => return Err(NotAnAnswer),
+    };
+    fields.end()?;
+    Ok(Answers::One(Answer {
+        outcome,
+        native: Some(Value::Null),
+        would: None,
+        deed: None,
+    }))
+}
+
+/// Flags, shared owner token, fencing token, now, TTL asked for, `TTL:`, what ended and since when
+/// it was held.
+fn granted(fields: &mut Digits<'_>) -> Result<Outcome, NotAnAnswer> {
+    let kept = fields.kept()?;
+    let shared_token = fields.yes()?;
+    let fence = FencingToken(fields.number(FENCE)?);
+    let now_ms = fields.number(MS)?;
+    let asked_ms = fields.number(MS)?;
+    let ttl_ms = fields.up_to_colon()?;
+    let ended = match fields.0 {
+        b"0" => Ended::Nothing,
+        [b'L', since @ ..] => Ended::RanOut(number(since)?),
+        _ => return Err(NotAnAnswer),
+    };
+    fields.0 = b"";
+    Ok(Outcome::Granted(Granted {
+        fence,
+        now_ms,
+        ttl_ms,
+        ended,
+        kept,
+        old: None,
+        again: None,
+        shared_token,
+        asked_ms,
+    }))
+}
+
+/// Flags, fencing token, since, TTL asked for, `TTL:seconds:microseconds`. Proven by the session.
+fn extended(fields: &mut Digits<'_>) -> Result<Outcome, NotAnAnswer> {
+    let kept = fields.kept()?;
+    let fence = FencingToken(fields.number(FENCE)?);
+    let since_ms = fields.number(MS)?;
+    let asked_ms = fields.number(MS)?;
+    let ttl_ms = fields.up_to_colon()?;
+    let now_ms = fields.time()?;
+    Ok(Outcome::Extended {
+        ttl_ms,
+        fence,
+        since_ms,
+        now_ms,
+        kept,
+        old: None,
+        own: true,
+        asked_ms: Some(asked_ms),
+    })
+}
+
+/// What is left of such a string.
+struct Digits<'a>(&'a [u8]);
+
+impl Digits<'_> {
+    /// A number of so many digits.
+    fn number(&mut self, width: usize) -> Result<u64, NotAnAnswer> {
+        let (digits, rest) = self.0.split_at_checked(width).ok_or(NotAnAnswer)?;
+        self.0 = rest;
+        number(digits)
+    }
+
+    /// A number of any length, and the colon behind it.
+    fn up_to_colon(&mut self) -> Result<u64, NotAnAnswer> {
+        let at = memchr::memchr(b':', self.0).ok_or(NotAnAnswer)?;
+        let digits = self.number(at)?;
+        self.0 = &self.0[1..];
+        Ok(digits)
+    }
+
+    /// 1 or 0.
+    fn yes(&mut self) -> Result<bool, NotAnAnswer> {
+        match self.byte()? {
+            b'1' => Ok(true),
+            b'0' => Ok(false),
+            _ => Err(NotAnAnswer),
+        }
+    }
+
+    /// Whether the flags of a record say that it is kept alive.
+    fn kept(&mut self) -> Result<bool, NotAnAnswer> {
+        match self.byte()? {
+            flags @ 64..=79 => Ok(flags & KEPT != 0),
+            _ => Err(NotAnAnswer),
+        }
+    }
+
+    /// Seconds and microseconds to the end, as ms.
+    fn time(&mut self) -> Result<u64, NotAnAnswer> {
+        let seconds = self.up_to_colon()?;
+        let microseconds = number(std::mem::take(&mut self.0))?;
+        Ok(seconds
+            .saturating_mul(1000)
+            .saturating_add(microseconds / 1000))
+    }
+
+    fn byte(&mut self) -> Result<u8, NotAnAnswer> {
+        let (byte, rest) = self.0.split_first().ok_or(NotAnAnswer)?;
+        self.0 = rest;
+        Ok(*byte)
+    }
+
+    fn end(&self) -> Result<(), NotAnAnswer> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(NotAnAnswer)
+        }
+    }
+}
+
+/// Nothing but digits, as many as a `u64` surely holds.
+fn number(digits: &[u8]) -> Result<u64, NotAnAnswer> {
+    if digits.is_empty() || digits.len() > 19 {
+        return Err(NotAnAnswer);
+    }
+    digits.iter().try_fold(0, |number, digit| {
+        if digit.is_ascii_digit() {
+            Ok(number * 10 + u64::from(digit - b'0'))
+        } else {
+            Err(NotAnAnswer)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn outcome(text: &'static str) -> Option<Outcome> {
+        match read(&Bytes::from_static(text.as_bytes())) {
+            Ok(Answers::One(answer)) => Some(answer.outcome),
+            Ok(other) => panic!("{other:?}"),
+            Err(NotAnAnswer) => None,
+        }
+    }
+
+    #[test]
+    fn a_grant_tells_its_terms_and_what_it_ended() {
+        let granted = Granted {
+            fence: FencingToken(1_795_261_959_031_331),
+            now_ms: 1_795_261_959_031,
+            ttl_ms: 30_000,
+            ended: Ended::Nothing,
+            kept: true,
+            old: None,
+            again: None,
+            shared_token: false,
+            asked_ms: 0,
+        };
+        assert_eq!(
+            outcome("GB017952619590313311795261959031000000000000030000:0"),
+            Some(Outcome::Granted(granted.clone()))
+        );
+        let second = Granted {
+            ended: Ended::RanOut(1_795_261_000_000),
+            kept: false,
+            shared_token: true,
+            asked_ms: 30_000,
+            ..granted
+        };
+        assert_eq!(
+            outcome("GH117952619590313311795261959031000000003000030000:L1795261000000"),
+            Some(Outcome::Granted(second))
+        );
+    }
+
+    #[test]
+    fn an_extension_tells_the_time_as_redis_said_it() {
+        let extended = Outcome::Extended {
+            ttl_ms: 20_000,
+            fence: FencingToken(7),
+            since_ms: 1_795_261_959_031,
+            now_ms: 1_795_261_960_004,
+            kept: true,
+            old: None,
+            own: true,
+            asked_ms: Some(90_000),
+        };
+        assert_eq!(
+            outcome("XB00000000000000071795261959031000000009000020000:1795261960:4321"),
+            Some(extended)
+        );
+    }
+
+    #[test]
+    fn a_refused_acquire_says_whose_lease_it_met() {
+        let busy = |own| {
+            Some(Outcome::Busy {
+                governed: true,
+                adopted: false,
+                perhaps_own: false,
+                own,
+            })
+        };
+        assert_eq!(outcome("B1000"), busy(false));
+        assert_eq!(outcome("B1001"), busy(true));
+    }
+
+    #[test]
+    fn a_release_names_the_lease_that_ended() {
+        let released = Outcome::Released {
+            fence: FencingToken(7),
+            since_ms: 5,
+            value: None,
+            taken_over: false,
+        };
+        assert_eq!(outcome("R00000000000000070000000000005"), Some(released));
+    }
+
+    #[test]
+    fn a_refused_release_names_the_lease_that_goes_on() {
+        let refused = Outcome::Refused(Refused {
+            reason: Reason::NotOwner,
+            since_ms: 1_795_261_959_031,
+            now_ms: 1_795_261_960_999,
+            fence: FencingToken(7),
+            late: false,
+            keep_alive_ended: false,
+            paid_debt: false,
+            current: None,
+        });
+        assert_eq!(
+            outcome("N000000000000000717952619590311795261960:999999"),
+            Some(refused)
+        );
+    }
+
+    #[test]
+    fn what_is_cut_short_or_goes_on_is_none_of_ours() {
+        for whole in [
+            "GB01795261959031331179526195903100000000000003:0",
+            "XB00000000000000071795261959031000000009000020:1795261960:4",
+            "B1000",
+            "R00000000000000070000000000005",
+            "N000000000000000717952619590311795261960:9",
+        ] {
+            assert!(outcome(whole).is_some(), "{whole}");
+            for end in 0..whole.len() {
+                assert!(outcome(&whole[..end]).is_none(), "{whole} {end}");
+            }
+            let longer: &'static str = format!("{whole} ").leak();
+            assert!(outcome(longer).is_none(), "{longer}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_are_too_odd_to_read(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
+            let _ = read(&Bytes::from(bytes));
+        }
+    }
+}

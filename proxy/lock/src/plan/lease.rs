@@ -1,0 +1,172 @@
+//! How long a lease and its record live, reckoned on this side as far as that does not take Redis's
+//! clock: digits that a script need not make.
+
+use super::{keeps_alive, outlive_ms};
+use crate::op::AskedTtl;
+use crate::settle::Allowed;
+
+/// The longest TTL that is reckoned with, ms. The scripts have it, too, and say why.
+const LONGEST_MS: u64 = 5_000_000_000_000;
+/// The record beside a lease without TTL lives at least so long.
+const WITHOUT_TTL_MS: u64 = 604_800_000;
+
+/// The TTLs of a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LeaseTtl {
+    /// The lock's, ms; 0 for none.
+    pub(super) ttl_ms: u64,
+    /// What was asked for, ms; 0 for none.
+    pub(super) asked_ms: u64,
+    /// Whether keep-alive renews it.
+    pub(super) kept: bool,
+    /// The record's, ms.
+    pub(super) companion_ms: u64,
+}
+
+impl LeaseTtl {
+    /// Of a new lease. `None` where only Redis's clock can tell.
+    pub(super) fn granted(asked: AskedTtl, allowed: &Allowed, monitor: bool) -> Option<LeaseTtl> {
+        let obligations = &allowed.obligations;
+        let asked_ms = match asked {
+            AskedTtl::None | AskedTtl::Keep | AskedTtl::Further(_) => 0,
+            AskedTtl::For(ms) => positive(ms)?,
+            AskedTtl::Until(_) => return None,
+        };
+        let mut ttl_ms = match asked_ms {
+            0 => obligations.ttl_default_ms.unwrap_or(0),
+            asked => asked,
+        };
+        if let Some(cap @ 1..) = obligations.ttl_cap_ms
+            && (ttl_ms == 0 || ttl_ms > cap)
+        {
+            ttl_ms = cap;
+        }
+        if monitor {
+            ttl_ms = asked_ms;
+        }
+        let kept = !monitor && keeps_alive(allowed) && ttl_ms != asked_ms;
+        Some(LeaseTtl::of(ttl_ms, asked_ms, kept, allowed))
+    }
+
+    /// Of a lease that goes on. `None` where only Redis's clock or what is left can tell, and where
+    /// nothing of it would be left.
+    pub(super) fn extended(asked: AskedTtl, allowed: &Allowed) -> Option<LeaseTtl> {
+        let asked_ms = match asked {
+            AskedTtl::None | AskedTtl::Keep => 0,
+            AskedTtl::For(ms) => positive(ms)?,
+            AskedTtl::Until(_) | AskedTtl::Further(_) => return None,
+        };
+        let ttl_ms = match allowed.obligations.ttl_cap_ms {
+            Some(cap @ 1..) => asked_ms.min(cap),
+            Some(0) | None => asked_ms,
+        };
+        let kept = keeps_alive(allowed) && ttl_ms != asked_ms;
+        Some(LeaseTtl::of(ttl_ms, asked_ms, kept, allowed))
+    }
+
+    fn of(ttl_ms: u64, asked_ms: u64, kept: bool, allowed: &Allowed) -> LeaseTtl {
+        let outlive = outlive_ms(allowed);
+        let companion_ms = match ttl_ms {
+            0 => outlive.max(WITHOUT_TTL_MS),
+            ttl => ttl.saturating_add(outlive),
+        };
+        LeaseTtl {
+            ttl_ms,
+            asked_ms,
+            kept,
+            companion_ms: companion_ms.min(LONGEST_MS),
+        }
+    }
+}
+
+fn positive(ms: i64) -> Option<u64> {
+    let ms = u64::try_from(ms).ok().filter(|ms| *ms > 0)?;
+    Some(ms.min(LONGEST_MS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::Obligations;
+    use crate::plan::tests::ENFORCE;
+
+    fn allowed(default: Option<u64>, cap: Option<u64>, keep: bool) -> Allowed {
+        Allowed {
+            obligations: Obligations {
+                ttl_default_ms: default,
+                ttl_cap_ms: cap,
+                keep_alive_ms: keep.then_some(1),
+                ..Obligations::default()
+            },
+            rules: ENFORCE,
+            would: None,
+            terms: None,
+        }
+    }
+
+    fn granted(asked: AskedTtl, monitor: bool) -> Option<(u64, u64, bool, u64)> {
+        let allowed = allowed(Some(30_000), Some(60_000), true);
+        LeaseTtl::granted(asked, &allowed, monitor)
+            .map(|ttl| (ttl.ttl_ms, ttl.asked_ms, ttl.kept, ttl.companion_ms))
+    }
+
+    #[test]
+    fn a_new_lease_has_the_default_or_what_it_asks_up_to_the_cap() {
+        assert_eq!(
+            granted(AskedTtl::None, false),
+            Some((30_000, 0, true, 630_000))
+        );
+        assert_eq!(
+            granted(AskedTtl::For(5_000), false),
+            Some((5_000, 5_000, false, 605_000))
+        );
+        assert_eq!(
+            granted(AskedTtl::For(90_000), false),
+            Some((60_000, 90_000, true, 660_000))
+        );
+        assert_eq!(granted(AskedTtl::Until(5), false), None);
+        assert_eq!(granted(AskedTtl::For(0), false), None);
+        assert_eq!(granted(AskedTtl::For(-5), false), None);
+    }
+
+    #[test]
+    fn where_nothing_is_enforced_the_ttl_is_what_was_asked() {
+        let week = WITHOUT_TTL_MS;
+        assert_eq!(granted(AskedTtl::None, true), Some((0, 0, false, week)));
+        assert_eq!(
+            granted(AskedTtl::For(90_000), true),
+            Some((90_000, 90_000, false, 690_000))
+        );
+    }
+
+    #[test]
+    fn no_ttl_is_longer_than_a_record_can_say() {
+        let none = allowed(None, None, true);
+        let longest = LeaseTtl {
+            ttl_ms: LONGEST_MS,
+            asked_ms: LONGEST_MS,
+            kept: false,
+            companion_ms: LONGEST_MS,
+        };
+        let asked = AskedTtl::For(i64::MAX);
+        assert_eq!(LeaseTtl::granted(asked, &none, false), Some(longest));
+        assert_eq!(LeaseTtl::extended(asked, &none), Some(longest));
+    }
+
+    #[test]
+    fn an_extension_is_cut_and_one_without_ttl_is_not() {
+        let allowed = allowed(Some(30_000), Some(60_000), true);
+        let extended = |asked| {
+            LeaseTtl::extended(asked, &allowed).map(|ttl| (ttl.ttl_ms, ttl.asked_ms, ttl.kept))
+        };
+        assert_eq!(extended(AskedTtl::None), Some((0, 0, false)));
+        assert_eq!(extended(AskedTtl::For(5_000)), Some((5_000, 5_000, false)));
+        assert_eq!(
+            extended(AskedTtl::For(90_000)),
+            Some((60_000, 90_000, true))
+        );
+        assert_eq!(extended(AskedTtl::For(0)), None);
+        assert_eq!(extended(AskedTtl::Until(1)), None);
+        assert_eq!(extended(AskedTtl::Further(1)), None);
+    }
+}
