@@ -61,6 +61,7 @@ mod pools;
 mod reports;
 mod scripts;
 mod several;
+mod shortcuts;
 mod sweeping;
 
 mod bench;

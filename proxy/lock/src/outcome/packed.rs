@@ -49,7 +49,10 @@ pub(super) fn read(answer: &Bytes) -> Result<Answers, NotAnAnswer> {
     fields.end()?;
     Ok(Answers::One(Answer {
         outcome,
-        native: Some(Value::Null),
+        native: Some(match code {
+            b'R' => Value::Integer(1),
+            _ => Value::Null,
+        }),
         would: None,
         deed: None,
     }))

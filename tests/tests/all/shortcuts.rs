@@ -1,0 +1,373 @@
+//! The scripts write the way that most calls go twice: briefly, because Redis pays for every line,
+//! and once more as part of what any call may need. Whatever stands on Redis and whatever is asked,
+//! both ways must do the same.
+
+use bytes::Bytes;
+use lockwarden_lock::outcome::{Answers, AskedBack, asked_back, read};
+use lockwarden_lock::scripts::{ACQUIRE, EXTEND, RELEASE, Script};
+use lockwarden_resp::{Protocol, Value, parse_reply};
+use lockwarden_tests::{Client, Redis};
+
+const CASES: usize = 3_000;
+const LOCK: &str = "lock:a";
+const RECORD: &str = "lw:{0j4}:lock:a";
+const DEBTS: &str = "lw:{0j4}#lock:a";
+/// What TIME answers in every script, so that what is written can be compared.
+const CLOCK: &str = "{'1795261959','31331'}";
+const CLOCK_MS: u64 = 1_795_261_959_031;
+/// Less than the TTLs of the cases differ by, and more than a case takes.
+const SAME_TTL_MS: i64 = 5_000;
+
+/// Numbers that look random and are the same every time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: usize) -> usize {
+        // Knuth's MMIX; the high bits are the good ones.
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % end
+    }
+
+    fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())].clone()
+    }
+
+    /// The first of them mostly: what most calls look like.
+    fn mostly<T: Clone>(&mut self, choices: &[T]) -> T {
+        match self.below(3) {
+            0 => self.one_of(choices),
+            _ => choices[0].clone(),
+        }
+    }
+}
+
+/// A script as it is, and without its brief ways.
+struct Both {
+    brief: String,
+    whole: String,
+}
+
+impl Both {
+    fn of(script: &Script, briefly: &[&str]) -> Both {
+        let brief = script.text().replace("redis.call('TIME')", CLOCK);
+        let mut whole = brief.clone();
+        for condition in briefly {
+            assert!(
+                whole.contains(condition),
+                "{} asks for {condition}",
+                script.name()
+            );
+            whole = whole.replace(condition, "false");
+        }
+        Both { brief, whole }
+    }
+}
+
+/// What stands on Redis before a step.
+#[derive(Clone, Debug)]
+struct Before {
+    lock: Option<Vec<u8>>,
+    is_hash: bool,
+    has_ttl: bool,
+    record: Option<Vec<u8>>,
+    debts: Option<Vec<u8>>,
+}
+
+const VALUES: [&str; 5] = [
+    "6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2",
+    "0a94c2de-6f3b-4a55-9d1e-77b1d3c5e8f4",
+    "1",
+    "",
+    "a value of seventy bytes, which no record holds but by its digest 1234",
+];
+const GRANTS: [&[u8]; 2] = [b"grant-grant-gran", b"another-grant-of"];
+const SESSIONS: [&[u8]; 2] = [b"session-session-", b"another-session-"];
+const CLIENTS: [&[u8]; 2] = [b"client-A", b"client-B"];
+const PROCESSES: [&[u8]; 4] = [&[0; 8], &[255; 8], b"process1", b"process2"];
+
+fn stored(value: &str) -> String {
+    let value = Bytes::copy_from_slice(value.as_bytes());
+    let form = lockwarden_lock::token::stored_form(&value);
+    String::from_utf8(form.to_vec()).expect("a test's value is text")
+}
+
+fn who(numbers: &mut Numbers) -> Vec<u8> {
+    let session = numbers.mostly(&SESSIONS);
+    [
+        session,
+        numbers.mostly(&CLIENTS),
+        numbers.mostly(&PROCESSES),
+    ]
+    .concat()
+}
+
+fn record(numbers: &mut Numbers, value: &str) -> Vec<u8> {
+    let flags = 64 + numbers.mostly(&[0_u8, 1, 2, 3, 4, 6, 8, 10, 12, 15]);
+    let since = numbers.mostly(&[CLOCK_MS - 2_000, CLOCK_MS - 20_000, CLOCK_MS - 4_000_000]);
+    let fence = numbers.mostly(&[
+        since * 1_000,
+        0,
+        7,
+        CLOCK_MS * 1_000 + 331,
+        8_000_000_000_000_000,
+    ]);
+    let asked = numbers.mostly(&[30_000, 0, 90_000]);
+    let deadline = if asked > 0 { since + asked } else { 0 };
+    let version = numbers.mostly(&["1", "1", "1", "2"]);
+    let state = numbers.mostly(&["L", "R", "R", "T", "E", "B"]);
+    let grant = numbers.mostly(&GRANTS);
+    let owner = numbers.mostly(&[stored(value), stored(VALUES[1]), stored(VALUES[0])]);
+    let head = [version, state].concat();
+    let tail = format!("{fence:016}{since:013}{asked:013}{deadline:013}{owner}");
+    [
+        head.as_bytes(),
+        &[flags],
+        grant,
+        &who(numbers),
+        tail.as_bytes(),
+    ]
+    .concat()
+}
+
+fn debts(numbers: &mut Numbers) -> Vec<u8> {
+    let mut debts = Vec::new();
+    for _ in 0..numbers.below(3) {
+        let ends = numbers.one_of(&[CLOCK_MS + 50_000, CLOCK_MS - 50_000]);
+        debts.extend_from_slice(numbers.one_of(&["o", "p", "x"]).as_bytes());
+        debts.extend_from_slice(numbers.one_of(&CLIENTS));
+        debts.extend_from_slice(numbers.one_of(&PROCESSES));
+        debts.extend_from_slice(format!("{ends:013}").as_bytes());
+    }
+    debts
+}
+
+impl Before {
+    fn draw(numbers: &mut Numbers, value: &str) -> Before {
+        let found = numbers.below(8);
+        Before {
+            lock: (found > 0).then(|| numbers.mostly(&[value, VALUES[0], VALUES[1]]).into()),
+            is_hash: found == 1,
+            has_ttl: numbers.below(8) > 0,
+            record: match numbers.below(12) {
+                0 => None,
+                1 => Some(b"no record".to_vec()),
+                _ => Some(record(numbers, value)),
+            },
+            debts: (numbers.below(2) == 0).then(|| debts(numbers)),
+        }
+    }
+
+    fn put(&self, redis: &Client) {
+        redis
+            .sends(format!("DEL {LOCK} {RECORD} {DEBTS}"))
+            .integer();
+        if let Some(value) = &self.lock {
+            if self.is_hash {
+                let words: [&[u8]; 4] = [b"HSET", LOCK.as_bytes(), value, b"1"];
+                redis.sends_arguments(&words).gets(":1");
+            } else {
+                let words: [&[u8]; 3] = [b"SET", LOCK.as_bytes(), value];
+                redis.sends_arguments(&words).gets("+OK");
+            }
+            if self.has_ttl {
+                redis.sends(format!("PEXPIRE {LOCK} 40000")).gets(":1");
+            }
+        }
+        for (key, stored) in [(RECORD, &self.record), (DEBTS, &self.debts)] {
+            if let Some(stored) = stored {
+                let words: [&[u8]; 5] = [b"SET", key.as_bytes(), stored, b"PX", b"700000"];
+                redis.sends_arguments(&words).gets("+OK");
+            }
+        }
+    }
+}
+
+/// What a step answered and left behind.
+#[derive(Debug)]
+struct After {
+    answer: Result<Answers, AskedBack>,
+    left: Vec<Vec<u8>>,
+    ttls: Vec<i64>,
+}
+
+impl After {
+    fn is_like(&self, other: &After) -> bool {
+        let near = |(one, two): (&i64, &i64)| (one - two).abs() < SAME_TTL_MS;
+        self.answer == other.answer
+            && self.left == other.left
+            && self.ttls.iter().zip(&other.ttls).all(near)
+    }
+}
+
+fn after(redis: &Client, text: &str, arguments: &[Vec<u8>]) -> After {
+    let mut words: Vec<&[u8]> = vec![b"EVAL", text.as_bytes(), b"2", LOCK.as_bytes()];
+    words.push(RECORD.as_bytes());
+    words.extend(arguments.iter().map(|word| &word[..]));
+    redis.write(&lockwarden_tests::encode(&words));
+    let raw = Bytes::from(redis.raw_reply());
+    let value = parse_reply(&raw, Protocol::Resp2).expect("a reply");
+    assert!(!matches!(value, Value::Error(_)), "{value:?} in\n{text}");
+    let answer = match asked_back(&value) {
+        Some(asked) => Err(asked),
+        None => Ok(read(&value).unwrap_or_else(|error| panic!("{error}: {value:?}"))),
+    };
+    let left = [LOCK, RECORD, DEBTS].map(|key| {
+        redis.write(&lockwarden_tests::encode(&["DUMP", key]));
+        redis.raw_reply()
+    });
+    let ttls = [LOCK, RECORD, DEBTS].map(|key| redis.sends(format!("PTTL {key}")).integer());
+    After {
+        answer,
+        left: left.to_vec(),
+        ttls: ttls.to_vec(),
+    }
+}
+
+/// Plays all cases both ways. At least so many must have gone the brief one: a script that never
+/// does would agree with itself.
+fn agree(both: &Both, draw: impl Fn(&mut Numbers, &str) -> Vec<Vec<u8>>, least_briefly: usize) {
+    let server = Redis::start();
+    let redis = server.client();
+    let mut numbers = Numbers(7);
+    let mut briefly = 0;
+    for case in 0..CASES {
+        let value = numbers.mostly(&VALUES);
+        let before = Before::draw(&mut numbers, value);
+        let arguments = draw(&mut numbers, value);
+        before.put(&redis);
+        let brief = after(&redis, &both.brief, &arguments);
+        before.put(&redis);
+        let whole = after(&redis, &both.whole, &arguments);
+        let shown = || -> Vec<String> {
+            let words = arguments.iter();
+            words.map(|word| word.escape_ascii().to_string()).collect()
+        };
+        assert!(
+            brief.is_like(&whole),
+            "case {case}\n{before:?}\n{:?}\n{brief:?}\n{whole:?}",
+            shown()
+        );
+        briefly += usize::from(goes_briefly(&redis, both, &before, &arguments));
+    }
+    println!("{briefly} of {CASES} went the brief way");
+    assert!(briefly > least_briefly, "only {briefly} of {CASES}");
+}
+
+/// Whether the answer was one string.
+fn goes_briefly(redis: &Client, both: &Both, before: &Before, arguments: &[Vec<u8>]) -> bool {
+    before.put(redis);
+    let mut words: Vec<&[u8]> = vec![b"EVAL", both.brief.as_bytes(), b"2", LOCK.as_bytes()];
+    words.push(RECORD.as_bytes());
+    words.extend(arguments.iter().map(|word| &word[..]));
+    redis.write(&lockwarden_tests::encode(&words));
+    redis.raw_reply().starts_with(b"$")
+}
+
+fn words(text: &str) -> Vec<Vec<u8>> {
+    text.split(' ')
+        .map(|word| word.as_bytes().to_vec())
+        .collect()
+}
+
+/// Flags of proofs, own grants, claimed value, what was observed, who asks.
+fn proofs(numbers: &mut Numbers, value: &str, flags: &[&str]) -> Vec<Vec<u8>> {
+    let mut letters = numbers.mostly(flags).as_bytes().to_vec();
+    for letter in *b"mDpiflncuztvoxgewk" {
+        if numbers.below(30) == 0 {
+            letters.push(letter);
+        }
+    }
+    // Monitor mode stands first, as the plan writes it.
+    letters.sort_by_key(|letter| *letter != b'm');
+    let (first, second) = (GRANTS[0], GRANTS[1]);
+    let own = numbers.mostly(&[
+        first.to_vec(),
+        Vec::new(),
+        second.to_vec(),
+        [second, first].concat(),
+    ]);
+    let claim = numbers.mostly(&[stored(value), String::new(), stored(VALUES[1])]);
+    let seen = numbers.mostly(&[
+        Vec::new(),
+        [first, stored(value).as_bytes()].concat(),
+        [second, stored(value).as_bytes()].concat(),
+    ]);
+    vec![letters, own, claim.into_bytes(), seen, who(numbers)]
+}
+
+#[test]
+fn a_brief_release_does_what_a_whole_one_does() {
+    let both = Both::of(&RELEASE, &["#value <= 64"]);
+    agree(
+        &both,
+        |numbers, value| {
+            let flags = [
+                "rsk", "rsiDpk", "rsct", "rscuk", "rscz", "k", "rk", "rikD", "rskox",
+            ];
+            let mut arguments = proofs(numbers, value, &flags);
+            let name = numbers.mostly(&["DEL", "UNLINK"]);
+            arguments.extend(words(&format!("{name} {LOCK}")));
+            arguments
+        },
+        CASES / 10,
+    );
+}
+
+#[test]
+fn a_brief_extension_does_what_a_whole_one_does() {
+    let both = Both::of(&EXTEND, &["#value <= 64"]);
+    agree(
+        &both,
+        |numbers, value| {
+            let flags = [
+                "rske", "rsiDpke", "rskeA", "rsct", "k", "rke", "rikDe", "rskox",
+            ];
+            let mut arguments = proofs(numbers, value, &flags);
+            arguments.extend(words(numbers.mostly(&[
+                "20000 0000000020000 620000",
+                "0 0000000000000 604800000",
+                "60000 0000000090000 660000",
+            ])));
+            arguments.push(Vec::new());
+            arguments.extend(words(&format!("PEXPIRE {LOCK} 20000")));
+            arguments
+        },
+        CASES / 10,
+    );
+}
+
+#[test]
+fn a_brief_acquire_does_what_a_whole_one_does() {
+    let both = Both::of(&ACQUIRE, &["#held <= 64", "sub(old, 52, 67) < number"]);
+    agree(
+        &both,
+        |numbers, value| {
+            let asks = numbers.mostly(&[value, VALUES[0], VALUES[1], VALUES[4]]);
+            let mut front = b"1L".to_vec();
+            front.push(64 + numbers.mostly(&[0_u8, 2, 8, 10]));
+            let grant = numbers.mostly(&GRANTS);
+            front.extend_from_slice(grant);
+            front.extend(who(numbers));
+            let mut flags = numbers.mostly(&["u", "", "ua", "uaDp"]).to_owned();
+            for letter in ["A", "g", "w", "W"] {
+                if numbers.below(20) == 0 {
+                    flags.push_str(letter);
+                }
+            }
+            let mut arguments = vec![asks.as_bytes().to_vec(), front];
+            arguments.extend(words(numbers.mostly(&[
+                "30000 0000000030000 630000",
+                "0 0000000000000 604800000",
+                "60000 0000000000000 660000",
+            ])));
+            arguments.push(numbers.mostly(&["h", "s", "n"]).into());
+            arguments.push(flags.into_bytes());
+            arguments.push(b"600000 20000".to_vec());
+            arguments
+        },
+        CASES / 10,
+    );
+}
