@@ -211,15 +211,54 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_on_the_life_of_a_command_names_the_scripts_as_they_are() {
+        let page = include_str!("../../../docs/life-of-a-command.md");
+        let named = page
+            .split_whitespace()
+            .filter(|word| word.len() == 40 && word.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert_eq!(
+            named.collect::<Vec<_>>(),
+            [ACQUIRE.sha(), RELEASE.sha()],
+            "docs/life-of-a-command.md: take the bytes off the wire again"
+        );
+    }
+
+    #[test]
     fn a_script_carries_the_functions_that_it_uses_and_no_others() {
         let text = ACQUIRE.text();
         assert!(text.contains("local function grant("));
         assert!(text.contains("local function form("), "through governed()");
         assert!(!text.contains("local function proof("));
+        assert!(!RELEASE.text().contains("local function grant("));
         assert!(!RENEW.text().contains("local function grant("));
         for script in all() {
             assert!(!script.text().contains("--"), "{}", script.name());
             assert_eq!(script.sha().len(), 40);
         }
+    }
+
+    #[test]
+    fn what_only_a_rare_way_uses_is_made_there() {
+        for (script, brief) in [(&ACQUIRE, "return 'G'"), (&EXTEND, "return 'X'")] {
+            let (usual, rest) = script.text().split_once(brief).expect("a brief answer");
+            for function in ["governed", "has"] {
+                let made = format!("local function {function}(");
+                assert!(!usual.contains(&made), "{} {function}", script.name());
+                assert!(rest.contains(&made), "{} {function}", script.name());
+            }
+        }
+        let (before, _) = RELEASE.text().split_once("return 'R'").expect("an answer");
+        assert!(!before.contains("function"), "{before}");
+    }
+
+    #[test]
+    fn a_rare_part_ends_with_its_block() {
+        let code = "if a then\n  -- Rarely:\n  has(1)\n\n  has(2)\nend\nlocal x = form(1)\n";
+        let text = with_functions(code, &[]);
+        let at = |part: &str| text.find(part).expect("it is there");
+        assert!(at("local function form(") < at("if a then"));
+        assert!(at("if a then") < at("local function has("));
+        assert!(at("has(2)") < at("end\nlocal x"));
+        assert_eq!(text.matches("local function has(").count(), 1);
     }
 }
