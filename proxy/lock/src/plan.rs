@@ -443,7 +443,7 @@ pub fn plan(
             );
             step.proofs(&proofs, who, allowed);
             step.extended_lease(usual, *ttl, *condition, max_hold_ms, allowed);
-            step.words(comparison.as_ref().map_or(&command.argv, |c| &c.then));
+            step.words_around_the_key(comparison.as_ref().map_or(&command.argv, |c| &c.then));
             step.done(&scripts::EXTEND, SmallVec::new())
         }
         LockOp::Release {
@@ -467,7 +467,7 @@ pub fn plan(
                 ],
             );
             step.proofs(&proofs, who, allowed);
-            step.words(comparison.as_ref().map_or(&command.argv, |c| &c.then));
+            step.words_around_the_key(comparison.as_ref().map_or(&command.argv, |c| &c.then));
             step.done(&scripts::RELEASE, SmallVec::new())
         }
         LockOp::ReleaseMany { others, unlink, .. } => {

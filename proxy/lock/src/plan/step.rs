@@ -103,12 +103,21 @@ impl Step {
     pub(super) fn proofs(&mut self, proofs: &ProofArguments, who: &Who, allowed: &Allowed) {
         self.bytes(&proofs.own);
         self.bytes(&proofs.claim);
-        if proofs.seen_grant.is_empty() {
-            self.bytes(b"");
-        } else {
-            self.bytes(&[&proofs.seen_grant[..], &proofs.seen].concat());
+        let identity = who.identity(allowed.rules.trust_address);
+        let mut word: SmallVec<[u8; 128]> = SmallVec::from_slice(&who.session.0);
+        word.extend_from_slice(&identity.0);
+        word.extend_from_slice(&proofs.seen_grant);
+        word.extend_from_slice(&proofs.seen);
+        self.bytes(&word);
+    }
+
+    /// A command of one key, without the key.
+    pub(super) fn words_around_the_key(&mut self, words: &[Bytes]) {
+        for (at, word) in words.iter().enumerate() {
+            if at != 1 {
+                self.bytes(word);
+            }
         }
-        self.who(who, allowed);
     }
 
     /// The first six arguments of acquire.lua. `lease` is `None` where only Redis's clock can tell.
@@ -173,7 +182,7 @@ impl Step {
         self.bytes(&word);
     }
 
-    /// Arguments 6 to 9 of extend.lua. `usual` is `None` where there is more to it than a TTL.
+    /// Arguments 5 to 7 of extend.lua. `usual` is `None` where there is more to it than a TTL.
     pub(super) fn extended_lease(
         &mut self,
         usual: Option<LeaseTtl>,
@@ -184,11 +193,7 @@ impl Step {
     ) {
         if let Some(lease) = usual {
             self.lease_ttl(lease);
-            self.bytes(b"");
             return;
-        }
-        for _ in 0..3 {
-            self.bytes(b"");
         }
         let mut word: SmallVec<[u8; 96]> = SmallVec::new();
         put_asked(&mut word, ttl);
@@ -205,6 +210,8 @@ impl Step {
         word.push(b' ');
         put_number(&mut word, max_hold_ms);
         self.bytes(&word);
+        self.bytes(b"");
+        self.bytes(b"");
     }
 
     /// A lease's TTL, what was asked for as a record holds it, and its record's TTL.

@@ -4,44 +4,47 @@
 -- ARGV  1 flags (of proof, and m monitor, c the command compares the value itself, g the value is wanted,
 --       e extensions of an equal identity pass while they do not shorten, k tokenless, w P S what is shown
 --       where the value is another, A the new TTL is kept alive)
---       2 own grant  3 claimed value  4 observed grant and value  5 session+identity
---       6 TTL, ms ('0' none)  7 the TTL that was asked for, 13 digits  8 how long the companion lives, ms
---       9 '' for a TTL in ms or none at all, without a condition or a limit, not monitored. Else 6 to 8 are empty, and here is
+--       2 own grant  3 claimed value  4 session+identity, and the observed grant and value
+--       5 TTL, ms ('0' none)  6 the TTL that was asked for, 13 digits  7 how long the companion lives, ms
+--       where there is a TTL in ms or none at all, without a condition or a limit, not monitored. Else 6 and 7 are empty, and 5 is
 --       what was asked ('-' no TTL, '@' a point in time, '+' added to what is left), cap, keep, outlive, condition (NX XX
 --       GT LT, XL for XX and LT, '-' none), longest hold
---       10… the application's own command
+--       8… the application's own command without the key
 -- Answers the usual extension, proven by the session, as one string: X, the record's flags, fencing token (16), since
 -- (13), TTL asked for (13), TTL, ':', and what TIME answered: seconds, ':', microseconds.
 -- Conditions are judged against the TTL that the application knows: one that was invented for it is none.
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[1]
 local value, record = redis.pcall('GET', lock), redis.pcall('GET', companion)
 -- The flags begin with r and s where that proof is required and counts.
-if value and type(record) == 'string' and ARGV[9] == '' and ARGV[2] == sub(record, 4, 19) and sub(record, 107) == value and #value <= 64
+if value and type(record) == 'string' and ARGV[6] ~= '' and ARGV[2] == sub(record, 4, 19) and sub(record, 107) == value and #value <= 64
   and sub(record, 1, 2) == '1L' and string.find(flags, '^rs[^guz]*$')
   and (ARGV[3] == value or not string.find(flags, 'c', 1, true)) then
-  local ttl, asked, t = ARGV[6], ARGV[7], redis.call('TIME')
+  local ttl, asked, t = ARGV[5], ARGV[6], redis.call('TIME')
   local deadline, bits = asked, string.byte(record, 3)
+  local after = bits - bits % 4
+  if string.find(flags, 'A', 1, true) then after = after + 2 end
   if asked ~= '0000000000000' then
     local at = t[1] * 1000 + (t[2] - t[2] % 1000) / 1000 + asked
     deadline = string.format('%07d%06d', (at - at % 1000000) / 1000000, at % 1000000)
   end
-  -- Undelivered and kept alive are over; debts and who the holder is go on.
-  bits = string.char(bits - bits % 4 + (string.find(flags, 'A', 1, true) and 2 or 0))
   if ttl == '0' then redis.call('PERSIST', lock) else redis.call('PEXPIRE', lock, ttl) end
-  redis.call('SET', companion, '1L' .. bits .. sub(record, 4, 80) .. asked .. deadline .. value, 'PX', ARGV[8])
-  return 'X' .. bits .. sub(record, 52, 80) .. asked .. ttl .. ':' .. t[1] .. ':' .. t[2]
+  redis.call('SETRANGE', companion, 80, asked .. deadline)
+  -- Undelivered and kept alive are over, unless it is kept alive anew; debts and who the holder is go on.
+  if after ~= bits then redis.call('SETRANGE', companion, 2, string.char(after)) end
+  redis.call('PEXPIRE', companion, ARGV[7])
+  return 'X' .. string.char(after) .. sub(record, 52, 80) .. asked .. ttl .. ':' .. t[1] .. ':' .. t[2]
 end
 
 -- Rarely:
 local monitor, ask, cap, keep, outlive, want, hold = has(flags, 'm'), nil, nil, nil, nil, nil, 0
-if ARGV[9] ~= '' then
-  ask, cap, keep, outlive, want, hold = string.match(ARGV[9], '^(%S+) (%d+) (%d) (%d+) (%S+) (%d+)$')
+if ARGV[6] == '' then
+  ask, cap, keep, outlive, want, hold = string.match(ARGV[5], '^(%S+) (%d+) (%d) (%d+) (%S+) (%d+)$')
   hold = tonumber(hold)
 end
 local mark = ask and sub(ask, 1, 1)
 local function run()
-  if mark == '+' then ARGV[12] = string.format('%.0f', redis.call('PTTL', lock) + tonumber(sub(ask, 2))) end
-  return redis.pcall(unpack(ARGV, 10))
+  if mark == '+' then ARGV[9] = string.format('%.0f', redis.call('PTTL', lock) + tonumber(sub(ask, 2))) end
+  return redis.pcall(ARGV[8], lock, unpack(ARGV, 9))
 end
 -- A comparing script that does nothing where there is no TTL (its condition is XX), and there is none.
 local function idle() return has(flags, 'c') and want == 'XX' and redis.call('PTTL', lock) == -1 end
@@ -58,7 +61,7 @@ if not value then
   if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
   local native, mark, more = run(), ''
   if record and sub(record, 1, 1) == '1' and redis.call('EXISTS', lock) == 0 then
-    if ending() then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[5])
+    if ending() then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[4])
     elseif sub(record, 2, 2) == 'L' and string.find(ARGV[2], sub(record, 4, 19), 1, true) then mark = 'E' end
   end
   if more then return asks(record, 0) end
@@ -73,9 +76,9 @@ if not governed(value, record) then
   return { 'U', run(), '' }
 end
 
-local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], ARGV[4], ARGV[5], companion)
+local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], sub(ARGV[4], 33), ARGV[4], companion)
 local now, since = clock(), sub(record, 68, 80)
-local ttl, asked, bits = tonumber(ARGV[6]), tonumber(ARGV[7]), has(flags, 'A') and 2 or 0
+local ttl, asked, bits = tonumber(ARGV[5]), tonumber(ARGV[6]), has(flags, 'A') and 2 or 0
 if ask then
   ttl, asked = 0, 0
   if ask ~= '-' then
@@ -92,19 +95,19 @@ end
 local persists = not ask and ttl == 0 or ask == '-'
 local ends = not persists and asked <= 0
 if not held and more then return asks(record, 0) end
-if not held and has(flags, 'e') and not late and not ends and kin(record, ARGV[5])
+if not held and has(flags, 'e') and not late and not ends and kin(record, ARGV[4])
   and (persists or ttl >= redis.call('PTTL', lock)) then held = 'e' end
 if held then reason = '' end
 local paid = 0
-if not held and ends and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[5]) end
+if not held and ends and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[4]) end
 if paid == 1 then reason = 'expired' end
 if not held and not monitor then
   -- An extension that was refused says nothing about keep-alive; only a wish to be rid of the lock does.
   if not ends then flags = string.gsub(flags, 'k', '') end
-  return refusal(companion, flags, record, reason, late, ARGV[5], nil, paid)
+  return refusal(companion, flags, record, reason, late, ARGV[4], nil, paid)
 end
 if not ends and hold > 0 and now - tonumber(since) > hold then
-  if not monitor then return refusal(companion, flags, record, 'limited', false, ARGV[5]) end
+  if not monitor then return refusal(companion, flags, record, 'limited', false, ARGV[4]) end
   if reason == '' then reason = 'limited' end
 end
 
@@ -131,5 +134,5 @@ if ends then
   redis.call('SETRANGE', companion, 1, 'R')
   return { 'R', native, reason, number, since, held or '', value, '', late and 1 or 0, paid }
 end
-redis.call('SET', companion, rewrite(record, bits, now, asked), 'PX', ask and lifetime(ttl, outlive) or ARGV[8])
+redis.call('SET', companion, rewrite(record, bits, now, asked), 'PX', ask and lifetime(ttl, outlive) or ARGV[7])
 return { 'X', native, reason, ttl, number, since, now, bits > 0 and 1 or 0, has(flags, 'g') and value or false, held or '', asked }

@@ -2,8 +2,8 @@
 -- KEYS  lock, companion
 -- ARGV  1 flags (of proof, and m monitor, c the command compares the value itself, u and goes on where it is
 --       another, z and found another already, g the value is wanted, k tokenless, w P S what is shown where the
---       value is another)  2 own grant  3 claimed value  4 observed grant and value  5 session+identity
---       6… the application's own command, or for one that compares the DEL that it comes to
+--       value is another)  2 own grant  3 claimed value  4 session+identity, and the observed grant and value
+--       5 the application's own command without the key, or for one that compares the DEL that it comes to
 -- Answers the usual release, proven by the session, as one string: R, fencing token (16), since when it was held (13);
 -- and that of a stranger: N, fencing token, since, and what TIME answered: seconds, ':', microseconds.
 -- A tokenless release may pay a debt instead.
@@ -14,13 +14,13 @@ if value and type(record) == 'string' and sub(record, 107) == value and #value <
   -- The flags begin with r and s where that proof is required, counts, and nothing is only watched.
   if ARGV[2] == sub(record, 4, 19) and string.find(flags, '^rs[^guz]*$')
     and (ARGV[3] == value or not string.find(flags, 'c', 1, true)) then
-    local native = redis.pcall(unpack(ARGV, 6))
+    local native = redis.pcall(ARGV[5], lock)
     if native ~= 1 and type(native) == 'table' and native.err then return { '?', native, '' } end
     redis.call('SETRANGE', companion, 1, 'R')
     return 'R' .. sub(record, 52, 80)
   end
   -- Who brings nothing but an identity, and another one, proves nothing; without debts there is nothing to pay.
-  if ARGV[2] == '' and string.find(flags, '^rs[iDpk]*$') and sub(record, 36, 43) ~= sub(ARGV[5], 17, 24)
+  if ARGV[2] == '' and string.find(flags, '^rs[iDpk]*$') and sub(record, 36, 43) ~= sub(ARGV[4], 17, 24)
     and string.find(record, '^..[@A-CH-K]') then
     local t = redis.call('TIME')
     return 'N' .. sub(record, 52, 80) .. t[1] .. ':' .. t[2]
@@ -30,12 +30,12 @@ end
 -- Rarely:
 local monitor, failed = has(flags, 'm'), nil
 value, record, failed = both(value, record, lock, companion)
-if failed then return { '?', monitor and not has(flags, 'c') and redis.pcall(unpack(ARGV, 6)) or failed, '' } end
+if failed then return { '?', monitor and not has(flags, 'c') and redis.pcall(ARGV[5], lock) or failed, '' } end
 if not value and not has(flags, 'c') and not has(flags, 'g') then value = share(lock, record) end
 if not value then
   if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
-  local native, mark, more = redis.pcall(unpack(ARGV, 6)), ''
-  if record and sub(record, 1, 1) == '1' and native ~= 1 then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[5]) end
+  local native, mark, more = redis.pcall(ARGV[5], lock), ''
+  if record and sub(record, 1, 1) == '1' and native ~= 1 then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[4]) end
   if more then return asks(record, 0) end
   return { 'A', native, '', mark, record and sub(record, 68, 80) or '0' }
 end
@@ -43,15 +43,15 @@ if has(flags, 'c') and (has(flags, 'z') or (form(value) == ARGV[3]) == (has(flag
   local late = governed(value, record) and over(flags, record, ARGV[2])
   return { 'D', shown(flags, lock, value), late and 'expired' or '', late and 1 or 0 }
 end
-if not governed(value, record) then return { 'U', redis.pcall(unpack(ARGV, 6)), '' } end
+if not governed(value, record) then return { 'U', redis.pcall(ARGV[5], lock), '' } end
 
-local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], ARGV[4], ARGV[5], companion)
+local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], sub(ARGV[4], 33), ARGV[4], companion)
 if not held and more then return asks(record, 0) end
 local paid = 0
-if not held and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[5]) end
-if not held and not monitor then return refusal(companion, flags, record, reason, late, ARGV[5], nil, paid) end
+if not held and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[4]) end
+if not held and not monitor then return refusal(companion, flags, record, reason, late, ARGV[4], nil, paid) end
 if paid == 1 then reason = 'expired' end
-local native = redis.pcall(unpack(ARGV, 6))
+local native = redis.pcall(ARGV[5], lock)
 if type(native) == 'table' and native.err then return { '?', native, '' } end
 local state = held == 'o' and has(flags, 'x') and 'T' or 'R'
 redis.call('SETRANGE', companion, 1, state)
