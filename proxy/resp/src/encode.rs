@@ -171,10 +171,33 @@ pub(crate) fn write_header(out: &mut impl BufMut, kind: u8, length: usize) {
     out.put_slice(CRLF);
 }
 
+/// A bulk string of this size or less is put together first and appended at once: a request to the
+/// backend has twenty of them, and each append checks the room that there is.
+const SMALL_BULK: usize = 90;
+
 pub(crate) fn write_bulk(out: &mut impl BufMut, bytes: &[u8]) {
-    write_header(out, b'$', bytes.len());
-    out.put_slice(bytes);
-    out.put_slice(CRLF);
+    let length = bytes.len();
+    if length > SMALL_BULK {
+        write_header(out, b'$', length);
+        out.put_slice(bytes);
+        out.put_slice(CRLF);
+        return;
+    }
+    let mut bulk = [0; SMALL_BULK + 7];
+    bulk[0] = b'$';
+    // Less than 100.
+    let (tens, ones) = ((length / 10) as u8, (length % 10) as u8);
+    let at = if tens > 0 {
+        (bulk[1], bulk[2]) = (b'0' + tens, b'0' + ones);
+        3
+    } else {
+        bulk[1] = b'0' + ones;
+        2
+    };
+    bulk[at..at + 2].copy_from_slice(CRLF);
+    bulk[at + 2..at + 2 + length].copy_from_slice(bytes);
+    bulk[at + 2 + length..at + 4 + length].copy_from_slice(CRLF);
+    out.put_slice(&bulk[..at + 4 + length]);
 }
 
 fn write_line(out: &mut BytesMut, kind: u8, text: &[u8]) {

@@ -114,6 +114,79 @@ impl Value {
 /// # Errors
 /// If the bytes are not exactly one frame, or one that this protocol version does not have.
 pub fn parse_reply(frame: &Bytes, protocol: Protocol) -> Result<Value, ReplyError> {
+    match plain(frame) {
+        Some(value) => Ok(value),
+        None => parse_any(frame, protocol),
+    }
+}
+
+/// The elements of an array that is read at once.
+const MOST_PLAIN: usize = 64;
+
+/// Most answers that the proxy looks into are one string or number, or an array of some: they are read
+/// in one go where they are written in the one way in which Redis writes them. `None` for all others.
+fn plain(frame: &Bytes) -> Option<Value> {
+    let mut pos = 0;
+    let value = match frame.first()? {
+        b'*' => {
+            let items = usize::try_from(plain_number(frame, &mut pos)?).ok()?;
+            if items > MOST_PLAIN {
+                return None;
+            }
+            let mut all = Vec::with_capacity(items);
+            for _ in 0..items {
+                all.push(plain_scalar(frame, &mut pos)?);
+            }
+            Value::Array(all)
+        }
+        _ => plain_scalar(frame, &mut pos)?,
+    };
+    (pos == frame.len()).then_some(value)
+}
+
+fn plain_scalar(frame: &Bytes, pos: &mut usize) -> Option<Value> {
+    match frame.get(*pos)? {
+        b':' => plain_number(frame, pos).map(Value::Integer),
+        b'$' => match plain_number(frame, pos)? {
+            -1 => Some(Value::Null),
+            length => {
+                let (start, length) = (*pos, usize::try_from(length).ok()?);
+                let end = start.checked_add(length)?;
+                if frame.get(end..end.checked_add(2)?)? != b"\r\n" {
+                    return None;
+                }
+                *pos = end + 2;
+                Some(Value::Bulk(frame.slice(start..end)))
+            }
+        },
+        _ => None,
+    }
+}
+
+/// The number behind the type byte here, and steps over its line.
+fn plain_number(frame: &[u8], pos: &mut usize) -> Option<i64> {
+    let line = frame.get(*pos + 1..)?;
+    let negative = line.first() == Some(&b'-');
+    let digits = &line[usize::from(negative)..];
+    let mut number: i64 = 0;
+    let mut count = 0;
+    while let Some(digit) = digits.get(count).filter(|byte| byte.is_ascii_digit()) {
+        // One digit more may be too large.
+        if count == 18 {
+            return None;
+        }
+        number = number * 10 + i64::from(digit - b'0');
+        count += 1;
+    }
+    let padded = digits.first() == Some(&b'0') && (count > 1 || negative);
+    if count == 0 || padded || digits.get(count..count + 2)? != b"\r\n" {
+        return None;
+    }
+    *pos += 1 + usize::from(negative) + count + 2;
+    Some(if negative { -number } else { number })
+}
+
+fn parse_any(frame: &Bytes, protocol: Protocol) -> Result<Value, ReplyError> {
     match ReplyScanner::new(ReplyLimits::default()).scan(frame)? {
         Scan::Complete { consumed } if consumed == frame.len() => {}
         Scan::Complete { .. } | Scan::Partial => return Err(ReplyError::NotOneFrame),

@@ -128,3 +128,48 @@ fn a_value_tells_what_it_is() {
     );
     assert!(Value::Null.is_null() && !bulk("").is_null());
 }
+
+#[test]
+fn what_is_read_in_one_go_is_what_would_be_read_otherwise() {
+    let frames: [&[u8]; 6] = [
+        b"*4\r\n$1\r\nG\r\n:12\r\n$-1\r\n:-7\r\n",
+        b"$11\r\nabcdefghijk\r\n",
+        b":1795261959031\r\n",
+        b":-9223372036854775808\r\n",
+        b"*2\r\n*1\r\n:0\r\n$0\r\n\r\n",
+        b"*10\r\n:0\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n:9\r\n",
+    ];
+    let agrees = |frame: &[u8]| {
+        let frame = Bytes::copy_from_slice(frame);
+        let Some(value) = plain(&frame) else {
+            return false;
+        };
+        for protocol in [Protocol::Resp2, Protocol::Resp3] {
+            assert_eq!(
+                parse_any(&frame, protocol),
+                Ok(value.clone()),
+                "{frame:?} {protocol:?}"
+            );
+        }
+        true
+    };
+    for frame in frames {
+        assert_eq!(
+            agrees(frame),
+            !frame.starts_with(b"*2") && frame.len() != 23
+        );
+        for at in 0..frame.len() {
+            agrees(&frame[..at]);
+            for byte in *b"$:*+-_,#~0129a\r\n" {
+                let mut other = frame.to_vec();
+                other[at] = byte;
+                agrees(&other);
+                other.insert(at, byte);
+                agrees(&other);
+                other.remove(at);
+                other.remove(at);
+                agrees(&other);
+            }
+        }
+    }
+}
