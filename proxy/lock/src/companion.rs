@@ -25,14 +25,31 @@ pub fn slot(key: &[u8]) -> u16 {
 /// digits (`0`–`9`, `a`–`z`) that does, the lexicographically first among those of its length.
 /// Companion keys in Redis are named by it, so it never changes.
 pub fn tag(slot: u16) -> &'static str {
-    static TAGS: LazyLock<Vec<String>> = LazyLock::new(all_tags);
-    &TAGS[usize::from(slot % SLOTS)]
+    let (tag, length) = &TAGS[usize::from(slot % SLOTS)];
+    std::str::from_utf8(&tag[..usize::from(*length)]).expect("a tag is made of ASCII digits")
 }
+
+/// The tags and their lengths, in one piece: every lock command looks one up.
+static TAGS: LazyLock<Vec<([u8; LONGEST_TAG], u8)>> = LazyLock::new(|| {
+    let packed = |tag: String| {
+        let mut bytes = [0; LONGEST_TAG];
+        bytes[..tag.len()].copy_from_slice(tag.as_bytes());
+        (bytes, tag.len() as u8)
+    };
+    all_tags().into_iter().map(packed).collect()
+});
 
 /// The name of the record of a lock key: `prefix{tag}:key`. Wrapping the key itself in braces would
 /// not do: a key with braces of its own has another slot.
 pub fn companion_key(prefix: &[u8], key: &[u8]) -> Vec<u8> {
-    [prefix, b"{", tag(slot(key)).as_bytes(), b"}:", key].concat()
+    let (tag, length) = &TAGS[usize::from(slot(key))];
+    let mut name = Vec::with_capacity(prefix.len() + key.len() + LONGEST_TAG + 3);
+    name.extend_from_slice(prefix);
+    name.push(b'{');
+    name.extend_from_slice(&tag[..usize::from(*length)]);
+    name.extend_from_slice(b"}:");
+    name.extend_from_slice(key);
+    name
 }
 
 /// Whether the name is that of a companion of some lock, `prefix{…}:key` with the key in a
