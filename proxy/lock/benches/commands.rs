@@ -300,7 +300,7 @@ fn permitted(line: &str) -> Permitted {
     }
 }
 
-fn settled(command: LockCommand, decision: Decision) -> Settled {
+fn settled(command: Box<LockCommand>, decision: Decision) -> Settled {
     settle(command, smallvec![decision], &|_| RULES)
 }
 

@@ -73,7 +73,7 @@ pub enum Class<'a> {
     /// A change of connection state.
     Session(SessionVerb, PassThrough<'a>),
     /// About the server as a whole, or a lock key taken as a whole.
-    Admin(AdminCommand),
+    Admin(Box<AdminCommand>),
     /// `FCALL` with a lock key, of a function that the operator answers for.
     Trusted(PassThrough<'a>, Target),
     /// `SCRIPT LOAD`: the text is worth remembering.
@@ -83,11 +83,11 @@ pub enum Class<'a> {
     /// Its answer names keys, of which the proxy's own are left out.
     Listing(Listing, PassThrough<'a>),
     /// An operation on locks.
-    Judge(LockCommand),
+    Judge(Box<LockCommand>),
     /// `EVALSHA` of a text that this proxy has not seen, on a lock key.
-    UnknownScript(LockCommand),
+    UnknownScript(Box<LockCommand>),
     /// A lock key or a value above what is judged.
-    TooLong(LockCommand, TooLong),
+    TooLong(Box<LockCommand>, TooLong),
     /// `LOCKWARDEN FENCE key`, the proxy's own command: the fencing token of this connection's lease.
     Fence(PassThrough<'a>, Bytes),
     /// An error that Redis would give, given here: nothing is forwarded on a guess.
@@ -154,7 +154,7 @@ impl Classifier<'_> {
                 Ok(None) => Class::PassThrough(pass),
                 Ok(Some((target, kind))) => match self.opaque(spec.name, request, target, kind) {
                     Class::Judge(command) if is_restore(&command) => {
-                        Class::Admin(AdminCommand::on_lock(Box::new(command), false))
+                        Class::Admin(Box::new(AdminCommand::on_lock(command, false)))
                     }
                     other => other,
                 },
@@ -233,12 +233,12 @@ impl Classifier<'_> {
                 if verb == Verb::DelEx && op.comparison().is_none() {
                     argv[0] = Bytes::from_static(b"DEL");
                 }
-                let command = LockCommand {
+                let command = Box::new(LockCommand {
                     name: spec.name,
                     op,
                     argv,
                     frame,
-                };
+                });
                 if value_too_long {
                     Class::TooLong(command, TooLong::Value)
                 } else {
@@ -297,28 +297,24 @@ impl Classifier<'_> {
             _ => ScriptSha::from_hex(request.arg(1)).and_then(|sha| (self.script)(&sha)),
         };
         let (frame, argv) = copied(&request);
+        let command = |op, argv| {
+            Box::new(LockCommand {
+                name: spec.name,
+                op,
+                argv,
+                frame,
+            })
+        };
         let opaque = LockOp::Opaque {
             target: target.clone(),
             kind: OpaqueKind::Script,
         };
         let Some(facts) = facts else {
-            return Class::UnknownScript(LockCommand {
-                name: spec.name,
-                op: opaque,
-                argv,
-                frame,
-            });
+            return Class::UnknownScript(command(opaque, argv));
         };
         let is_lock = |key: &[u8]| self.namespaces.find(key).is_some();
         match scripts::read(&facts, &argv, &target, &is_lock) {
-            scripts::Script::Operation(op) => {
-                return Class::Judge(LockCommand {
-                    name: spec.name,
-                    op,
-                    argv,
-                    frame,
-                });
-            }
+            scripts::Script::Operation(op) => return Class::Judge(command(op, argv)),
             scripts::Script::Reads => return Class::PassThrough(pass),
             scripts::Script::Unknown if facts.no_writes => return Class::PassThrough(pass),
             scripts::Script::Unknown => {}
@@ -327,12 +323,8 @@ impl Classifier<'_> {
         if let Some(target) = self.undeclared(&facts, &request) {
             return self.opaque(spec.name, request, target, OpaqueKind::Script);
         }
-        Class::Judge(LockCommand {
-            name: spec.name,
-            op: self.wrapped(spec, &request, facts).unwrap_or(opaque),
-            argv,
-            frame,
-        })
+        let op = self.wrapped(spec, &request, facts).unwrap_or(opaque);
+        Class::Judge(command(op, argv))
     }
 
     /// A lock that a script writes without declaring any.
@@ -408,11 +400,11 @@ impl Classifier<'_> {
         match found {
             Ok(None) => {
                 let (frame, argv) = copied(&request);
-                Class::Admin(AdminCommand::new(spec.name, argv, frame))
+                Class::Admin(Box::new(AdminCommand::new(spec.name, argv, frame)))
             }
             Ok(Some((target, kind))) => match self.opaque(spec.name, request, target, kind) {
                 Class::Judge(command) if kind == OpaqueKind::Command => {
-                    Class::Admin(AdminCommand::on_lock(Box::new(command), true))
+                    Class::Admin(Box::new(AdminCommand::on_lock(command, true)))
                 }
                 other => other,
             },
@@ -537,12 +529,12 @@ impl Classifier<'_> {
             return Class::PassThrough(PassThrough::of(request.frame(), false));
         }
         let (frame, argv) = copied(&request);
-        Class::Judge(LockCommand {
+        Class::Judge(Box::new(LockCommand {
             name,
             op: LockOp::Opaque { target, kind },
             argv,
             frame,
-        })
+        }))
     }
 
     fn too_long<'r>(
@@ -587,7 +579,7 @@ fn is_restore(command: &LockCommand) -> bool {
     *kind == OpaqueKind::Command && matches!(command.name, "restore" | "restore-asking")
 }
 
-/// A copy of the request's frame, and its arguments as parts of that.
+/// One copy of the request, and its arguments as slices of that.
 fn copied(request: &Request<'_>) -> (Bytes, Arguments) {
     let frame = Bytes::copy_from_slice(request.frame());
     let start = request.frame().as_ptr() as usize;

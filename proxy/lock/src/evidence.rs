@@ -2,12 +2,19 @@
 //! granted, values that it read, acquires that were refused. It proves nothing by itself: all of it
 //! goes into the script, which compares it with Redis. Pure; the caller brings the time.
 
-use std::collections::{HashMap, VecDeque};
+mod attempts;
+
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+pub use crate::db_key::DbKey;
+pub use attempts::{ATTEMPTS_WINDOW, MOST_TRIED};
+
+use crate::db_key::DbMap;
 use crate::token::{FencingToken, Grant, OwnerToken, looks_like_deadline};
+use attempts::Attempts;
 
 /// How long a connection's lapsed lease is remembered.
 pub const LAPSED_MEMORY: Duration = Duration::from_secs(600);
@@ -18,17 +25,6 @@ pub const SURELY_BEFORE_END: Duration = Duration::from_secs(1);
 pub const MOST_OBSERVED: usize = 256;
 /// Locks that one connection remembers in all; above that those go first whose leases end first.
 pub const MOST_LOCKS: usize = 65_536;
-/// The window in which `attempts` are counted.
-pub const ATTEMPTS_WINDOW: Duration = Duration::from_secs(10);
-
-/// A lock key in its logical database.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct DbKey {
-    /// The logical database.
-    pub db: u32,
-    /// The key as sent.
-    pub key: Bytes,
-}
 
 /// A lease that this connection was granted.
 #[derive(Clone, Debug)]
@@ -67,13 +63,11 @@ struct Memory {
     own: Option<Own>,
     seen: Option<Seen>,
     refused: bool,
-    attempts: u32,
-    window: Option<Instant>,
 }
 
 impl Memory {
     fn is_empty(&self) -> bool {
-        self.own.is_none() && self.seen.is_none() && !self.refused && self.attempts == 0
+        self.own.is_none() && self.seen.is_none() && !self.refused
     }
 }
 
@@ -103,24 +97,23 @@ pub struct Facts {
 /// Everything one connection remembers.
 #[derive(Debug, Default)]
 pub struct Evidence {
-    memory: HashMap<DbKey, Memory>,
+    memory: DbMap<Memory>,
     observed: VecDeque<DbKey>,
+    attempts: Attempts,
 }
 
 impl Evidence {
     /// What is known of a lock at `now`.
     pub fn facts(&mut self, key: &DbKey, now: Instant) -> Facts {
+        let attempts = self.attempts.of(key, now);
         let Some(memory) = self.memory.get_mut(key) else {
-            return Facts::default();
+            return Facts {
+                attempts,
+                ..Facts::default()
+            };
         };
         if memory.own.as_ref().is_some_and(|own| forgotten(own, now)) {
             memory.own = None;
-        }
-        if memory
-            .window
-            .is_some_and(|start| now.duration_since(start) > ATTEMPTS_WINDOW)
-        {
-            memory.attempts = 0;
         }
         Facts {
             own: memory.own.clone(),
@@ -132,18 +125,25 @@ impl Evidence {
                 .as_ref()
                 .is_some_and(|own| is_surely_running(own, now)),
             same_identity: false,
-            attempts: memory.attempts,
+            attempts,
             shared_token: false,
         }
     }
 
+    /// The lease that it was granted last and has not given back.
+    pub fn own(&self, key: &DbKey, now: Instant) -> Option<&Own> {
+        let own = self.memory.get(key)?.own.as_ref();
+        own.filter(|own| !forgotten(own, now))
+    }
+
+    /// Whether its last acquire of this lock was refused.
+    pub fn was_refused(&self, key: &DbKey) -> bool {
+        self.memory.get(key).is_some_and(|memory| memory.refused)
+    }
+
     /// An acquire is about to be tried.
     pub fn attempted(&mut self, key: &DbKey, now: Instant) {
-        let memory = self.memory.entry(key.clone()).or_default();
-        match memory.window {
-            Some(start) if now.duration_since(start) <= ATTEMPTS_WINDOW => memory.attempts += 1,
-            _ => (memory.window, memory.attempts) = (Some(now), 1),
-        }
+        self.attempts.add(key, now);
     }
 
     /// This connection was granted a lease.
@@ -190,7 +190,9 @@ impl Evidence {
         if let Some(memory) = self.memory.get_mut(key) {
             memory.own = None;
             memory.refused = false;
-            self.drop_if_empty(key);
+            if memory.is_empty() {
+                self.memory.remove(key);
+            }
         }
     }
 
@@ -286,7 +288,7 @@ impl Evidence {
         }
     }
 
-    /// Forgets a quarter of all locks above the bound: the refused and counted ones, then those
+    /// Forgets a quarter of all locks above the bound: the refused ones, then those
     /// whose leases end first.
     fn bound_locks(&mut self) {
         if self.memory.len() <= MOST_LOCKS {
@@ -322,10 +324,7 @@ mod tests {
     use super::*;
 
     fn key(name: &'static str) -> DbKey {
-        DbKey {
-            db: 0,
-            key: Bytes::from_static(name.as_bytes()),
-        }
+        DbKey::new(0, Bytes::from_static(name.as_bytes()))
     }
 
     fn own(byte: u8) -> Own {
@@ -397,10 +396,7 @@ mod tests {
     fn the_oldest_reading_is_forgotten_first() {
         let (mut evidence, now) = (Evidence::default(), Instant::now());
         for i in 0..=MOST_OBSERVED {
-            let name = DbKey {
-                db: 0,
-                key: Bytes::from(format!("k{i}")),
-            };
+            let name = DbKey::new(0, Bytes::from(format!("k{i}")));
             let value = Bytes::from_static(b"value");
             evidence.observed(name, None, Some(&value), false, now);
         }
@@ -434,16 +430,25 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_that_is_tried_again_and_again_is_counted_among_very_many_others() {
+        let (mut evidence, start) = (Evidence::default(), Instant::now());
+        for i in 0..10_000 {
+            let now = start + Duration::from_micros(i);
+            evidence.attempted(&key("polled"), now);
+            let other = DbKey::new(0, Bytes::from(format!("k{i}")));
+            evidence.attempted(&other, now);
+            assert_eq!(evidence.facts(&other, now).attempts, 1);
+        }
+        assert_eq!(evidence.facts(&key("polled"), start).attempts, 10_000);
+        assert_eq!(evidence.attempts.places.len(), MOST_TRIED);
+        assert!(evidence.memory.is_empty(), "a try leaves nothing else");
+    }
+
+    #[test]
     fn the_number_of_locks_is_bounded() {
         let mut evidence = Evidence::default();
         for i in 0..=MOST_LOCKS {
-            evidence.granted(
-                DbKey {
-                    db: 0,
-                    key: Bytes::from(format!("k{i}")),
-                },
-                own(1),
-            );
+            evidence.granted(DbKey::new(0, Bytes::from(format!("k{i}"))), own(1));
         }
         assert!(evidence.memory.len() <= MOST_LOCKS);
         assert!(evidence.memory.len() >= MOST_LOCKS / 2);

@@ -2,10 +2,10 @@
 //! decides nothing; Redis is the authority and the table may be wrong about anything that happened
 //! elsewhere. Pure: the caller brings the time.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::evidence::DbKey;
+use crate::db_key::{DbKey, DbMap};
 use crate::namespace::NamespaceId;
 use crate::token::{FencingToken, Grant, SessionId};
 
@@ -114,17 +114,22 @@ pub struct Held {
 /// The view.
 #[derive(Debug, Default)]
 pub struct LeaseTable {
-    leases: HashMap<DbKey, Lease>,
+    leases: DbMap<Placed>,
     /// When leases end, to find those that ran out. Each lease with a TTL stands here once.
     ends: BTreeMap<(Instant, u64), DbKey>,
-    /// The place of each lease in `ends`.
-    places: HashMap<DbKey, (Instant, u64)>,
     next_place: u64,
+}
+
+/// A lease, and the number of its place in `ends` where it has a TTL.
+#[derive(Debug)]
+struct Placed {
+    lease: Lease,
+    place: u64,
 }
 
 impl LeaseTable {
     /// Folds one event into the view; answers the lease that it ended, if any.
-    pub fn apply(&mut self, key: DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
+    pub fn apply(&mut self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
         let ended = match event {
             LeaseEvent::Granted {
                 namespace,
@@ -133,18 +138,15 @@ impl LeaseTable {
                 session,
                 ttl,
             } => {
-                let ended = self.remove(&key, End::Expired, now);
-                let ends = ttl.map(|ttl| now + ttl);
                 let lease = Lease {
                     namespace,
                     grant,
                     fence,
                     session: Some(session),
                     since: now,
-                    ends,
+                    ends: ttl.map(|ttl| now + ttl),
                 };
-                self.insert(key, lease);
-                ended
+                self.begin(key, lease, now)
             }
             LeaseEvent::Found {
                 namespace,
@@ -153,10 +155,7 @@ impl LeaseTable {
                 since,
                 ttl,
             } => {
-                let known = self
-                    .leases
-                    .get(&key)
-                    .is_some_and(|lease| lease.grant == grant);
+                let known = self.get(key).is_some_and(|lease| lease.grant == grant);
                 let ends = ttl.map(|ttl| now + ttl);
                 if known {
                     // Extended through another proxy, or around all of them.
@@ -165,7 +164,6 @@ impl LeaseTable {
                     }
                     None
                 } else {
-                    let ended = self.remove(&key, End::Expired, now);
                     let lease = Lease {
                         namespace,
                         grant,
@@ -174,15 +172,14 @@ impl LeaseTable {
                         since,
                         ends,
                     };
-                    self.insert(key, lease);
-                    ended
+                    self.begin(key, lease, now)
                 }
             }
             LeaseEvent::Extended { ttl } => {
                 self.goes_on(key, ttl.map(|ttl| now + ttl));
                 None
             }
-            LeaseEvent::Released => self.remove(&key, End::Released, now),
+            LeaseEvent::Released => self.remove(key, End::Released, now),
         };
         debug_assert_eq!(self.check_invariants(), Ok(()));
         ended
@@ -190,12 +187,13 @@ impl LeaseTable {
 
     /// The lease of a lock, as far as this view knows.
     pub fn get(&self, key: &DbKey) -> Option<&Lease> {
-        self.leases.get(key)
+        self.leases.get(key).map(|placed| &placed.lease)
     }
 
     /// Every lease, in no order.
     pub fn iter(&self) -> impl Iterator<Item = (&DbKey, &Lease)> {
-        self.leases.iter()
+        let leases = self.leases.iter();
+        leases.map(|(key, placed)| (key, &placed.lease))
     }
 
     /// Removes the leases that ran out by `now`, as far as this view knows.
@@ -206,7 +204,7 @@ impl LeaseTable {
                 break;
             }
             let key = key.clone();
-            let grant = self.leases.get(&key).map(|lease| lease.grant);
+            let grant = self.get(&key).map(|lease| lease.grant);
             let transition = self.remove(&key, End::Expired, end);
             if let (Some(grant), Some(transition)) = (grant, transition) {
                 ended.push(Lapse {
@@ -224,7 +222,6 @@ impl LeaseTable {
         let erased =
             |key: &DbKey, lease: &Lease| db.is_none_or(|db| db == key.db) && lease.since < before;
         let keys: Vec<DbKey> = self
-            .leases
             .iter()
             .filter(|(key, lease)| erased(key, lease))
             .map(|(key, _)| key.clone())
@@ -239,7 +236,7 @@ impl LeaseTable {
     pub fn held(&self, namespaces: usize, now: Instant) -> Vec<Held> {
         let mut held = vec![Held::default(); namespaces];
         let live = |lease: &&Lease| lease.ends.is_none_or(|ends| ends > now);
-        for lease in self.leases.values().filter(live) {
+        for lease in self.iter().map(|(_, lease)| lease).filter(live) {
             let Some(held) = held.get_mut(usize::from(lease.namespace.0)) else {
                 continue;
             };
@@ -260,61 +257,69 @@ impl LeaseTable {
     /// # Errors
     /// The rule that is broken, in words.
     pub fn check_invariants(&self) -> Result<(), &'static str> {
-        if self.places.len() != self.ends.len() {
-            return Err("every place has an end and every end a place");
-        }
         if self.leases.len() > MOST_LEASES {
             return Err("the table is bounded");
         }
+        if self.ends.len() > self.leases.len() {
+            return Err("a lease ends once");
+        }
         // Looking at every lease after every event would make a test quadratic.
-        for (key, lease) in self.leases.iter().take(64) {
-            let placed = self.places.get(key).map(|(end, _)| *end);
-            if placed != lease.ends {
-                return Err("a lease with a TTL stands in the order of ends, one without does not");
+        for (key, placed) in self.leases.iter().take(64) {
+            let end = placed.lease.ends;
+            if end.is_some_and(|end| self.ends.get(&(end, placed.place)) != Some(key)) {
+                return Err("a lease with a TTL stands in the order of ends");
             }
         }
-        for (place, key) in self.ends.iter().take(64) {
-            if self.places.get(key) != Some(place) || !self.leases.contains_key(key) {
-                return Err("every end belongs to a lease");
+        for ((end, place), key) in self.ends.iter().take(64) {
+            let placed = self.leases.get(key);
+            if placed.map(|placed| (placed.lease.ends, placed.place)) != Some((Some(*end), *place))
+            {
+                return Err("every end belongs to a lease with a TTL");
             }
         }
         Ok(())
     }
 
-    /// A lease that is new here, unless there is no room.
-    fn insert(&mut self, key: DbKey, lease: Lease) {
+    /// A lease that is new here, unless there is no room; answers the one before.
+    fn begin(&mut self, key: &DbKey, lease: Lease, now: Instant) -> Option<Transition> {
+        let ended = self.remove(key, End::Expired, now);
         if self.leases.len() < MOST_LEASES {
-            let ends = lease.ends;
-            self.leases.insert(key.clone(), lease);
-            self.place(key, ends);
+            let place = self.place(key, lease.ends);
+            self.leases.insert(key.clone(), Placed { lease, place });
         }
+        ended
     }
 
     /// A lease has another end from now on.
-    fn goes_on(&mut self, key: DbKey, ends: Option<Instant>) {
-        if let Some(lease) = self.leases.get_mut(&key) {
-            lease.ends = ends;
-            self.place(key, ends);
-        }
+    fn goes_on(&mut self, key: &DbKey, ends: Option<Instant>) {
+        let Some(placed) = self.leases.get_mut(key) else {
+            return;
+        };
+        let before = (placed.lease.ends, placed.place);
+        (placed.lease.ends, placed.place) = (ends, self.next_place);
+        self.leave(before);
+        self.place(key, ends);
     }
 
-    fn place(&mut self, key: DbKey, ends: Option<Instant>) {
-        if let Some(place) = self.places.remove(&key) {
-            self.ends.remove(&place);
-        }
+    /// Puts a lease into the order of ends; answers the number of its place.
+    fn place(&mut self, key: &DbKey, ends: Option<Instant>) -> u64 {
+        let place = self.next_place;
         if let Some(end) = ends {
-            let place = (end, self.next_place);
             self.next_place += 1;
-            self.ends.insert(place, key.clone());
-            self.places.insert(key, place);
+            self.ends.insert((end, place), key.clone());
+        }
+        place
+    }
+
+    fn leave(&mut self, (ends, place): (Option<Instant>, u64)) {
+        if let Some(end) = ends {
+            self.ends.remove(&(end, place));
         }
     }
 
     fn remove(&mut self, key: &DbKey, end: End, now: Instant) -> Option<Transition> {
-        let lease = self.leases.remove(key)?;
-        if let Some(place) = self.places.remove(key) {
-            self.ends.remove(&place);
-        }
+        let Placed { lease, place } = self.leases.remove(key)?;
+        self.leave((lease.ends, place));
         // A lease that had run out before was not held longer than its TTL.
         let over = lease.ends.map_or(now, |ends| ends.min(now));
         Some(Transition {
@@ -333,10 +338,7 @@ mod tests {
     use super::*;
 
     fn key(name: u8) -> DbKey {
-        DbKey {
-            db: 0,
-            key: Bytes::copy_from_slice(&[name]),
-        }
+        DbKey::new(0, Bytes::copy_from_slice(&[name]))
     }
 
     fn granted(ttl_ms: Option<u64>) -> LeaseEvent {
@@ -363,18 +365,18 @@ mod tests {
     fn a_lease_that_was_found_began_when_its_record_says() {
         let (mut table, start) = (LeaseTable::default(), Instant::now());
         let now = start + Duration::from_secs(5);
-        table.apply(key(1), found(300, start), now);
-        table.apply(key(1), found(300, now), now);
+        table.apply(&key(1), found(300, start), now);
+        table.apply(&key(1), found(300, now), now);
         assert_eq!(table.held(1, now)[0].oldest, Some(start), "once");
     }
 
     #[test]
     fn a_lease_that_ran_out_was_held_for_its_ttl() {
         let (mut table, start) = (LeaseTable::default(), Instant::now());
-        table.apply(key(1), granted(Some(100)), start);
+        table.apply(&key(1), granted(Some(100)), start);
         let late = start + Duration::from_millis(500);
         let ended = table
-            .apply(key(1), granted(None), late)
+            .apply(&key(1), granted(None), late)
             .expect("the first lease ended");
         assert_eq!(
             (ended.end, ended.held),
@@ -393,10 +395,10 @@ mod tests {
     #[test]
     fn a_release_in_time_is_a_release() {
         let (mut table, start) = (LeaseTable::default(), Instant::now());
-        table.apply(key(1), granted(Some(100)), start);
+        table.apply(&key(1), granted(Some(100)), start);
         let ended = table
             .apply(
-                key(1),
+                &key(1),
                 LeaseEvent::Released,
                 start + Duration::from_millis(40),
             )
@@ -411,10 +413,10 @@ mod tests {
     fn a_flush_takes_what_was_there_before_it_in_its_database() {
         let (mut table, start) = (LeaseTable::default(), Instant::now());
         let flushed = start + Duration::from_millis(10);
-        let elsewhere = DbKey { db: 1, ..key(2) };
-        table.apply(key(1), granted(Some(100)), start);
-        table.apply(elsewhere.clone(), granted(None), start);
-        table.apply(key(3), granted(None), flushed);
+        let elsewhere = DbKey::new(1, key(2).key);
+        table.apply(&key(1), granted(Some(100)), start);
+        table.apply(&elsewhere, granted(None), start);
+        table.apply(&key(3), granted(None), flushed);
         table.forget(Some(0), flushed);
         let left: Vec<bool> = [key(1), elsewhere, key(3)]
             .iter()
@@ -434,11 +436,11 @@ mod tests {
                 now += Duration::from_millis(ms / 3);
                 let ttl = Some(Duration::from_millis(ms));
                 match what {
-                    0 => drop(table.apply(key(name), granted(Some(ms)), now)),
-                    1 => drop(table.apply(key(name), granted(None), now)),
-                    2 => drop(table.apply(key(name), LeaseEvent::Extended { ttl }, now)),
-                    3 => drop(table.apply(key(name), LeaseEvent::Released, now)),
-                    4 => drop(table.apply(key(name), found(ms, now), now)),
+                    0 => drop(table.apply(&key(name), granted(Some(ms)), now)),
+                    1 => drop(table.apply(&key(name), granted(None), now)),
+                    2 => drop(table.apply(&key(name), LeaseEvent::Extended { ttl }, now)),
+                    3 => drop(table.apply(&key(name), LeaseEvent::Released, now)),
+                    4 => drop(table.apply(&key(name), found(ms, now), now)),
                     _ => drop(table.expire(now)),
                 }
                 prop_assert_eq!(table.check_invariants(), Ok(()));

@@ -11,6 +11,7 @@
 pub mod reason;
 pub mod token;
 
+pub mod db_key;
 pub mod decision;
 
 pub mod glob;

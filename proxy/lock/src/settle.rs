@@ -167,7 +167,7 @@ pub struct Terms {
 /// A command that may go on, with what must be done for each of its locks.
 #[derive(Clone, Debug)]
 pub struct Permitted {
-    command: LockCommand,
+    command: Box<LockCommand>,
     allowed: SmallVec<[Allowed; 1]>,
 }
 
@@ -205,7 +205,7 @@ pub enum Code {
 #[derive(Clone, Debug)]
 pub struct Refused {
     /// The command.
-    pub command: LockCommand,
+    pub command: Box<LockCommand>,
     /// The lock that it was about.
     pub target: Target,
     /// The error's first word.
@@ -224,9 +224,9 @@ pub enum Settled {
     /// A no.
     Refused(Refused),
     /// Monitor mode: the client's own command, and what enforce would have said.
-    Forward(LockCommand, Denial),
+    Forward(Box<LockCommand>, Denial),
     /// A script that its operator lets run unjudged.
-    Unjudged(LockCommand),
+    Unjudged(Box<LockCommand>),
 }
 
 /// What a script may do to a lock, in the order in which its chain is asked.
@@ -418,20 +418,21 @@ pub fn built_in() -> Arc<str> {
 
 /// Applies the rules of the namespaces to what their chains said. `decisions` has one entry a lock.
 pub fn settle(
-    command: LockCommand,
+    command: Box<LockCommand>,
     decisions: SmallVec<[Decision; 1]>,
     rules: &dyn Fn(NamespaceId) -> Rules,
 ) -> Settled {
-    let targets: SmallVec<[Target; 1]> = command.op.targets().into_iter().cloned().collect();
-    let enforces = targets
+    let namespaces: SmallVec<[NamespaceId; 4]> =
+        command.op.targets().iter().map(|t| t.namespace).collect();
+    let enforces = namespaces
         .iter()
-        .any(|target| rules(target.namespace).mode == Mode::Enforce);
+        .any(|namespace| rules(*namespace).mode == Mode::Enforce);
     if let LockOp::Wrapped { .. } = command.op {
-        return settle_script(command, &targets, decisions, rules, enforces);
+        return settle_script(command, decisions, rules, enforces);
     }
-    let mut allowed = SmallVec::with_capacity(targets.len());
-    for (target, decision) in targets.iter().zip(decisions) {
-        let rules = rules(target.namespace);
+    let mut allowed = SmallVec::new();
+    for (place, (namespace, decision)) in namespaces.into_iter().zip(decisions).enumerate() {
+        let rules = rules(namespace);
         let (code, denial) = match no(&command.op, decision.fault, decision.verdict, rules) {
             Some(no) => no,
             None => {
@@ -471,7 +472,7 @@ pub fn settle(
             });
             continue;
         }
-        let target = target.clone();
+        let target = command.op.targets()[place].clone();
         return Settled::Refused(Refused {
             command,
             target,
@@ -486,12 +487,12 @@ pub fn settle(
 /// A script whose meaning is not known: what the chains say to each thing that it may do goes along,
 /// because only its run tells which it does.
 fn settle_script(
-    command: LockCommand,
-    targets: &[Target],
+    command: Box<LockCommand>,
     decisions: SmallVec<[Decision; 1]>,
     rules: &dyn Fn(NamespaceId) -> Rules,
     enforces: bool,
 ) -> Settled {
+    let targets: SmallVec<[Target; 1]> = command.op.targets().into_iter().cloned().collect();
     let of = |wanted| move |target: &&Target| rules(target.namespace).scripts == wanted;
     if let Some(target) = targets.iter().find(of(OpaqueScripts::Deny)) {
         let (target, denial) = (target.clone(), unsafe_script());
@@ -514,7 +515,7 @@ fn settle_script(
     }
     let mut allowed = SmallVec::with_capacity(targets.len());
     let mut decisions = decisions.into_iter();
-    for target in targets {
+    for target in &targets {
         let rules = rules(target.namespace);
         let mut terms = Terms::default();
         let mut obligations = Obligations::default();

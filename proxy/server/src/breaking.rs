@@ -114,7 +114,7 @@ impl BreakOrder {
         let current = shared.mirror.current(&self.key);
         if current.is_some_and(|(current, _)| current == grant) {
             let event = LeaseEvent::Released;
-            if let Some(ended) = shared.mirror.apply(self.key.clone(), event, Instant::now()) {
+            if let Some(ended) = shared.mirror.apply(&self.key, event, Instant::now()) {
                 mirror::count(&ended, &active);
             }
         }

@@ -243,10 +243,7 @@ impl Control for Controller {
             let text = "no namespace has this key, so it is no lock of this proxy";
             return Err(ControlError::NotFound(text.to_owned()));
         }
-        let key = DbKey {
-            db: order.db,
-            key: Bytes::copy_from_slice(key),
-        };
+        let key = DbKey::new(order.db, Bytes::copy_from_slice(key));
         let fence = FencingToken(order.fence);
         breaking::order(&self.orders, key, fence, &order.reason).map_err(|error| match error {
             BreakError::Unknown(_) => ControlError::Unknown(error.to_string()),

@@ -19,6 +19,7 @@ use lockwarden_policy::Chains;
 use lockwarden_resp::{Elements, Request, Value, parse_reply, put_value};
 use smallvec::SmallVec;
 
+use crate::clock::Moment;
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 use crate::random::{self, refusal_id};
@@ -27,7 +28,7 @@ use crate::session::known::may_need_process;
 use crate::session::rights::{lacking_rights, rights_line};
 use crate::session::state::{Place, StateChange};
 use crate::session::wrapped::{Examined, own_no, under_its_own_name};
-use crate::session::{InFlight, Look, Session, error_frame, now_ms};
+use crate::session::{InFlight, Look, Session, error_frame};
 use crate::shared::{Active, Shared};
 use crate::trail::{Happened, Recorder, Took};
 use crate::wires::{End, Muted};
@@ -83,7 +84,7 @@ impl Session {
                 Ok(())
             }
             Class::Admin(command) => {
-                Box::pin(self.administer(inbox, command, &active, muted)).await
+                Box::pin(self.administer(inbox, *command, &active, muted)).await
             }
             Class::Trusted(pass, target) => {
                 let metrics = &active.namespace(target.namespace).metrics;
@@ -156,7 +157,7 @@ impl Session {
     pub(crate) async fn govern(
         &mut self,
         inbox: &mut Inbox,
-        mut command: LockCommand,
+        mut command: Box<LockCommand>,
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
@@ -202,15 +203,15 @@ impl Session {
                 return self.digest_unreadable(command, &error, active, muted);
             }
         }
-        let begun = Instant::now();
+        let begun = Moment::now();
         let keys = self.keys(&command.op);
-        let facts = self.facts(&command, &keys, active, begun);
+        let facts = self.facts(&command, &keys, active, begun.at);
 
         let decisions = self.decide(&command, &facts, active, begun);
         let permitted = match settle(command, decisions, &rules) {
             Settled::Permitted(permitted) => permitted,
             Settled::Refused(refused) => {
-                self.refuse(&refused, Some(judged_since(begun)), active, muted);
+                self.refuse(&refused, Some(judged(begun, Instant::now())), active, muted);
                 return Ok(());
             }
             Settled::Unjudged(command) => {
@@ -229,9 +230,9 @@ impl Session {
             }
             Settled::Forward(command, would) => {
                 let target = command.op.target().clone();
-                let operation = command.op.operation(now_ms());
+                let operation = command.op.operation(begun.unix_ms);
                 let id = self.would_refuse(&target, command.name, operation, &would, active);
-                let took = judged_since(begun);
+                let took = judged(begun, Instant::now());
                 self.tell_forwarded(&target, command.name, operation, (id, &would), took, active);
                 self.count(CommandClass::Policy, CommandResult::Ok);
                 let pass = settle::forward_watched(&command, &would);
@@ -255,14 +256,15 @@ impl Session {
         }
         if self.state.block.is_some() {
             let step = self.plan(&mut flight, &facts, false, active);
-            flight.took = judged_since(begun);
+            flight.took = judged(begun, Instant::now());
             self.queue(&step, flight, muted);
             return Ok(());
         }
         let step = self.plan(&mut flight, &facts, true, active);
-        flight.took = judged_since(begun);
+        let planned = Instant::now();
+        flight.took = judged(begun, planned);
         self.step_is_under_way(&flight);
-        let carried = self.carry_out(inbox, &mut flight, &facts, step, active);
+        let carried = self.carry_out(inbox, &mut flight, &facts, (step, planned), active);
         let (answer, answers, sent) = match carried.await {
             Ok(answered) => answered,
             Err(end) => {
@@ -272,12 +274,12 @@ impl Session {
         };
         let answered = Instant::now();
         let judged = flight.took.judging;
-        flight.took.redis = Some(answered.duration_since(begun).saturating_sub(judged));
+        flight.took.redis = Some(answered.duration_since(planned));
         self.unheard.answered();
-        let reply = match self.conclude(&flight, &answer, &answers, active)? {
+        let reply = match self.conclude(&flight, &answer, &answers, active, begun.then(answered))? {
             Concluded::Reply(reply) => reply,
             Concluded::NoRights => {
-                let command = flight.permitted.command().clone();
+                let command = Box::new(flight.permitted.command().clone());
                 return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
             }
         };
@@ -330,7 +332,7 @@ impl Session {
         command: &LockCommand,
         facts: &[Facts],
         active: &Arc<Active>,
-        now: Instant,
+        now: Moment,
     ) -> SmallVec<[Decision; 1]> {
         let circumstances = self.circumstances(now);
         let rules = |namespace| active.rules(namespace);
@@ -357,10 +359,9 @@ impl Session {
         inbox: &mut Inbox,
         flight: &mut InFlight,
         facts: &[Facts],
-        mut step: Plan,
+        (mut step, mut sent): (Plan, Instant),
         active: &Active,
     ) -> Result<(Bytes, Answers, Instant), End> {
-        let mut sent = Instant::now();
         let mut answer = self.execute(inbox, &step).await?;
         for asked in 1..=MOST_ASKED_BACK {
             let Some(back) = self.asked_back(&answer) else {
@@ -475,6 +476,7 @@ impl Session {
         answer: &Bytes,
         answers: &Answers,
         active: &Active,
+        now: Moment,
     ) -> Result<Concluded, End> {
         let permitted = &flight.permitted;
         let op = &permitted.command().op;
@@ -490,7 +492,7 @@ impl Session {
             let line = rights_line(&rights, permitted.command(), &active.companion_prefix);
             return Ok(Concluded::error(&line));
         }
-        self.account(flight, answers, active);
+        self.account(flight, answers, active, now);
         let answered = outcome::answer(op, answers, permitted.allowed(), permitted.enforces())
             .map_err(|_| End::OutOfStep("a script's answer does not fit its command".into()))?;
         let mut reply = BytesMut::new();
@@ -538,7 +540,7 @@ impl Session {
     async fn unknown_script(
         &mut self,
         inbox: &mut Inbox,
-        command: LockCommand,
+        command: Box<LockCommand>,
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
@@ -561,7 +563,7 @@ impl Session {
     async fn too_long(
         &mut self,
         inbox: &mut Inbox,
-        command: LockCommand,
+        command: Box<LockCommand>,
         what: TooLong,
         active: &Arc<Active>,
         muted: Muted,
@@ -592,7 +594,7 @@ impl Session {
     /// In a namespace that is only watched, what cannot be judged is Redis's alone.
     pub(crate) fn forward_unjudged(
         &mut self,
-        command: LockCommand,
+        command: Box<LockCommand>,
         why: UnjudgedWhy,
         active: &Active,
         muted: Muted,
@@ -642,9 +644,9 @@ fn classify<'a>(shared: &Shared, active: &Active, request: Request<'a>) -> Class
 }
 
 /// How long a decision took that has not been to Redis.
-fn judged_since(begun: Instant) -> Took {
+fn judged(begun: Moment, until: Instant) -> Took {
     Took {
-        judging: begun.elapsed(),
+        judging: until.saturating_duration_since(begun.at),
         redis: None,
     }
 }

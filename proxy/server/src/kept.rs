@@ -2,11 +2,12 @@
 //! is due; the upkeep connection renews, in a script that asks Redis whether the lease is still
 //! that lease.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::{DbKey, DbMap};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::Renewal;
 use lockwarden_lock::token::{Grant, Identity};
@@ -48,20 +49,26 @@ pub(crate) struct KeptLease {
     /// Wakes the session, where the proxy's own connection cannot renew it.
     pub(crate) nudge: Arc<Nudge>,
     due: (Instant, u64),
+    /// Its place among its session's.
+    place: u64,
 }
 
 #[derive(Default)]
 struct Register {
-    leases: HashMap<DbKey, KeptLease>,
+    leases: DbMap<KeptLease>,
     due: BTreeMap<(Instant, u64), DbKey>,
-    by_session: HashMap<SessionNumber, HashSet<DbKey>>,
+    by_session: BTreeMap<(SessionNumber, u64), DbKey>,
     next: u64,
+    /// Until when whoever renews has said that it sleeps.
+    sleeps_until: Option<Instant>,
 }
 
 /// The register. Bounded by the leases that sessions hold.
 #[derive(Default)]
 pub(crate) struct Kept {
     register: Mutex<Register>,
+    /// How many leases there are: most releases are of one that is none of them, and need not look.
+    count: AtomicUsize,
     changed: Notify,
 }
 
@@ -88,10 +95,9 @@ impl Kept {
             ends: now + ttl,
             nudge: holder.nudge.clone(),
             due,
+            place: due.1,
         };
-        register.put(key, lease);
-        drop(register);
-        self.changed.notify_one();
+        self.put(register, key, lease);
     }
 
     /// Keeps a lease alive whose session is gone, from now on for this one. A newer lease stays.
@@ -102,13 +108,14 @@ impl Kept {
         }
         lease.due = register.place(&key, now);
         (lease.session, lease.nudge) = (holder.session, holder.nudge.clone());
-        register.put(key, lease);
-        drop(register);
-        self.changed.notify_one();
+        self.put(register, key, lease);
     }
 
     /// No longer: it was given back, or its holder chose a TTL himself.
     pub(crate) fn remove(&self, key: &DbKey, session: Option<SessionNumber>) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
         let mut register = self.lock();
         let same = register
             .leases
@@ -116,19 +123,21 @@ impl Kept {
             .is_some_and(|lease| session.is_none_or(|session| session == lease.session));
         if same {
             register.remove(key);
+            self.counted(&register);
         }
     }
 
     /// The session is gone: its leases go by their TTL, unless somebody adopts them.
     pub(crate) fn end_session(&self, session: SessionNumber) -> Vec<(DbKey, KeptLease)> {
         let mut register = self.lock();
-        let keys = register.by_session.remove(&session).unwrap_or_default();
-        keys.into_iter()
-            .filter_map(|key| {
-                let lease = register.remove(&key)?;
-                Some((key, lease))
-            })
-            .collect()
+        let keys: Vec<DbKey> = register.of_session(session).cloned().collect();
+        let leases = keys.into_iter().filter_map(|key| {
+            let lease = register.remove(&key)?;
+            Some((key, lease))
+        });
+        let leases = leases.collect();
+        self.counted(&register);
+        leases
     }
 
     /// The leases that are due, at most `most` of them.
@@ -145,15 +154,14 @@ impl Kept {
     /// The leases of one session.
     pub(crate) fn of_session(&self, session: SessionNumber) -> Vec<(DbKey, KeptLease)> {
         let register = self.lock();
-        let keys = register.by_session.get(&session).into_iter().flatten();
+        let keys = register.of_session(session);
         keys.filter_map(|key| Some((key.clone(), register.leases.get(key)?.clone())))
             .collect()
     }
 
     /// Whether a session has any.
     pub(crate) fn has(&self, session: SessionNumber) -> bool {
-        let keys = |register: &Register| register.by_session.get(&session).map(HashSet::len);
-        keys(&self.lock()).is_some_and(|keys| keys > 0)
+        self.lock().of_session(session).next().is_some()
     }
 
     /// Whether this lease is renewed now.
@@ -192,15 +200,21 @@ impl Kept {
             .is_some_and(|now| now.renewal.grant == lease.renewal.grant)
         {
             register.remove(key);
+            self.counted(&register);
         }
     }
 
-    /// When the next one is due.
-    pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.lock().due.keys().next().map(|(at, _)| *at)
+    /// Until when whoever renews may sleep. One that was due by then and is no more lets it wake for
+    /// nothing; so a lease that comes and goes, one after another, does not wake it each time.
+    pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
+        let mut register = self.lock();
+        let first = register.due.keys().next().map(|(at, _)| *at);
+        let before = register.sleeps_until.filter(|at| *at > now);
+        register.sleeps_until = first.or(before);
+        register.sleeps_until
     }
 
-    /// Waits until a lease was added.
+    /// Waits until a lease was added that is due before the time that [`Kept::next_due`] said.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }
@@ -222,6 +236,24 @@ impl Kept {
         }
     }
 
+    fn put(&self, mut register: MutexGuard<'_, Register>, key: DbKey, lease: KeptLease) {
+        let due = lease.due.0;
+        let is_early = register.sleeps_until.is_none_or(|until| due < until);
+        if is_early {
+            register.sleeps_until = Some(due);
+        }
+        register.put(key, lease);
+        self.counted(&register);
+        drop(register);
+        if is_early {
+            self.changed.notify_one();
+        }
+    }
+
+    fn counted(&self, register: &Register) {
+        self.count.store(register.leases.len(), Ordering::Release);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Register> {
         self.register.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -236,20 +268,20 @@ impl Register {
     }
 
     fn put(&mut self, key: DbKey, lease: KeptLease) {
-        let of_session = self.by_session.entry(lease.session).or_default();
-        of_session.insert(key.clone());
+        let place = (lease.session, lease.place);
+        self.by_session.insert(place, key.clone());
         self.leases.insert(key, lease);
+    }
+
+    fn of_session(&self, session: SessionNumber) -> impl Iterator<Item = &DbKey> {
+        let all = self.by_session.range((session, 0)..=(session, u64::MAX));
+        all.map(|(_, key)| key)
     }
 
     fn remove(&mut self, key: &DbKey) -> Option<KeptLease> {
         let lease = self.leases.remove(key)?;
         self.due.remove(&lease.due);
-        if let Some(keys) = self.by_session.get_mut(&lease.session) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.by_session.remove(&lease.session);
-            }
-        }
+        self.by_session.remove(&(lease.session, lease.place));
         Some(lease)
     }
 }
@@ -276,7 +308,7 @@ mod tests {
             keep_alive_ms: 60_000,
             outlive_ms: 600_000,
         };
-        (DbKey { db: 0, key: lock }, renewal)
+        (DbKey::new(0, lock), renewal)
     }
 
     #[test]
@@ -297,7 +329,7 @@ mod tests {
         assert_eq!(due.len(), 1);
         kept.renewed(&key, &due[0].1, Duration::from_secs(3), later);
         assert!(kept.due(later, 10).is_empty());
-        assert_eq!(kept.next_due(), Some(later + Duration::from_secs(1)));
+        assert_eq!(kept.next_due(later), Some(later + Duration::from_secs(1)));
     }
 
     #[test]
@@ -374,6 +406,42 @@ mod tests {
         kept.remove(&key, Some(9));
         assert_eq!(kept.all().len(), 1, "another session's word does not count");
         kept.remove(&key, Some(1));
-        assert!(kept.all().is_empty() && kept.next_due().is_none());
+        assert!(kept.all().is_empty());
+    }
+
+    #[tokio::test]
+    async fn whoever_renews_is_woken_by_what_is_due_before_it_wakes_anyway() {
+        let (kept, now) = (Kept::default(), Instant::now());
+        let add = |name, now| {
+            let (key, renewal) = lease(name, 1);
+            let holder = holder(1);
+            kept.add(
+                &holder,
+                Kin::Nobody,
+                NamespaceId(0),
+                key.clone(),
+                renewal,
+                now,
+            );
+            key
+        };
+        let is_woken = async || {
+            let woken = tokio::time::timeout(Duration::ZERO, kept.changed());
+            woken.await.is_ok()
+        };
+        let first = add("a", now);
+        assert!(is_woken().await);
+        let due = now + Duration::from_secs(1);
+        assert_eq!(kept.next_due(now), Some(due));
+        add("b", now + Duration::from_millis(1));
+        kept.remove(&first, None);
+        assert!(!is_woken().await, "it is due later");
+        let (_, orphan) = kept.end_session(1).remove(0);
+        assert_eq!(kept.next_due(now), Some(due), "it may wake for nothing");
+        add("c", now + Duration::from_millis(2));
+        assert!(!is_woken().await);
+        kept.adopt(&holder(2), first, orphan, now);
+        assert!(is_woken().await, "an orphan is due at once");
+        assert_eq!(kept.next_due(now), Some(now));
     }
 }

@@ -18,6 +18,7 @@ mod pushes;
 mod wires;
 mod worker;
 
+mod clock;
 mod cohort;
 mod shared;
 

@@ -1,7 +1,6 @@
 //! The lease table of the whole process: a view for metrics and people, in shards so that sessions
 //! seldom meet. It decides nothing.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -15,29 +14,19 @@ use crate::shared::Active;
 const SHARDS: usize = 16;
 
 /// The view.
+#[derive(Default)]
 pub(crate) struct Mirror {
     shards: [Mutex<LeaseTable>; SHARDS],
-    hasher: RandomState,
-}
-
-impl Default for Mirror {
-    fn default() -> Mirror {
-        Mirror {
-            shards: Default::default(),
-            hasher: RandomState::new(),
-        }
-    }
 }
 
 impl Mirror {
     /// Folds in what happened; answers the lease that it ended.
-    pub(crate) fn apply(&self, key: DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
-        lock(self.shard(&key)).apply(key, event, now)
+    pub(crate) fn apply(&self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
+        lock(self.shard(key)).apply(key, event, now)
     }
 
     fn shard(&self, key: &DbKey) -> &Mutex<LeaseTable> {
-        let place = self.hasher.hash_one(key) % SHARDS as u64;
-        &self.shards[usize::try_from(place).unwrap_or(0)]
+        &self.shards[key.shard() % SHARDS]
     }
 
     /// Which lease of a lock is current, and whose, as far as this proxy has seen.

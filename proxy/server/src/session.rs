@@ -38,6 +38,7 @@ use lockwarden_resp::{Redirects, RequestError, RequestLimits};
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
+use crate::clock::Moment;
 use crate::cohort::{self, Application};
 use crate::heirs;
 use crate::inbox::Inbox;
@@ -369,12 +370,12 @@ impl Session {
         seen
     }
 
-    pub(crate) fn circumstances(&self, now: Instant) -> Circumstances {
+    pub(crate) fn circumstances(&self, now: Moment) -> Circumstances {
         Circumstances {
             db: self.state.db(),
             client: self.number,
-            now_ms: now_ms(),
-            now,
+            now_ms: now.unix_ms,
+            now: now.at,
             transactional: self.state.block.is_some(),
         }
     }

@@ -187,7 +187,7 @@ impl Sweeper {
                 since: now.checked_sub(lease.held).unwrap_or(now),
                 ttl: swept.ttl,
             };
-            shared.mirror.apply(in_database(db, key), event, now);
+            shared.mirror.apply(&in_database(db, key), event, now);
         }
         Ok(())
     }
@@ -281,10 +281,7 @@ impl Strays {
 const START: Bytes = Bytes::from_static(b"0");
 
 fn in_database(db: u32, key: &Bytes) -> DbKey {
-    DbKey {
-        db,
-        key: key.clone(),
-    }
+    DbKey::new(db, key.clone())
 }
 
 /// A lock is there without a record, where there was a lease before the walk looked that still is the
@@ -296,7 +293,7 @@ fn bypassed(shared: &Shared, active: &Active, key: &DbKey, believed: &Lease, now
     if !shared.mirror.lease(key).is_some_and(|lease| same(&lease)) {
         return;
     }
-    shared.mirror.apply(key.clone(), LeaseEvent::Released, now);
+    shared.mirror.apply(key, LeaseEvent::Released, now);
     let Some(details) = active.details.get(usize::from(believed.namespace.0)) else {
         return;
     };

@@ -157,10 +157,7 @@ mod tests {
     fn lease(grant: u8) -> Undelivered {
         Undelivered {
             namespace: NamespaceId(0),
-            key: DbKey {
-                db: 0,
-                key: Bytes::from_static(b"lock:a"),
-            },
+            key: DbKey::new(0, Bytes::from_static(b"lock:a")),
             session: SessionId([0; 16]),
             grant: Some(Grant([grant; 16])),
         }

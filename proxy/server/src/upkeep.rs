@@ -171,7 +171,7 @@ impl Upkeep {
         let mut sweeper = Sweeper::new(shared.sweep.filter(|_| self.may_renew));
         loop {
             let now = Instant::now();
-            let due = [shared.kept.next_due(), sweeper.due()]
+            let due = [shared.kept.next_due(now), sweeper.due()]
                 .into_iter()
                 .flatten()
                 .fold(heartbeat, Instant::min);
@@ -447,7 +447,7 @@ pub(crate) fn settle(
             let ttl = Duration::from_millis(u64::try_from(*ttl).unwrap_or(0));
             shared.kept.renewed(key, lease, ttl, now);
             let event = lockwarden_lock::lease::LeaseEvent::Extended { ttl: Some(ttl) };
-            shared.mirror.apply(key.clone(), event, now);
+            shared.mirror.apply(key, event, now);
             count(shared, lease, KeepAliveOutcome::Renewed);
         }
         Value::Integer(_) => {

@@ -117,7 +117,7 @@ impl Fold {
             .lease(key)
             .is_some_and(|lease| lease.fence.0 == fence);
         if is_there {
-            mirror.apply(key.clone(), LeaseEvent::Released, now);
+            mirror.apply(key, LeaseEvent::Released, now);
         }
         is_there
     }

@@ -58,7 +58,7 @@ fn found(client: &Client, namespaces: &Namespaces, count: usize) -> Vec<usize> {
         namespaces,
         mode: &|_| Mode::Enforce,
     };
-    let Ruling::Flush(command) = rule(command, &setting) else {
+    let Ruling::Flush(command) = rule(*command, &setting) else {
         panic!("FLUSHDB is looked at");
     };
     let step = flush(&command, namespaces, &|_| Mode::Enforce, b"lw:");

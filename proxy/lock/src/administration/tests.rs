@@ -27,7 +27,7 @@ fn admin(line: &str, namespaces: &Namespaces) -> Option<AdminCommand> {
     };
     let request = OwnedRequest::new(line.split(' ').collect::<Vec<_>>());
     match classifier.classify(request.request()) {
-        Class::Admin(command) => Some(command),
+        Class::Admin(command) => Some(*command),
         _ => None,
     }
 }

@@ -58,7 +58,8 @@ fn planned_by(
         obligations,
         ..Decision::default()
     };
-    let Settled::Permitted(permitted) = settle(command, smallvec![decision], &|_| rules) else {
+    let Settled::Permitted(permitted) = settle(Box::new(command), smallvec![decision], &|_| rules)
+    else {
         panic!("not permitted");
     };
     let mut drawn = 0;

@@ -146,7 +146,7 @@ fn denied(reason: Reason) -> Decision {
 }
 
 fn settled(op: LockOp, decision: Decision, rules: Rules) -> Settled {
-    settle(command(op), smallvec![decision], &|_| rules)
+    settle(Box::new(command(op)), smallvec![decision], &|_| rules)
 }
 
 fn circumstances() -> Circumstances {
@@ -399,7 +399,7 @@ fn one_lock_that_enforces_makes_the_whole_command_enforce() {
         _ => rules(Mode::Enforce, OnViolation::Native),
     };
     let decisions = smallvec![Decision::default(), denied(Reason::Limited)];
-    match settle(command(op), decisions, &both) {
+    match settle(Box::new(command(op)), decisions, &both) {
         Settled::Permitted(permitted) => {
             assert!(permitted.enforces());
             assert_eq!(

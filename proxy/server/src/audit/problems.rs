@@ -6,7 +6,7 @@ use std::mem::Discriminant;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::reason::Reason;
 
 use crate::metrics::{DecisionKind, Observation, UnjudgedWhy};
@@ -52,8 +52,7 @@ pub(super) fn is_problem(entry: &Entry) -> bool {
 #[derive(PartialEq, Eq, Hash)]
 struct Same {
     client: Option<SocketAddr>,
-    db: u32,
-    key: Bytes,
+    key: DbKey,
     happened: Discriminant<Happened>,
     reason: Option<Reason>,
     observation: Option<Observation>,
@@ -69,7 +68,6 @@ impl Same {
         };
         Same {
             client: entry.caller.as_ref().map(|caller| caller.address),
-            db: entry.db,
             key: entry.key.clone(),
             happened: std::mem::discriminant(&entry.happened),
             reason: entry.verdict.as_ref().and_then(|said| said.reason),
@@ -220,7 +218,7 @@ mod tests {
         }
         let lines = (0..MOST_PLACES + 10).filter(|n| {
             let mut entry = refused("", "A");
-            entry.key = Bytes::from(n.to_string());
+            entry.key = DbKey::new(0, n.to_string().into());
             folder.admit(&entry, now)
         });
         assert_eq!(lines.count(), MOST_PLACES + 10);

@@ -79,7 +79,7 @@ impl Spans {
         step.attributes = vec![
             KeyValue::new("db.system.name", "redis"),
             KeyValue::new("db.operation.name", "EVALSHA"),
-            KeyValue::new("db.namespace", entry.db.to_string()),
+            KeyValue::new("db.namespace", entry.key.db.to_string()),
             KeyValue::new("server.address", self.host.clone()),
             KeyValue::new("server.port", i64::from(self.port)),
         ];

@@ -11,7 +11,7 @@ use lockwarden_lock::op::{AskedTtl, LockOp, Target};
 use lockwarden_lock::outcome::{
     Answer, Answers, Ended, Granted, Outcome, Refused as StepRefused, ScriptEnd,
 };
-use lockwarden_lock::plan::{Renewal, outlive_ms};
+use lockwarden_lock::plan::{Renewal, Who, outlive_ms};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::{Allowed, Mode, TrustAddress};
 use lockwarden_lock::token::{Grant, Process, stored_form};
@@ -19,14 +19,14 @@ use lockwarden_lock::token::{Grant, Process, stored_form};
 use super::refusals::policy_of;
 use super::telling::{Lease, told};
 use super::{InFlight, Session};
+use crate::clock::Moment;
 use crate::kept::Kin;
 use crate::logging::Example;
 use crate::metrics::{AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation, ReleaseOutcome};
 use crate::peers;
 use crate::random::refusal_id;
-use crate::session::now_ms;
 use crate::shared::{Active, mode_label};
-use crate::trail::{Asked, Happened, Took, Verdict, asked_about};
+use crate::trail::{Asked, Entry, Happened, Took, Verdict, asked_about};
 use crate::unheard::Undelivered;
 
 /// What a record holds as the owner in a lock whose type has none: the type, which is nobody's value.
@@ -53,6 +53,8 @@ struct Settled<'a> {
     asked: Box<[Asked]>,
     /// How long the whole step took.
     took: Took,
+    /// When its answer came.
+    now: Moment,
 }
 
 impl Settled<'_> {
@@ -85,9 +87,15 @@ fn asked_end(asked_ms: u64, now: Instant) -> Option<Instant> {
 
 impl Session {
     /// Remembers what a step did.
-    pub(crate) fn account(&mut self, flight: &InFlight, answers: &Answers, active: &Active) {
+    pub(crate) fn account(
+        &mut self,
+        flight: &InFlight,
+        answers: &Answers,
+        active: &Active,
+        now: Moment,
+    ) {
         let op = &flight.permitted.command().op;
-        let operation = op.operation(now_ms());
+        let operation = op.operation(now.unix_ms);
         let answers: &[Answer] = match answers {
             Answers::One(one) => std::slice::from_ref(one),
             Answers::Many(_, each) => each,
@@ -118,7 +126,6 @@ impl Session {
                 return;
             }
         };
-        let now = Instant::now();
         let targets = op.targets();
         let locks = targets.len();
         for (index, target) in targets.into_iter().enumerate() {
@@ -177,13 +184,14 @@ impl Session {
                 enforced,
                 asked: asked_about(&flight.asked, index, locks),
                 took: flight.took,
+                now,
             };
-            self.account_one(op, &settled, active, now);
+            self.account_one(op, &settled, active, now.at);
         }
     }
 
     fn account_one(&mut self, op: &LockOp, one: &Settled<'_>, active: &Active, now: Instant) {
-        let metrics = active.namespace(one.target.namespace).metrics.clone();
+        let metrics = &active.namespace(one.target.namespace).metrics;
         let acquires = one.operation == Operation::Acquire || one.operation == Operation::TakeOver;
         let mut decision = DecisionKind::Allow;
         let mut overlap = false;
@@ -257,10 +265,7 @@ impl Session {
                 self.touched_the_lease(one, active, now);
                 self.evidence.released(one.key);
                 self.shared.kept.remove(one.key, None);
-                let ended = self
-                    .shared
-                    .mirror
-                    .apply(one.key.clone(), LeaseEvent::Released, now);
+                let ended = self.shared.mirror.apply(one.key, LeaseEvent::Released, now);
                 if let Some(ended) = ended {
                     crate::mirror::count(&ended, active);
                 }
@@ -295,7 +300,7 @@ impl Session {
                     metrics.keep_alive.at(KeepAliveOutcome::Ended).inc();
                 }
                 let (id, verdict) = self.refused_by_step(one, refused, active);
-                self.tell_of(one, overlap, Some(id), verdict, active, now);
+                self.tell_of(one, overlap, Some(id), verdict, active);
                 return;
             }
             Outcome::Different { late } => {
@@ -314,7 +319,7 @@ impl Session {
                     let mode = mode_label(one.allowed.rules.mode);
                     metrics.decision(one.operation, kind, Some(Reason::Expired), policy, mode);
                     let verdict = Verdict::refused(kind, Reason::Expired, policy, None);
-                    self.tell_of(one, overlap, None, verdict, active, now);
+                    self.tell_of(one, overlap, None, verdict, active);
                     return;
                 }
             }
@@ -340,7 +345,7 @@ impl Session {
             }
         }
         let (id, verdict) = self.decided(one, decision, active);
-        self.tell_of(one, overlap, id, verdict, active, now);
+        self.tell_of(one, overlap, id, verdict, active);
     }
 
     /// Counts the decision, and in monitor mode what enforce would have refused.
@@ -378,10 +383,11 @@ impl Session {
             return;
         };
         let grant = granted.again.unwrap_or(drawn);
+        let who = self.state.who();
         let lease = Undelivered {
             namespace: one.target.namespace,
             key: one.key.clone(),
-            session: self.state.who().session,
+            session: who.session,
             grant: Some(grant),
         };
         self.unheard.granted(lease, self.wires.spoken_after());
@@ -399,18 +405,17 @@ impl Session {
             namespace: one.target.namespace,
             grant,
             fence: granted.fence,
-            session: self.state.who().session,
+            session: who.session,
             ttl,
         };
-        let ended = self.shared.mirror.apply(one.key.clone(), event, now);
+        let ended = self.shared.mirror.apply(one.key, event, now);
         if let (Some(ended), Ended::RanOut(_)) = (ended, granted.ended) {
             crate::mirror::count(&ended, active);
         }
-        self.keep(one, grant, granted.ttl_ms, granted.kept, now);
-        self.uses_a_token(one, value, granted, active, now);
-        let who = self.state.who();
-        if who.identity(one.allowed.rules.trust_address)
-            == who.client.with_process(Process::Pending)
+        self.keep(one, &who, grant, granted.ttl_ms, granted.kept, now);
+        self.uses_a_token(one, &who, value, granted, active, now);
+        let identity = who.identity(one.allowed.rules.trust_address);
+        if who.process == Process::Pending && identity == who.client.with_process(Process::Pending)
         {
             let peer = self.state.peer();
             peers::identify_later(&self.shared, peer, one.key.clone(), grant);
@@ -435,10 +440,10 @@ impl Session {
         }
         self.shared
             .mirror
-            .apply(one.key.clone(), LeaseEvent::Extended { ttl }, now);
-        let grant = self.evidence.facts(one.key, now).own.map(|own| own.grant);
+            .apply(one.key, LeaseEvent::Extended { ttl }, now);
+        let grant = self.evidence.own(one.key, now).map(|own| own.grant);
         match grant.filter(|_| own) {
-            Some(grant) => self.keep(one, grant, ttl_ms, kept, now),
+            Some(grant) => self.keep(one, &self.state.who(), grant, ttl_ms, kept, now),
             // Somebody else's lease: its holder's session goes on keeping it alive.
             None if kept => {}
             None => self.shared.kept.remove(one.key, None),
@@ -446,7 +451,15 @@ impl Session {
     }
 
     /// Keep-alive begins or ends with the terms of the lease.
-    fn keep(&self, one: &Settled<'_>, grant: Grant, ttl_ms: u64, kept: bool, now: Instant) {
+    fn keep(
+        &self,
+        one: &Settled<'_>,
+        who: &Who,
+        grant: Grant,
+        ttl_ms: u64,
+        kept: bool,
+        now: Instant,
+    ) {
         if !kept || ttl_ms == 0 {
             self.shared.kept.remove(one.key, None);
             return;
@@ -460,7 +473,7 @@ impl Session {
             keep_alive_ms: obligations.keep_alive_ms.unwrap_or(0),
             outlive_ms: outlive_ms(one.allowed),
         };
-        let (who, peer) = (self.state.who(), self.state.peer());
+        let peer = self.state.peer();
         let kin = match one.allowed.rules.trust_address {
             TrustAddress::Process => Kin::Address(who.client),
             TrustAddress::Auto | TrustAddress::No if who.local => {
@@ -515,11 +528,8 @@ impl Session {
         if !late {
             return false;
         }
-        let ends = self
-            .evidence
-            .facts(one.key, now)
-            .own
-            .and_then(|own| own.ends);
+        let own = self.evidence.own(one.key, now);
+        let ends = own.and_then(|own| own.ends);
         let overlapped = ends.is_none_or(|ends| ends <= now);
         self.evidence.lapsed(one.key, now);
         self.shared.kept.remove(one.key, Some(self.number));
@@ -530,7 +540,7 @@ impl Session {
     /// several threads share it. A command on several locks is answered once for all of them, so what
     /// the connection knows of each is asked, too.
     fn refused_the_lock(&mut self, one: &Settled<'_>, own: bool, active: &Active, now: Instant) {
-        if own && self.evidence.facts(one.key, now).own.is_some() {
+        if own && self.evidence.own(one.key, now).is_some() {
             self.observed(Observation::SharedSession, one.target, active, now);
         }
         self.evidence.refused(one.key);
@@ -540,7 +550,7 @@ impl Session {
     /// token, by a connection that did not get the lock when it last tried, is found.
     fn touched_the_lease(&mut self, one: &Settled<'_>, active: &Active, now: Instant) {
         let gives_back = matches!(one.operation, Operation::Release | Operation::Extend);
-        if gives_back && one.tokenless && self.evidence.facts(one.key, now).refused_since {
+        if gives_back && one.tokenless && self.evidence.was_refused(one.key) {
             self.observed(Observation::RefusedThenReleased, one.target, active, now);
         }
     }
@@ -549,6 +559,7 @@ impl Session {
     fn uses_a_token(
         &mut self,
         one: &Settled<'_>,
+        who: &Who,
         value: &Bytes,
         granted: &Granted,
         active: &Active,
@@ -561,7 +572,7 @@ impl Session {
         let shared = self.shared.owner_tokens.granted(
             &active.namespace(one.target.namespace).name,
             &stored_form(value),
-            self.state.who().identity(trust),
+            who.identity(trust),
             granted.shared_token,
             now,
         );
@@ -620,18 +631,20 @@ impl Session {
         id: Option<String>,
         verdict: Verdict,
         active: &Active,
-        now: Instant,
     ) {
         let (happened, lease) = match &one.answer.outcome {
             // A script that takes locks and changed nothing met one that is held.
             Outcome::Untouched { own, .. } if one.takes => {
                 (Happened::Contended { own: *own }, Lease::default())
             }
-            outcome => told(outcome, now_ms()),
+            outcome => told(outcome, one.now.unix_ms),
         };
         let token = one.stored.or(one.named);
-        let mut entry = self.entry(happened, one.target, one.name, Some(one.operation), active);
-        entry.at = now;
+        let details = active.namespace(one.target.namespace);
+        let mut entry = Entry::noticed_at(one.now, happened, details, one.key.clone());
+        entry.command = one.name;
+        entry.operation = Some(one.operation);
+        entry.caller = Some(self.caller());
         entry.overlap = overlap;
         entry.mode = one.allowed.rules.mode;
         entry.id = id.map(String::into_boxed_str);

@@ -92,7 +92,7 @@ impl Session {
                 self.count(CommandClass::Policy, CommandResult::Denied);
                 self.error(&bulk_line(&BulkRefusal::Swap, name, &id), muted);
             }
-            Ruling::Judge(command) => return self.govern(inbox, *command, active, muted).await,
+            Ruling::Judge(command) => return self.govern(inbox, command, active, muted).await,
         }
         Ok(())
     }

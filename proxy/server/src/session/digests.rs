@@ -45,7 +45,7 @@ impl Session {
 
     pub(crate) fn digest_unjudged(
         &mut self,
-        command: LockCommand,
+        command: Box<LockCommand>,
         active: &Active,
         muted: Muted,
     ) -> Result<(), End> {
@@ -59,7 +59,7 @@ impl Session {
 
     pub(crate) fn digest_unreadable(
         &mut self,
-        command: LockCommand,
+        command: Box<LockCommand>,
         error: &Bytes,
         active: &Active,
         muted: Muted,

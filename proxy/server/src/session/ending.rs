@@ -8,6 +8,7 @@ use lockwarden_lock::plan::Form;
 use lockwarden_resp::{Value, parse_reply};
 
 use super::{InFlight, Look, Session};
+use crate::clock::Moment;
 use crate::inbox::Inbox;
 use crate::metrics::UndeliveredOutcome;
 use crate::shared::Shared;
@@ -74,7 +75,7 @@ impl Session {
         let now = Instant::now();
         for lease in &mut lost {
             // Without an earlier lease of its own, whatever this session holds by now is meant.
-            if self.evidence.facts(&lease.key, now).own.is_none() {
+            if self.evidence.own(&lease.key, now).is_none() {
                 lease.grant = None;
             }
         }
@@ -141,7 +142,7 @@ impl Session {
             && !answer.starts_with(b"-NOSCRIPT")
             && let Ok(answers) = self.read_answers(&answer)
         {
-            self.account(&flight, &answers, &active);
+            self.account(&flight, &answers, &active, Moment::now());
         }
         waiting.into_iter().flatten().collect()
     }

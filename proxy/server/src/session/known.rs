@@ -54,7 +54,7 @@ impl Session {
             return Ok(());
         }
         let db = self.state.db();
-        let own = self.evidence.facts(&DbKey { db, key }, Instant::now()).own;
+        let own = self.evidence.own(&DbKey::new(db, key), Instant::now());
         let fence = own
             .and_then(|own| i64::try_from(own.fence.0).ok())
             .filter(|fence| *fence > 0);
@@ -72,10 +72,7 @@ impl Session {
         let db = self.state.db();
         op.targets()
             .into_iter()
-            .map(|target| DbKey {
-                db,
-                key: target.key.clone(),
-            })
+            .map(|target| DbKey::new(db, target.key.clone()))
             .collect()
     }
 

@@ -52,13 +52,7 @@ impl Session {
             self.wires
                 .inquire(&[b"GETRANGE", &companion, b"3", b"18"], Look::ReadGrant);
             self.state.unsettled += 1;
-            keys.push((
-                DbKey {
-                    db: self.state.db(),
-                    key: target.key,
-                },
-                0,
-            ));
+            keys.push((DbKey::new(self.state.db(), target.key), 0));
         }
         if name.eq_ignore_ascii_case(b"MGET") {
             place_in_reply(&mut keys, &pass);

@@ -26,7 +26,7 @@ impl Session {
         let enforces = |target: &&Target| active.rules(target.namespace).mode == Mode::Enforce;
         let target = command.op.targets().into_iter().find(enforces)?.clone();
         Some(Refused {
-            command: command.clone(),
+            command: Box::new(command.clone()),
             target,
             code: Code::Policy,
             denial: Denial {

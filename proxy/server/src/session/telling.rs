@@ -36,15 +36,17 @@ impl Session {
         active: &Active,
     ) -> Entry {
         let details = active.namespace(target.namespace);
-        let key = DbKey {
-            db: self.state.db(),
-            key: target.key.clone(),
-        };
+        let key = DbKey::new(self.state.db(), target.key.clone());
         let mut entry = Entry::noticed(happened, details, key);
         entry.command = command;
         entry.operation = operation;
-        entry.caller = Some(self.caller.clone());
+        entry.caller = Some(self.caller());
         entry
+    }
+
+    /// This client, as it presents itself now.
+    pub(crate) fn caller(&self) -> Arc<Caller> {
+        self.caller.clone()
     }
 
     /// A command that nobody judged went to Redis as it came.

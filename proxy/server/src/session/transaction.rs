@@ -3,7 +3,6 @@
 //! byte, and what happened is remembered only if the block was executed.
 
 use std::ops::Range;
-use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
@@ -12,6 +11,7 @@ use lockwarden_resp::Elements;
 
 use super::state::{Block, Place};
 use super::{Look, Session, error_frame};
+use crate::clock::Moment;
 use crate::inbox::Inbox;
 use crate::intercept::Concluded;
 use crate::wires::{End, Muted};
@@ -85,6 +85,7 @@ impl Session {
         }
         let mut reply = BytesMut::with_capacity(answer.len());
         let mut copied = 0;
+        let now = Moment::now();
         for (index, place) in block.places {
             let Range { start, end } = elements[index];
             let element = answer.slice(start..end);
@@ -93,7 +94,7 @@ impl Session {
                     self.apply(change, element.first() != Some(&b'-'), inbox);
                 }
                 Place::Flush(flush) => {
-                    let one = self.conclude_flush(&flush, &element, Instant::now(), &active)?;
+                    let one = self.conclude_flush(&flush, &element, now.at, &active)?;
                     reply.extend_from_slice(&answer[copied..start]);
                     reply.extend_from_slice(&one);
                     copied = end;
@@ -114,7 +115,7 @@ impl Session {
                 }
                 Place::Step(flight) => {
                     let answers = self.read_answers(&element)?;
-                    let one = match self.conclude(&flight, &element, &answers, &active)? {
+                    let one = match self.conclude(&flight, &element, &answers, &active, now)? {
                         Concluded::Reply(one) => one,
                         Concluded::NoRights => BytesMut::from(&element[..]),
                     };

@@ -425,10 +425,7 @@ impl Session {
             self.settled(inbox).await?;
             let db = self.state.db();
             for word in words.iter().filter(|word| is_lock(word)) {
-                let key = DbKey {
-                    db,
-                    key: word.clone(),
-                };
+                let key = DbKey::new(db, word.clone());
                 if !self.state.watched.contains(&key) {
                     self.shared.watches.add(&key);
                     self.state.watched.push(key);

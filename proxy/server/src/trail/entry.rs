@@ -12,8 +12,8 @@ use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::Mode;
 
 use super::{Asked, Fingerprint};
+use crate::clock::Moment;
 use crate::metrics::{DecisionKind, Observation, UnjudgedWhy};
-use crate::session::now_ms;
 use crate::shared::NamespaceDetails;
 
 /// See the module.
@@ -31,10 +31,8 @@ pub(crate) struct Entry {
     pub(crate) namespace: Arc<str>,
     /// How refusals were treated.
     pub(crate) mode: Mode,
-    /// The database.
-    pub(crate) db: u32,
     /// The lock.
-    pub(crate) key: Bytes,
+    pub(crate) key: DbKey,
     /// The command's name, lower case; empty for what no command did.
     pub(crate) command: &'static str,
     /// What the command means to a lock.
@@ -64,7 +62,7 @@ pub(crate) struct Entry {
 impl Entry {
     /// For whoever keeps it for long: without what the policies were asked, and with a key of its own,
     /// because a slice keeps the whole buffer that the client's bytes came in.
-    pub(crate) fn in_short(&self, key: Bytes) -> Entry {
+    pub(crate) fn in_short(&self, key: DbKey) -> Entry {
         Entry {
             at: self.at,
             at_ms: self.at_ms,
@@ -72,7 +70,6 @@ impl Entry {
             happened: self.happened,
             namespace: self.namespace.clone(),
             mode: self.mode,
-            db: self.db,
             key,
             command: self.command,
             operation: self.operation,
@@ -93,15 +90,24 @@ impl Entry {
 impl Entry {
     /// Something that just happened to a lock, which nobody's command did and nothing more is known of.
     pub(crate) fn noticed(happened: Happened, details: &NamespaceDetails, key: DbKey) -> Entry {
+        Entry::noticed_at(Moment::now(), happened, details, key)
+    }
+
+    /// The same, at a moment that is known.
+    pub(crate) fn noticed_at(
+        now: Moment,
+        happened: Happened,
+        details: &NamespaceDetails,
+        key: DbKey,
+    ) -> Entry {
         Entry {
-            at: Instant::now(),
-            at_ms: now_ms(),
+            at: now.at,
+            at_ms: now.unix_ms,
             id: None,
             happened,
             namespace: details.name.clone(),
             mode: details.rules.mode,
-            db: key.db,
-            key: key.key,
+            key,
             command: "",
             operation: None,
             caller: None,
@@ -289,8 +295,7 @@ pub(crate) fn example(key: &'static str) -> Entry {
         happened: Happened::Contended { own: false },
         namespace: "orders".into(),
         mode: Mode::Enforce,
-        db: 0,
-        key: Bytes::from_static(key.as_bytes()),
+        key: DbKey::new(0, Bytes::from_static(key.as_bytes())),
         command: "setnx",
         operation: Some(Operation::Acquire),
         caller: None,

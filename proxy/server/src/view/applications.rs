@@ -2,9 +2,12 @@
 //! how it uses its locks, with an example of each. Bounded: applications that come when there is no more
 //! room are told of together.
 
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 
+use lockwarden_lock::db_key::NamedMap;
 use lockwarden_lock::reason::Reason;
 
 use super::api::{Application, Misuse, Usage};
@@ -79,13 +82,21 @@ impl Finding {
 /// All applications.
 #[derive(Default)]
 pub(super) struct Applications {
-    by_name: HashMap<String, Used>,
+    all: Vec<Used>,
+    by_name: HashMap<String, usize>,
+    /// The places of those whose connections were heard of lately: what a name is spelled like and
+    /// whose it is, is not asked again for everything that a connection does.
+    lately: Vec<Option<(Arc<Caller>, usize)>>,
 }
+
+/// Connections whose application is remembered.
+const LATELY: usize = 256;
 
 #[derive(Default)]
 struct Used {
+    name: String,
     libraries: BTreeSet<Arc<str>>,
-    namespaces: HashMap<Arc<str>, UsedHere>,
+    namespaces: NamedMap<Arc<str>, UsedHere>,
 }
 
 #[derive(Default)]
@@ -96,8 +107,8 @@ struct UsedHere {
     overlaps: u64,
     refused: u64,
     would_refuse: u64,
-    refusals: HashMap<Reason, Found>,
-    findings: HashMap<Finding, Found>,
+    refusals: NamedMap<Reason, Found>,
+    findings: NamedMap<Finding, Found>,
 }
 
 struct Found {
@@ -106,17 +117,24 @@ struct Found {
 }
 
 impl Found {
-    fn again(found: Option<Found>, example: &Arc<Entry>) -> Found {
-        Found {
-            count: found.map_or(0, |found| found.count) + 1,
-            example: example.clone(),
+    /// Once more.
+    fn again<K: Eq + Hash>(all: &mut NamedMap<K, Found>, what: K, example: &Arc<Entry>) {
+        let example = example.clone();
+        match all.entry(what) {
+            Occupied(mut found) => {
+                let count = found.get().count + 1;
+                found.insert(Found { count, example });
+            }
+            Vacant(place) => {
+                place.insert(Found { count: 1, example });
+            }
         }
     }
 }
 
 impl Applications {
     /// An application did something.
-    pub(super) fn did(&mut self, caller: &Caller, entry: &Arc<Entry>) {
+    pub(super) fn did(&mut self, caller: &Arc<Caller>, entry: &Arc<Entry>) {
         let here = self.here(caller, &entry.namespace);
         here.overlaps += u64::from(entry.overlap);
         here.operations += u64::from(entry.operation.is_some());
@@ -131,36 +149,62 @@ impl Applications {
             DecisionKind::Allow | DecisionKind::Modify => return,
         }
         let reason = verdict.reason.unwrap_or(Reason::Other);
-        let found = here.refusals.remove(&reason);
-        here.refusals.insert(reason, Found::again(found, entry));
+        Found::again(&mut here.refusals, reason, entry);
     }
 
     /// Something was found about it.
-    pub(super) fn found(&mut self, finding: Finding, caller: &Caller, example: &Arc<Entry>) {
+    pub(super) fn found(&mut self, finding: Finding, caller: &Arc<Caller>, example: &Arc<Entry>) {
         let here = self.here(caller, &example.namespace);
-        let found = here.findings.remove(&finding);
-        here.findings.insert(finding, Found::again(found, example));
+        Found::again(&mut here.findings, finding, example);
     }
 
-    fn here(&mut self, caller: &Caller, namespace: &Arc<str>) -> &mut UsedHere {
+    fn here(&mut self, caller: &Arc<Caller>, namespace: &Arc<str>) -> &mut UsedHere {
+        let place = self.place(caller);
+        let namespaces = &mut self.all[place].namespaces;
+        if !namespaces.contains_key(namespace) {
+            let has_room = namespaces.len() < MOST_NAMESPACES;
+            let name = if has_room {
+                namespace.clone()
+            } else {
+                REST.into()
+            };
+            return namespaces.entry(name).or_default();
+        }
+        namespaces.get_mut(namespace).expect("it is there")
+    }
+
+    /// Whose connection it is.
+    fn place(&mut self, caller: &Arc<Caller>) -> usize {
+        if self.lately.is_empty() {
+            self.lately.resize(LATELY, None);
+        }
+        let slot = (caller.session % LATELY as u64) as usize;
+        if let Some((known, place)) = &self.lately[slot]
+            && Arc::ptr_eq(known, caller)
+        {
+            return *place;
+        }
         let name = telling::application(caller);
-        let has_room = self.by_name.len() < MOST_APPLICATIONS || self.by_name.contains_key(&name);
+        let has_room = self.all.len() < MOST_APPLICATIONS || self.by_name.contains_key(&name);
         let name = if has_room { name } else { REST.to_owned() };
-        let used = self.by_name.entry(name).or_default();
+        let all = &mut self.all;
+        let place = *self.by_name.entry(name).or_insert_with_key(|name| {
+            let name = name.clone();
+            all.push(Used {
+                name,
+                ..Used::default()
+            });
+            all.len() - 1
+        });
+        let used = &mut self.all[place];
         if let Some(library) = &caller.library
             && used.libraries.len() < MOST_LIBRARIES
             && !used.libraries.contains(library)
         {
             used.libraries.insert(library.clone());
         }
-        let namespaces = &mut used.namespaces;
-        let has_room = namespaces.len() < MOST_NAMESPACES || namespaces.contains_key(namespace);
-        let namespace = if has_room {
-            namespace.clone()
-        } else {
-            REST.into()
-        };
-        namespaces.entry(namespace).or_default()
+        self.lately[slot] = Some((caller.clone(), place));
+        place
     }
 
     /// All of them, those that would break first. `connections` are open now; `mode_of` a namespace.
@@ -170,12 +214,12 @@ impl Applications {
         mode_of: impl Fn(&str) -> &'static str,
     ) -> Vec<Application> {
         let mut ranked: Vec<((u64, u64, u64), Application)> = self
-            .by_name
+            .all
             .iter()
-            .map(|(name, used)| {
+            .map(|used| {
                 let rank = (used.refusals(), used.breaking(), used.operations());
-                let connections = connections.get(name).copied().unwrap_or(0);
-                (rank, used.told(name, connections, &mode_of))
+                let connections = connections.get(&used.name).copied().unwrap_or(0);
+                (rank, used.told(connections, &mode_of))
             })
             .collect();
         ranked.sort_by(|(a, one), (b, other)| {
@@ -188,7 +232,8 @@ impl Applications {
     /// Who was refused most in a namespace, or would have been, by reason.
     pub(super) fn refused_most(&self, namespace: &str) -> Vec<(Reason, u64, &str)> {
         let mut by_reason: HashMap<Reason, (u64, u64, &str)> = HashMap::new();
-        for (name, used) in &self.by_name {
+        for used in &self.all {
+            let name = used.name.as_str();
             let Some(here) = used.namespaces.get(namespace) else {
                 continue;
             };
@@ -211,7 +256,8 @@ impl Applications {
     /// What was found in a namespace that may break work once it is enforced.
     pub(super) fn breaking_in(&self, namespace: &str) -> Vec<(Finding, u64, &str)> {
         let mut found: Vec<(Finding, u64, &str)> = Vec::new();
-        for (name, used) in &self.by_name {
+        for used in &self.all {
+            let name = used.name.as_str();
             let Some(here) = used.namespaces.get(namespace) else {
                 continue;
             };
@@ -219,7 +265,7 @@ impl Applications {
                 .findings
                 .iter()
                 .filter(|(finding, _)| finding.may_break());
-            found.extend(breaking.map(|(finding, what)| (*finding, what.count, name.as_str())));
+            found.extend(breaking.map(|(finding, what)| (*finding, what.count, name)));
         }
         found.sort_by_key(|(finding, count, name)| {
             (std::cmp::Reverse(*count), finding.word(), *name)
@@ -251,12 +297,7 @@ impl Used {
         })
     }
 
-    fn told(
-        &self,
-        name: &str,
-        connections: u64,
-        mode_of: &impl Fn(&str) -> &'static str,
-    ) -> Application {
+    fn told(&self, connections: u64, mode_of: &impl Fn(&str) -> &'static str) -> Application {
         let mut namespaces: Vec<Usage> = self
             .namespaces
             .iter()
@@ -265,7 +306,7 @@ impl Used {
         namespaces.sort_by(|a, b| a.namespace.cmp(&b.namespace));
         let ready = self.refusals() == 0 && self.breaking() == 0;
         Application {
-            application: name.to_owned(),
+            application: self.name.clone(),
             libraries: self.libraries.iter().map(ToString::to_string).collect(),
             connections,
             ready,

@@ -127,10 +127,7 @@ mod tests {
                 user: Bytes::new(),
                 library: None,
             }),
-            key: DbKey {
-                db: 0,
-                key: Bytes::from_static(key.as_bytes()),
-            },
+            key: DbKey::new(0, Bytes::from_static(key.as_bytes())),
             holder,
             since_ms: waiter * 10,
         }

@@ -197,10 +197,7 @@ impl Look<'_> {
 pub(super) fn lock(shared: &Shared, key: &[u8], db: u32) -> Option<api::LockDetail> {
     let active = shared.active.load_full();
     let (now, now_ms) = (Instant::now(), now_ms());
-    let key = DbKey {
-        db,
-        key: Bytes::copy_from_slice(key),
-    };
+    let key = DbKey::new(db, Bytes::copy_from_slice(key));
     let seen = shared.view.seen();
     let lease = shared.mirror.lease(&key);
     let lease = lease.filter(|lease| lease.ends.is_none_or(|ends| ends > now));

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::db_key::{DbKey, DbMap};
 
 /// Locks that are counted at a time.
 const COUNTED: usize = 64;
@@ -28,7 +28,11 @@ pub(super) struct Count {
 
 #[derive(Default)]
 struct Sketch {
-    counts: HashMap<DbKey, Count>,
+    counts: Vec<(DbKey, Count)>,
+    places: DbMap<usize>,
+    /// No count is lower, and those before `next` are higher: counts only grow.
+    lowest: u64,
+    next: usize,
 }
 
 /// The sketches of now and of the turn before.
@@ -78,7 +82,7 @@ impl HotLocks {
         {
             for (key, count) in &sketch.counts {
                 // A lock that the other sketch does not count may have had as many there as its lowest.
-                let elsewhere = other.counts.get(key).cloned().unwrap_or_else(|| Count {
+                let elsewhere = other.get(key).cloned().unwrap_or_else(|| Count {
                     namespace: count.namespace.clone(),
                     tries: other.unseen(),
                     error: other.unseen(),
@@ -108,26 +112,52 @@ impl HotLocks {
 
 impl Sketch {
     fn tried(&mut self, key: &DbKey, namespace: &Arc<str>, contended: bool) {
-        if let Some(count) = self.counts.get_mut(key) {
+        if let Some(&place) = self.places.get(key) {
+            let (_, count) = &mut self.counts[place];
             count.tries += 1;
             count.contended += u64::from(contended);
             return;
         }
-        let mut inherited = 0;
-        if self.counts.len() >= COUNTED
-            && let Some((lowest, count)) = self.counts.iter().min_by_key(|(_, count)| count.tries)
-        {
-            inherited = count.tries;
-            let lowest = lowest.clone();
-            self.counts.remove(&lowest);
-        }
-        let count = Count {
+        let count = |inherited| Count {
             namespace: namespace.clone(),
             tries: inherited + 1,
             error: inherited,
             contended: u64::from(contended),
         };
-        self.counts.insert(key.clone(), count);
+        let place = self.counts.len();
+        if place < COUNTED {
+            self.counts.push((key.clone(), count(0)));
+            self.places.insert(key.clone(), place);
+            return;
+        }
+        let place = self.least();
+        let (before, lowest) = &mut self.counts[place];
+        self.places.remove(before);
+        self.places.insert(key.clone(), place);
+        (*before, *lowest) = (key.clone(), count(lowest.tries));
+    }
+
+    /// The place of a lowest count. One look at all of them serves as many replacements as there are
+    /// counts that low.
+    fn least(&mut self) -> usize {
+        let is_lowest = |(_, count): &(DbKey, Count)| count.tries == self.lowest;
+        let rest = &self.counts[self.next.min(self.counts.len())..];
+        let place = match rest.iter().position(is_lowest) {
+            Some(further) => self.next + further,
+            None => {
+                let counts = self.counts.iter().map(|(_, count)| count.tries);
+                self.lowest = counts.min().unwrap_or(0);
+                let is_lowest = |(_, count): &(DbKey, Count)| count.tries == self.lowest;
+                self.counts.iter().position(is_lowest).unwrap_or(0)
+            }
+        };
+        self.next = place + 1;
+        place
+    }
+
+    fn get(&self, key: &DbKey) -> Option<&Count> {
+        let place = self.places.get(key)?;
+        self.counts.get(*place).map(|(_, count)| count)
     }
 
     /// How many tries a lock may have had that is not counted.
@@ -135,7 +165,7 @@ impl Sketch {
         if self.counts.len() < COUNTED {
             return 0;
         }
-        let tries = self.counts.values().map(|count| count.tries);
+        let tries = self.counts.iter().map(|(_, count)| count.tries);
         tries.min().unwrap_or(0)
     }
 }
@@ -147,10 +177,7 @@ mod tests {
     use super::*;
 
     fn key(name: u64) -> DbKey {
-        DbKey {
-            db: 0,
-            key: Bytes::from(format!("lock:{name}")),
-        }
+        DbKey::new(0, Bytes::from(format!("lock:{name}")))
     }
 
     #[test]

@@ -3,23 +3,23 @@
 //! one is forgotten.
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash, RandomState};
 
 /// See the module.
-pub(super) struct Recent<K, V> {
-    young: HashMap<K, V>,
-    old: HashMap<K, V>,
+pub(super) struct Recent<K, V, S = RandomState> {
+    young: HashMap<K, V, S>,
+    old: HashMap<K, V, S>,
     half: usize,
     /// What is kept even if it was not used for long, as far as there is room.
     keeps: fn(&V) -> bool,
 }
 
-impl<K: Eq + Hash, V> Recent<K, V> {
+impl<K: Eq + Hash, V, S: BuildHasher + Default> Recent<K, V, S> {
     /// At most `most` values.
-    pub(super) fn new(most: usize, keeps: fn(&V) -> bool) -> Recent<K, V> {
+    pub(super) fn new(most: usize, keeps: fn(&V) -> bool) -> Recent<K, V, S> {
         Recent {
-            young: HashMap::new(),
-            old: HashMap::new(),
+            young: HashMap::default(),
+            old: HashMap::default(),
             half: (most / 2).max(1),
             keeps,
         }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn it_is_bounded_and_the_latest_stay() {
-        let mut recent = Recent::new(100, |_| false);
+        let mut recent: Recent<u32, u32> = Recent::new(100, |_| false);
         use_up_to(&mut recent, 10_000);
         assert!(recent.iter().count() <= 100);
         assert!((9_950..10_000).all(|number| recent.get(&number).is_some()));
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn what_is_used_stays() {
-        let mut recent = Recent::new(100, |_| false);
+        let mut recent: Recent<u32, u32> = Recent::new(100, |_| false);
         for number in 1..10_000 {
             *recent.used(&0, |key| *key, |_| 0) += 1;
             recent.used(&number, |key| *key, |_| 0);
@@ -112,10 +112,10 @@ mod tests {
 
     #[test]
     fn what_is_worth_it_stays_as_far_as_there_is_room() {
-        let mut recent = Recent::new(100, |value| value % 100 == 7);
+        let mut recent: Recent<u32, u32> = Recent::new(100, |value| value % 100 == 7);
         use_up_to(&mut recent, 1_000);
         assert_eq!(recent.get(&7), Some(&7));
-        let mut all = Recent::new(100, |_| true);
+        let mut all: Recent<u32, u32> = Recent::new(100, |_| true);
         use_up_to(&mut all, 10_000);
         assert!(all.iter().count() <= 100);
     }

@@ -2,13 +2,13 @@
 //! application. Pure: the time comes with the entries. Everything is bounded, and what is forgotten first
 //! is what nothing happened to for longest.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
+use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
+use lockwarden_lock::db_key::{DbKey, DbSet, Hashed, NamedMap};
 use lockwarden_lock::decision::Operation;
-use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::reason::Reason;
 
 use super::applications::{Applications, Finding};
@@ -40,9 +40,9 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// See the module.
 pub(super) struct Seen {
-    pub(super) locks: Recent<DbKey, LockSeen>,
+    pub(super) locks: Recent<DbKey, LockSeen, BuildHasherDefault<Hashed>>,
     /// Bounded by the namespaces of the configurations so far.
-    pub(super) namespaces: HashMap<Arc<str>, NamespaceSeen>,
+    pub(super) namespaces: NamedMap<Arc<str>, NamespaceSeen>,
     pub(super) applications: Applications,
     pub(super) hot: HotLocks,
     /// The newest last.
@@ -53,7 +53,7 @@ pub(super) struct Seen {
     /// Circles of waiters, as of the last look.
     pub(super) circles: Vec<Circle>,
     /// Locks that somebody was refused lately.
-    polled: HashSet<DbKey>,
+    polled: DbSet,
     /// Moments in all time lines, at most.
     told: usize,
     looked: Option<Instant>,
@@ -92,7 +92,7 @@ impl Default for Seen {
     fn default() -> Seen {
         Seen {
             locks: Recent::new(MOST_LOCKS, |lock| lock.holding.is_some()),
-            namespaces: HashMap::new(),
+            namespaces: NamedMap::default(),
             applications: Applications::default(),
             hot: HotLocks::default(),
             decisions: VecDeque::new(),
@@ -100,7 +100,7 @@ impl Default for Seen {
             would_refuse: Lately::new(HOUR),
             overlaps: Lately::new(DAY),
             circles: Vec::new(),
-            polled: HashSet::new(),
+            polled: DbSet::default(),
             told: 0,
             looked: None,
         }
@@ -127,18 +127,18 @@ impl Default for NamespaceSeen {
 impl Seen {
     /// Folds in what happened; what there is to measure goes to `measures`.
     pub(super) fn fold(&mut self, entry: &Entry, measures: &mut Vec<(Arc<str>, Measure)>) {
-        let at = DbKey {
-            db: entry.db,
-            key: entry.key.slice(..entry.key.len().min(LONGEST_KEY)),
-        };
-        // A slice would keep the whole buffer that the client's bytes came in.
-        let own = |at: &DbKey| DbKey {
-            db: at.db,
-            key: Bytes::copy_from_slice(&at.key),
-        };
-        let lock = self.locks.used(&at, own, |key| LockSeen::new(key.clone()));
-        lock.namespace = entry.namespace.clone();
-        let told = Arc::new(entry.in_short(lock.key.key.clone()));
+        let cut;
+        let mut at = &entry.key;
+        if at.key.len() > LONGEST_KEY {
+            cut = at.copied(LONGEST_KEY);
+            at = &cut;
+        }
+        let own = |at: &DbKey| at.copied(LONGEST_KEY);
+        let lock = self.locks.used(at, own, |key| LockSeen::new(key.clone()));
+        if !Arc::ptr_eq(&lock.namespace, &entry.namespace) {
+            lock.namespace = entry.namespace.clone();
+        }
+        let told = Arc::new(entry.in_short(lock.key.clone()));
         let turn = lock.fold(&told);
         let key = lock.key.clone();
 
@@ -202,7 +202,10 @@ impl Seen {
     }
 
     fn count(&mut self, entry: &Arc<Entry>, turn: &Turn) {
-        let namespace = self.namespaces.entry(entry.namespace.clone()).or_default();
+        let namespace = match self.namespaces.get_mut(&entry.namespace) {
+            Some(known) => known,
+            None => self.namespaces.entry(entry.namespace.clone()).or_default(),
+        };
         namespace.operations += u64::from(entry.operation.is_some());
         namespace.overlaps += u64::from(entry.overlap);
         namespace.ran_out += u64::from(ran_out(entry));

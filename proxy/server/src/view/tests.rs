@@ -150,10 +150,7 @@ fn caller(who: u64) -> Arc<Caller> {
 }
 
 fn of(key: &'static str) -> DbKey {
-    DbKey {
-        db: 0,
-        key: Bytes::from_static(key.as_bytes()),
-    }
+    DbKey::new(0, Bytes::from_static(key.as_bytes()))
 }
 
 fn would_refuse(reason: Reason) -> Option<Verdict> {
@@ -492,7 +489,7 @@ fn very_many_locks_are_remembered_shortly_and_no_more_of_them_than_there_is_room
             let entry = Entry {
                 at: now,
                 at_ms: round,
-                key: Bytes::from(format!("lock:{number}")),
+                key: DbKey::new(0, format!("lock:{number}").into()),
                 happened: if round % 2 == 0 { ACQUIRED } else { RELEASED },
                 ..example("")
             };
@@ -505,7 +502,7 @@ fn very_many_locks_are_remembered_shortly_and_no_more_of_them_than_there_is_room
     assert!(moments.iter().sum::<usize>() <= 65_536);
     for _ in 0..12 {
         for number in 0..8_000 {
-            let key = Bytes::from(format!("lock:{number}"));
+            let key = DbKey::new(0, format!("lock:{number}").into());
             let entry = Entry { key, ..example("") };
             played.seen.fold(&entry, &mut Vec::new());
         }

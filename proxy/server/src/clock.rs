@@ -1,0 +1,35 @@
+//! A moment on both clocks of this machine. Reading a clock costs as much as a look-up in a map, so the
+//! way of a command reads them where time may have passed, and hands the moment on.
+
+use std::time::{Duration, Instant};
+
+use crate::session::now_ms;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    /// On the clock that only goes on.
+    pub(crate) at: Instant,
+    /// Unix time, ms.
+    pub(crate) unix_ms: u64,
+}
+
+impl Moment {
+    /// Reads both.
+    pub(crate) fn now() -> Moment {
+        Moment {
+            at: Instant::now(),
+            unix_ms: now_ms(),
+        }
+    }
+
+    /// A moment soon after this one, as told by the clock that only goes on.
+    pub(crate) fn then(self, at: Instant) -> Moment {
+        let passed: Duration = at.saturating_duration_since(self.at);
+        let passed_ms = u64::try_from(passed.as_millis()).unwrap_or(u64::MAX);
+        Moment {
+            at,
+            unix_ms: self.unix_ms.saturating_add(passed_ms),
+        }
+    }
+}
