@@ -4,10 +4,11 @@
 
 use std::array;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use lockwarden_lock::db_key::Hashed;
 use lockwarden_lock::token::{Identity, looks_like_deadline};
 
 /// A value is shared when two clients were granted it within this time. The scripts know it, too.
@@ -22,17 +23,19 @@ const GENERATION: usize = MOST_VALUES / SHARDS / 2;
 
 /// See the module.
 pub(crate) struct OwnerTokens {
-    hashers: [RandomState; 2],
+    hasher: RandomState,
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// Names a value without telling it: two keyed hashes, so that no two values meet by chance.
-type Name = [u64; 2];
+/// Names a value without telling it: a keyed hash, long enough that no two of those remembered meet by
+/// chance.
+type Name = u64;
+type Uses = HashMap<Name, Use, BuildHasherDefault<Hashed>>;
 
 #[derive(Default)]
 struct Shard {
-    young: HashMap<Name, Use>,
-    old: HashMap<Name, Use>,
+    young: Uses,
+    old: Uses,
 }
 
 #[derive(Clone, Copy)]
@@ -49,7 +52,7 @@ impl OwnerTokens {
     /// Nothing was granted yet.
     pub(crate) fn new() -> OwnerTokens {
         OwnerTokens {
-            hashers: array::from_fn(|_| RandomState::new()),
+            hasher: RandomState::new(),
             shards: array::from_fn(|_| Mutex::default()),
         }
     }
@@ -103,15 +106,12 @@ impl OwnerTokens {
     /// A deadline says when, not whose: clients whose clocks agree write the same.
     fn name(&self, namespace: &str, value: &[u8]) -> Option<Name> {
         let is_token = !looks_like_deadline(value);
-        is_token.then(|| {
-            self.hashers
-                .each_ref()
-                .map(|hasher| hasher.hash_one((namespace, value)))
-        })
+        is_token.then(|| self.hasher.hash_one((namespace, value)))
     }
 
     fn shard(&self, name: Name) -> MutexGuard<'_, Shard> {
-        let place = usize::try_from(name[0] % SHARDS as u64).unwrap_or(0);
+        // Of other bits than the places in the shard's own maps.
+        let place = (name >> 32) as usize % SHARDS;
         self.shards[place]
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
