@@ -12,7 +12,7 @@ use bytes::Bytes;
 /// See the module.
 #[derive(Clone, Eq)]
 pub struct DbKey {
-    /// The logical database.
+    /// The logical database. Not to be changed, as the next: it was hashed.
     pub db: u32,
     /// The key as sent.
     pub key: Bytes,

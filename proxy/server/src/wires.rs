@@ -632,11 +632,11 @@ impl<L> Wires<L> {
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), End>> {
         let mut woken = false;
-        if read_backend {
-            if let Poll::Ready(goes_on) = self.uplink.poll_replies(&mut self.from_backend, cx) {
-                self.backend_closed = !goes_on;
-                woken = true;
-            }
+        if read_backend
+            && let Poll::Ready(goes_on) = self.uplink.poll_replies(&mut self.from_backend, cx)
+        {
+            self.backend_closed = !goes_on;
+            woken = true;
         }
         // What the backend said comes first: a client that is gone may have been answered by it.
         if read_client && !woken {

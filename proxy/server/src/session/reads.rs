@@ -70,9 +70,9 @@ impl Session {
             return;
         };
         let now = Instant::now();
-        for ((mut key, place), grant) in keys.into_iter().zip(grants) {
+        for ((key, place), grant) in keys.into_iter().zip(grants) {
             // A SELECT before it may still have been on its way when this was sent.
-            key.db = self.state.selected;
+            let key = DbKey::new(self.state.selected, key.key);
             let read = match &value {
                 Value::Array(items) => items.get(place),
                 single => Some(single),
