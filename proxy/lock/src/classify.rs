@@ -138,8 +138,10 @@ impl Classifier<'_> {
             Lookup::UnknownSubcommand | Lookup::Unknown => return self.foreign_command(request),
         };
         let pass = PassThrough::of(request.frame(), spec.blocking);
-        // Redis answers a wrong number of arguments itself and touches nothing.
-        if !arity_ok(spec, request.len()) {
+        // Redis answers a wrong number of arguments itself and touches nothing, but whatever is wrong
+        // with an EXEC, the block is over.
+        let ends_block = spec.effect == Effect::Session(SessionVerb::Exec);
+        if !ends_block && !arity_ok(spec, request.len()) {
             return Class::PassThrough(pass);
         }
         let about_keys = matches!(spec.effect, Effect::Read | Effect::Write | Effect::Verb(_));

@@ -144,23 +144,29 @@ impl Pushes {
         {
             return Confirmation::Other;
         }
+        let total = match waiting.kind {
+            Channel::Shard => self.shards,
+            Channel::Channel | Channel::Pattern => self.channels + self.patterns,
+        };
         let count = match waiting.kind {
             Channel::Channel => &mut self.channels,
             Channel::Pattern => &mut self.patterns,
             Channel::Shard => &mut self.shards,
         };
-        let before = *count;
-        let left = waiting.left.get_or_insert(before.max(1));
+        let left = waiting.left.get_or_insert((*count).max(1));
         *left = left.saturating_sub(1);
-        // A channel named twice counts twice here: then the connection is taken for subscribed
-        // longer than it is, and only looks more closely at its replies.
-        *count = if waiting.subscribe {
-            before + 1
-        } else {
-            before.saturating_sub(1)
-        };
+        // What was subscribed before is confirmed as well, and what was not: only the number of
+        // subscriptions tells whether there is one more or less.
+        let now = subscriptions(frame).unwrap_or(total);
+        if waiting.subscribe && now > total {
+            *count += 1;
+        } else if !waiting.subscribe && now < total {
+            *count = count.saturating_sub(1);
+        }
+        if now == 0 {
+            self.none_left(waiting.kind);
+        }
         if *left == 0 {
-            self.settle_counts(waiting.kind, frame);
             self.confirming = self.confirming.saturating_sub(1);
             return Confirmation::Last;
         }
@@ -171,16 +177,20 @@ impl Pushes {
         self.unknown || self.monitoring || self.channels + self.patterns + self.shards > 0
     }
 
-    /// The frame ends with the number of subscriptions that are left: none left is sure.
-    fn settle_counts(&mut self, kind: Channel, frame: &Bytes) {
-        if !frame.ends_with(b":0\r\n") {
-            return;
-        }
+    fn none_left(&mut self, kind: Channel) {
         match kind {
             Channel::Shard => self.shards = 0,
             Channel::Channel | Channel::Pattern => (self.channels, self.patterns) = (0, 0),
         }
     }
+}
+
+/// How many subscriptions there are by now: a confirmation ends with it. Channels and patterns are
+/// counted together, those of shards by themselves.
+fn subscriptions(frame: &[u8]) -> Option<u64> {
+    let line = frame.strip_suffix(b"\r\n")?;
+    let start = line.iter().rposition(|&byte| byte == b':')?;
+    std::str::from_utf8(&line[start + 1..]).ok()?.parse().ok()
 }
 
 /// The first element of an array or push of bulk strings.
@@ -244,6 +254,29 @@ mod tests {
             !pushes.is_push(&array),
             "an ordinary reply once nothing is subscribed"
         );
+    }
+
+    #[test]
+    fn a_channel_named_twice_is_one_and_another_one_left_is_none_less() {
+        let mut pushes = Pushes::default();
+        let mut twice = Channels::new(Channel::Channel, true, 2);
+        let one = frame("*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n");
+        pushes.confirm(&mut twice, &one);
+        pushes.confirm(&mut twice, &one);
+        let mut other = Channels::new(Channel::Channel, false, 1);
+        let still = frame("*3\r\n$11\r\nunsubscribe\r\n$1\r\nb\r\n:1\r\n");
+        assert!(matches!(
+            pushes.confirm(&mut other, &still),
+            Confirmation::Last
+        ));
+        assert!(pushes.is_listening(), "a is subscribed");
+        let mut all = Channels::new(Channel::Channel, false, 0);
+        let none = frame("*3\r\n$11\r\nunsubscribe\r\n$1\r\na\r\n:0\r\n");
+        assert!(matches!(
+            pushes.confirm(&mut all, &none),
+            Confirmation::Last
+        ));
+        assert!(!pushes.is_listening());
     }
 
     #[test]

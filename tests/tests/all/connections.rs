@@ -403,6 +403,16 @@ fn subscriptions_and_lock_commands_under_both_protocols() {
          SETNX lock:a a1
          DEL lock:a
          PUBLISH c nobody",
+        "SUBSCRIBE c c
+         UNSUBSCRIBE
+         SETNX lock:a a1",
+        "SUBSCRIBE c
+         PSUBSCRIBE c* c*
+         UNSUBSCRIBE d
+         UNSUBSCRIBE c
+         PUNSUBSCRIBE d*
+         PUNSUBSCRIBE
+         SETNX lock:a a1",
         "UNSUBSCRIBE
          PUNSUBSCRIBE
          SETNX lock:a a1
@@ -461,6 +471,25 @@ fn blocks_end_as_redis_ends_them() {
     }
     let pair = Pair::start();
     for transcript in [
+        "MULTI
+         SET plain 1
+         SETNX lock:a a1
+         EXEC now
+         SETNX lock:a a2
+         GET plain
+         EXEC now
+         EXEC",
+        "SET plain 1
+         WATCH plain
+         EXEC
+         SET plain 2
+         MULTI
+         SETNX lock:a a1
+         EXEC
+         GET plain
+         MULTI
+         SETNX lock:a a2
+         EXEC",
         "MULTI
          SETNX lock:a a1
          NOSUCH

@@ -53,10 +53,12 @@ impl Session {
                 }
                 self.grants_are_told(muted);
             }
-            Some(_) | None => {
+            Some(_) => {
                 self.unwatch();
                 self.wires.forward(pass, muted);
             }
+            // An error, and what is watched stays so.
+            None => self.wires.forward(pass, muted),
         }
         Ok(())
     }
