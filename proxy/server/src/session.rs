@@ -184,6 +184,7 @@ impl Session {
             requests: 0,
             draining: false,
         };
+        session.state.was_let_in = !session.shared.server.wants_password();
         session.introduce();
         // Whoever says so from now on finds this session.
         if *session.shared.drain.borrow() {

@@ -7,9 +7,14 @@
 //! when all clients that had something to say have said it; so the requests of a turn leave together,
 //! and no timer is needed.
 
+mod lane;
+mod yard;
+
+pub(crate) use lane::{Lane, Login};
+pub(crate) use yard::{keep_spare, spare};
+
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
-use std::fmt;
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::mem;
@@ -19,13 +24,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
-use lockwarden_resp::{Protocol, ReplyLimits, ReplyScanner};
+use bytes::{Buf, BytesMut};
+use lockwarden_resp::{ReplyLimits, ReplyScanner};
 use tokio::io::AsyncWrite;
 
 use crate::backend::Link;
 use crate::buffers::{give_back, open};
-
+use crate::metrics::{ProtocolErrorKind, Side};
 use crate::shared::Shared;
 use crate::wires::poll_read;
 
@@ -34,81 +39,13 @@ const MOST_UNSENT: usize = 1024 * 1024;
 /// Replies that wait for one session, in bytes; above that everybody's wait, on a trunk that gets no
 /// more requests.
 const MOST_UNREAD: usize = 64 * 1024 * 1024;
-/// A client that takes none of those replies for so long is given up.
+/// A client that takes none of those replies for so long, while others wait, is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Trunks of one thread: as many kinds of connection as clients need.
-const MOST_TRUNKS: usize = 64;
-/// Connections that are kept for the next session that needs one of its own, of each kind.
-const MOST_SPARE: usize = 32;
 /// Of a reply that is as long as this, the bytes are handed on where they are rather than copied.
 const WORTH_A_SWAP: usize = 4 * 1024;
 
-/// What a user proved to be theirs.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Login {
-    pub(crate) user: Bytes,
-    pub(crate) password: Bytes,
-}
-
-impl fmt::Debug for Login {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Login").finish_non_exhaustive()
-    }
-}
-
-/// What a connection can be opened with: sessions for which that is the same share one.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lane {
-    pub(crate) login: Option<Login>,
-    pub(crate) db: u32,
-    pub(crate) protocol: Protocol,
-}
-
-impl Lane {
-    /// How a connection is when nothing was said on it.
-    pub(crate) fn plain() -> Lane {
-        Lane {
-            login: None,
-            db: 0,
-            protocol: Protocol::Resp2,
-        }
-    }
-}
-
-/// The connections of one thread.
-#[derive(Default)]
-struct Yard {
-    trunks: HashMap<Lane, Rc<Trunk>>,
-    spare: HashMap<Lane, Vec<Link>>,
-}
-
-thread_local! {
-    static YARD: RefCell<Yard> = RefCell::default();
-}
-
-/// A connection that nobody needs any more as his own, and that is as it was when it was opened.
-pub(crate) fn keep_spare(lane: &Lane, link: Link) {
-    YARD.with_borrow_mut(|yard| {
-        if yard.spare.len() >= MOST_TRUNKS && !yard.spare.contains_key(lane) {
-            return;
-        }
-        let spare = yard.spare.entry(lane.clone()).or_default();
-        if spare.len() < MOST_SPARE {
-            spare.push(link);
-        }
-    });
-}
-
-/// A connection that is as it was when it was opened, if there is one.
-pub(crate) fn spare(lane: &Lane) -> Option<Link> {
-    YARD.with_borrow_mut(|yard| {
-        let spare = yard.spare.get_mut(lane)?;
-        // One that was closed meanwhile, or on which something was said, is dropped.
-        std::iter::from_fn(|| spare.pop()).find(Link::is_quiet)
-    })
-}
-
 /// One shared connection.
+#[derive(Default)]
 struct Trunk {
     inner: RefCell<Inner>,
 }
@@ -125,6 +62,10 @@ struct Inner {
     waiting: Vec<Waker>,
     /// Gets no more requests; what is due still comes.
     retired: bool,
+    /// Sessions that have a place on it.
+    ports: usize,
+    /// It had none when somebody looked last.
+    was_unused: bool,
 }
 
 struct Due {
@@ -164,16 +105,23 @@ pub(crate) struct Broken;
 impl Port {
     /// A place on the trunk of this kind; `None` where there are too many kinds.
     pub(crate) fn new(lane: &Lane, shared: &Arc<Shared>) -> Option<Port> {
+        let trunk = yard::trunk(lane, shared)?;
+        trunk.take_place();
         Some(Port {
             lane: lane.clone(),
             shared: shared.clone(),
-            trunk: Trunk::of(lane, shared)?,
+            trunk,
             place: Rc::default(),
         })
     }
 
     pub(crate) fn lane(&self) -> &Lane {
         &self.lane
+    }
+
+    /// How many replies are still to come.
+    pub(crate) fn due(&self) -> u64 {
+        self.place.borrow().due
     }
 
     /// Puts whole requests on the trunk, to which so many replies will come. Takes nothing where there
@@ -184,8 +132,12 @@ impl Port {
             if self.place.borrow().due > 0 {
                 return;
             }
-            match Trunk::of(&self.lane, &self.shared) {
-                Some(trunk) => self.trunk = trunk,
+            match yard::trunk(&self.lane, &self.shared) {
+                Some(trunk) => {
+                    self.trunk.inner.borrow_mut().ports -= 1;
+                    trunk.take_place();
+                    self.trunk = trunk;
+                }
                 None => {
                     self.place.borrow_mut().broken = true;
                     return;
@@ -228,7 +180,8 @@ impl Port {
             return Poll::Ready(());
         }
         // Where it is retired, the last reply wakes this session anyway.
-        if !inner.retired {
+        let is_known = |waiting: &Waker| waiting.will_wake(cx.waker());
+        if !inner.retired && !inner.waiting.iter().any(is_known) {
             inner.waiting.push(cx.waker().clone());
         }
         Poll::Pending
@@ -266,6 +219,7 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
+        self.trunk.inner.borrow_mut().ports -= 1;
         let mut place = self.place.borrow_mut();
         place.gone = true;
         place.replies = BytesMut::new();
@@ -276,36 +230,39 @@ impl Drop for Port {
 }
 
 impl Trunk {
-    /// The trunk of this kind, opened if need be.
-    fn of(lane: &Lane, shared: &Arc<Shared>) -> Option<Rc<Trunk>> {
-        YARD.with_borrow_mut(|yard| {
-            if let Some(trunk) = yard.trunks.get(lane) {
-                return Some(trunk.clone());
-            }
-            if yard.trunks.len() >= MOST_TRUNKS {
-                return None;
-            }
-            let trunk = Rc::new(Trunk {
-                inner: RefCell::default(),
-            });
-            yard.trunks.insert(lane.clone(), trunk.clone());
-            tokio::task::spawn_local(run(trunk.clone(), lane.clone(), shared.clone()));
-            Some(trunk)
-        })
+    fn take_place(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.ports += 1;
+        inner.was_unused = false;
+    }
+
+    /// Whether no session has a place on it, and nobody's reply is due.
+    fn is_free(&self) -> bool {
+        let inner = self.inner.borrow();
+        inner.ports == 0 && inner.due.is_empty()
+    }
+
+    /// Closes it if it was free the last time as well; answers whether it did.
+    fn close_if_unused(&self) -> bool {
+        let is_free = self.is_free();
+        let was_unused = mem::replace(&mut self.inner.borrow_mut().was_unused, is_free);
+        if is_free && was_unused {
+            self.close();
+        }
+        is_free && was_unused
+    }
+
+    /// Ends it as soon as nothing is due any more.
+    fn close(&self) {
+        let mut inner = self.inner.borrow_mut();
+        inner.retired = true;
+        wake(&mut inner.pump);
     }
 
     /// No more requests come this way.
     fn retire(self: &Rc<Trunk>, lane: &Lane) {
         self.inner.borrow_mut().retired = true;
-        YARD.with_borrow_mut(|yard| {
-            if yard
-                .trunks
-                .get(lane)
-                .is_some_and(|now| Rc::ptr_eq(now, self))
-            {
-                yard.trunks.remove(lane);
-            }
-        });
+        yard::remove(lane, self);
         for waiting in mem::take(&mut self.inner.borrow_mut().waiting) {
             waiting.wake();
         }
@@ -333,8 +290,16 @@ async fn run(trunk: Rc<Trunk>, lane: Lane, shared: Arc<Shared>) {
                 from_backend: BytesMut::new(),
                 scanner: ReplyScanner::new(ReplyLimits::default()),
             };
-            if let Err(why) = pump.run(&lane).await {
-                tracing::debug!(%why, "a shared connection to the backend ended");
+            match pump.run(&lane).await {
+                Ok(()) => {}
+                Err(why @ (Ended::Gone(_) | Ended::HungUp)) => {
+                    tracing::debug!(%why, "a shared connection to the backend ended");
+                }
+                Err(why @ Ended::OutOfStep(_)) => {
+                    let unexpected = shared.metrics.protocol_errors.at(Side::Backend);
+                    unexpected.at(ProtocolErrorKind::Unexpected).inc();
+                    tracing::error!(%why, "a shared connection to the backend was closed");
+                }
             }
         }
         // The upkeep connection says once that the backend is down.
@@ -399,6 +364,9 @@ impl Pump {
             }
         }
         register(&mut inner.pump, cx);
+        if inner.retired && inner.due.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
         drop(inner);
         if failed {
             self.trunk.retire(lane);
@@ -416,9 +384,11 @@ impl Pump {
         while !self.from_backend.is_empty() {
             let mut inner = self.trunk.inner.borrow_mut();
             let Some(due) = inner.due.front_mut() else {
-                let said = String::from_utf8_lossy(&self.from_backend);
-                let said = said.lines().next().unwrap_or_default().to_owned();
-                return Err(Ended::OutOfStep(said));
+                // Redis says an error of its own accord when it is about to hang up.
+                return Err(match self.from_backend[0] {
+                    b'-' => Ended::HungUp,
+                    _ => Ended::OutOfStep("a reply that nobody asked for".to_owned()),
+                });
             };
             let skipped = self
                 .scanner
@@ -444,7 +414,7 @@ impl Pump {
     }
 
     /// Waits until a session has taken its replies. Nobody else is to wait for it, except for what was
-    /// asked already.
+    /// asked already; where nobody does, it may take its time.
     async fn wait_for(&mut self, slow: &Rc<RefCell<Place>>, lane: &Lane) {
         self.trunk.retire(lane);
         loop {
@@ -460,8 +430,12 @@ impl Pump {
             if tokio::time::timeout(PATIENCE, drained).await.is_ok() {
                 return;
             }
+            let others_wait = self.trunk.inner.borrow().due.iter().any(|due| {
+                let is_slow = Rc::ptr_eq(&due.place, slow);
+                !is_slow && !due.place.borrow().gone
+            });
             let mut place = slow.borrow_mut();
-            if place.taken == before {
+            if place.taken == before && others_wait {
                 tracing::info!(
                     "giving up a client that does not take its replies: others wait behind them"
                 );

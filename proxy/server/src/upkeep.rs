@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::backend::{BackendError, Conversation};
 use crate::breaking::{BreakError, BreakOrder};
+use crate::config::Sessions;
 use crate::facts::{self, Standing};
 use crate::kept::KeptLease;
 use crate::metrics::{ConnectionState, KeepAliveOutcome, ReconnectReason, UndeliveredOutcome};
@@ -136,6 +137,22 @@ async fn connection(
     ended
 }
 
+/// Who shares a connection that is logged in never meets the server as a stranger does, so somebody has
+/// to look whether strangers are still let in.
+async fn look_after_the_door(shared: &Shared) {
+    let Ok(stream) = shared.backend.connect().await else {
+        return;
+    };
+    match Conversation::new(stream).ask(&["PING"]).await {
+        Ok(Value::Error(text)) if text.starts_with(b"NOAUTH") => {
+            shared.server.set_wants_password(true);
+        }
+        // Full, loading: it says nothing of passwords.
+        Ok(Value::Error(_)) | Err(_) => {}
+        Ok(_) => shared.server.set_wants_password(false),
+    }
+}
+
 /// Says in one log line that clients are served, or that they are not; only when it is news.
 fn stand(shared: &Shared, standing: Standing, version: &str) {
     if !shared.server.set_standing(standing.clone()) {
@@ -201,6 +218,9 @@ impl Upkeep {
             }
             if now >= heartbeat {
                 self.look_after_commands(shared).await?;
+                if shared.sessions == Sessions::Multiplexed {
+                    look_after_the_door(shared).await;
+                }
                 for folded in shared.refusals.drain(now) {
                     let (reason, repeated) = (folded.reason.word(), folded.repeated);
                     tracing::info!(

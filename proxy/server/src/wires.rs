@@ -308,7 +308,8 @@ impl<L> Wires<L> {
             if self.backend_closed {
                 return Err(self.finish(End::Backend).await);
             }
-            if want == Want::Request && self.may_take_more() {
+            let takes = want == Want::Request && self.may_take_more();
+            if takes {
                 match inbox.decode() {
                     Ok(true) => return Ok(Event::Request),
                     Ok(false) => {}
@@ -337,6 +338,10 @@ impl<L> Wires<L> {
                 }
             }
             self.flush()?;
+            // Requests that have come already wake nobody.
+            if want == Want::Request && !takes && self.may_take_more() {
+                continue;
+            }
             // A client that hung up does not wait for a command that may wait for ever.
             if inbox.done && self.blocking > 0 {
                 self.half_close();
@@ -351,6 +356,7 @@ impl<L> Wires<L> {
     fn may_take_more(&self) -> bool {
         self.to_backend.len() < MOST_UNSENT
             && (!self.uplink.is_shared() || self.to_client.len() < MOST_UNREAD_SHARED)
+            && self.uplink.may_take(self.unsent)
     }
 
     /// Lets the backend know, once everything was sent, that no more will come: it sees what it

@@ -6,23 +6,28 @@
 use bytes::Bytes;
 use lockwarden_lock::classify::Class;
 use lockwarden_lock::companion::companion_key;
-use lockwarden_lock::table::SessionVerb;
+use lockwarden_lock::op::LockOp;
+use lockwarden_lock::table::{Lookup, SessionVerb, lookup};
 use lockwarden_resp::Request;
 
+use super::state::Library;
 use super::{Look, Session};
 use crate::inbox::Inbox;
 use crate::trunk::{self, Lane, Port};
 use crate::wires::End;
 
-/// A request above this goes by a connection of its own: nothing is gained by sharing it, and a server
-/// may hang up on one that is longer (`proto-max-bulk-len` is at least 1 MiB).
-const LARGEST_SHARED: usize = 1024 * 1024;
+/// A request above this goes by a connection of its own: nothing is gained by sharing it, those behind it
+/// would wait, and a server may hang up on one that is longer (`proto-max-bulk-len` is at least 1 MiB, and
+/// the script that is sent in its place is a little longer).
+const LARGEST_SHARED: usize = 256 * 1024;
 
 /// What a command leaves behind on the connection that it was sent by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trace {
     /// Nothing, once it was answered, that is not tracked.
     None,
+    /// Its number was told, or something that only shows: nobody else gets it.
+    Personal,
     /// Something that only commands about the connection show: its name, its number.
     Mark,
     /// Something that later commands depend on, until `RESET`.
@@ -38,6 +43,8 @@ enum Needs {
     Own(Trace),
     /// The same, on which the replication offset of the session's writes is known.
     Offset,
+    /// The same; what is left behind depends on whether the server has such a command.
+    Unknown,
 }
 
 impl Session {
@@ -48,22 +55,38 @@ impl Session {
         class: &Class<'_>,
         request: &Request<'_>,
     ) -> bool {
-        let needs = match self.is_bound() {
-            true => Needs::Own(Trace::None),
-            false => needs(class, request),
-        };
-        if let Needs::Own(trace) = needs {
-            self.state.is_marked |= trace != Trace::None;
-            self.state.is_pinned |= trace == Trace::Pin;
-        }
-        match (needs, self.wires.is_shared()) {
-            (Needs::Nothing, false) => {
-                self.share_again();
-                false
+        let needs = match needs(class, request) {
+            Needs::Nothing if !self.is_bound() => {
+                if !self.wires.is_shared() {
+                    self.share_again();
+                }
+                self.state.has_shared |= self.wires.is_shared();
+                return false;
             }
-            (Needs::Nothing, true) => false,
-            (Needs::Own(_) | Needs::Offset, shared) => shared,
+            Needs::Nothing => Needs::Own(Trace::None),
+            // There it answers at once, or is an error.
+            Needs::Offset if self.state.block.is_some() => Needs::Own(Trace::None),
+            Needs::Offset if self.wires.pushes.takes_no_commands() => Needs::Own(Trace::None),
+            Needs::Unknown if self.is_known_to_server(request) => Needs::Own(Trace::None),
+            Needs::Unknown => Needs::Own(Trace::Pin),
+            needs @ (Needs::Own(_) | Needs::Offset) => needs,
+        };
+        match needs {
+            Needs::Own(Trace::Personal) => self.state.is_personal = true,
+            Needs::Own(Trace::Mark) => self.state.is_marked = true,
+            Needs::Own(Trace::Pin) => self.state.is_pinned = true,
+            Needs::Own(Trace::None) | Needs::Nothing | Needs::Offset | Needs::Unknown => {}
         }
+        self.wires.is_shared() || (needs == Needs::Offset && self.state.has_shared)
+    }
+
+    /// Whether the server says of itself that it has a command of this name. One that it does not list
+    /// may go by another name than its own, and do anything.
+    fn is_known_to_server(&self, request: &Request<'_>) -> bool {
+        let commands = self.shared.server.commands();
+        commands
+            .as_ref()
+            .is_some_and(|table| table.find(request).is_some())
     }
 
     /// Whether Redis remembers something of this connection that commands depend on.
@@ -71,10 +94,16 @@ impl Session {
         self.state.is_pinned
             || self.state.is_watching
             || self.state.block.is_some()
-            || self.state.tracking
+            || self.state.is_tracking
             || self.wires.pushes.is_listening()
             // Before a login Redis hangs up on requests that are longer than it wants.
-            || (self.state.login.is_none() && self.shared.server.wants_password())
+            || self.is_stranger()
+    }
+
+    /// Whether it has yet to log in. Nobody knows whether a connection that is open already was let in
+    /// when strangers still were, so it gets a new one.
+    fn is_stranger(&self) -> bool {
+        self.state.login.is_none() && !self.state.was_let_in && self.shared.server.wants_password()
     }
 
     /// The kind of connection that this session needs.
@@ -93,10 +122,15 @@ impl Session {
         inbox: &mut Inbox,
     ) -> Result<Option<Bytes>, End> {
         self.all_answered(inbox).await?;
-        let lane = self.lane();
-        let link = match self.wires.uplink().has_own() {
-            true => None,
-            false => Some(match trunk::spare(&lane) {
+        if self.wires.uplink().has_own() {
+            self.wires.uplink().use_own(None);
+        } else {
+            let lane = self.lane();
+            let spare = match self.is_stranger() {
+                true => None,
+                false => trunk::spare(&lane),
+            };
+            let link = match spare {
                 Some(link) => link,
                 None => {
                     let opened = self.shared.backend.open(&lane, &self.shared.metrics).await;
@@ -105,13 +139,23 @@ impl Session {
                         End::Backend
                     })?
                 }
-            }),
-        };
-        self.wires.uplink().use_own(link);
-        if needs_offset(inbox.request().name()) {
+            };
+            self.wires.uplink().use_own(Some(link));
+            self.say_again();
+        }
+        if needs_offset(inbox.request().name()) && self.state.has_shared {
             return self.write_own_offset(inbox).await;
         }
         Ok(None)
+    }
+
+    /// What the client said of its library is said of its new connection, too, which then stays its own.
+    fn say_again(&mut self) {
+        for (what, value) in self.state.library.said() {
+            let words: [&[u8]; 4] = [b"CLIENT", b"SETINFO", what, value];
+            self.wires.inquire(&words, Look::Own);
+            self.state.is_marked = true;
+        }
     }
 
     /// `WAIT` is about the writes of its own connection, and until now others carried them. A write
@@ -122,7 +166,12 @@ impl Session {
         self.wires
             .inquire(&[b"SET", &key, b"", b"PX", b"1"], Look::Answer);
         let answer = self.answer(inbox).await?;
-        Ok(answer.starts_with(b"-").then_some(answer))
+        // On a replica nothing was written before either, and Redis says so itself.
+        if answer.starts_with(b"-") && !answer.starts_with(b"-READONLY") {
+            return Ok(Some(answer));
+        }
+        self.state.has_shared = false;
+        Ok(None)
     }
 
     /// Shares a connection again, where nothing is under way and a place is to be had.
@@ -146,6 +195,7 @@ impl Session {
         self.wires.uplink().use_port(port);
         if !self.state.is_marked
             && let Some(link) = self.wires.uplink().give_up_own()
+            && !std::mem::take(&mut self.state.is_personal)
         {
             trunk::keep_spare(&lane, link);
         }
@@ -154,33 +204,32 @@ impl Session {
 
 /// What a request needs of a connection that has no state.
 fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
+    if request.frame().len() > LARGEST_SHARED {
+        return match by_name(request) {
+            Needs::Nothing => Needs::Own(Trace::None),
+            needs => needs,
+        };
+    }
     match class {
-        Class::PassThrough(pass) if pass.is_blocking() => match needs_offset(request.name()) {
-            true => Needs::Offset,
-            false => Needs::Own(Trace::None),
+        Class::PassThrough(pass) if pass.is_blocking() => match lookup(request) {
+            Lookup::Known(_) if needs_offset(request.name()) => Needs::Offset,
+            Lookup::Known(_) => Needs::Own(Trace::None),
+            Lookup::UnknownSubcommand | Lookup::Unknown => match by_name(request) {
+                Needs::Nothing => Needs::Unknown,
+                needs => needs,
+            },
         },
-        Class::PassThrough(pass) if pass.frame().len() > LARGEST_SHARED => Needs::Own(Trace::None),
         Class::PassThrough(_) => by_name(request),
-        Class::Session(verb, _) => match verb {
-            SessionVerb::Exec
-            | SessionVerb::Discard
-            | SessionVerb::Unwatch
-            | SessionVerb::ClientReply
-            | SessionVerb::Quit
-            | SessionVerb::Replication => Needs::Nothing,
-            SessionVerb::ClientSetName | SessionVerb::ClientSetInfo => Needs::Own(Trace::Mark),
-            SessionVerb::Auth
-            | SessionVerb::Hello
-            | SessionVerb::Select
-            | SessionVerb::Multi
-            | SessionVerb::Watch
-            | SessionVerb::Reset
-            | SessionVerb::ClientTracking
-            | SessionVerb::Subscribe(_)
-            | SessionVerb::Unsubscribe(_)
-            | SessionVerb::Monitor => Needs::Own(Trace::None),
+        Class::Session(verb, _) => by_verb(*verb, request),
+        Class::Admin(_) => match by_name(request) {
+            Needs::Nothing => Needs::Own(Trace::None),
+            needs => needs,
         },
-        Class::Admin(_) => Needs::Own(Trace::None),
+        // Where it is only watched it is forwarded, and may wait for long: BLPOP of a lock.
+        Class::Judge(command) if matches!(command.op, LockOp::Opaque { .. }) => {
+            Needs::Own(Trace::None)
+        }
+        Class::TooLong(..) => Needs::Own(Trace::None),
         Class::Read(..)
         | Class::Trusted(..)
         | Class::ScriptLoad(_)
@@ -188,9 +237,38 @@ fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
         | Class::Listing(..)
         | Class::Judge(_)
         | Class::UnknownScript(_)
-        | Class::TooLong(..)
         | Class::Fence(..)
         | Class::Error(_) => Needs::Nothing,
+    }
+}
+
+/// What changes the connection itself.
+fn by_verb(verb: SessionVerb, request: &Request<'_>) -> Needs {
+    let says = |word: &[u8]| request.args().any(|said| said.eq_ignore_ascii_case(word));
+    match verb {
+        SessionVerb::Exec
+        | SessionVerb::Discard
+        | SessionVerb::Unwatch
+        | SessionVerb::ClientReply
+        | SessionVerb::Quit
+        | SessionVerb::Replication => Needs::Nothing,
+        SessionVerb::ClientSetName => Needs::Own(Trace::Mark),
+        SessionVerb::Hello if says(b"SETNAME") => Needs::Own(Trace::Mark),
+        // It answers the number of the connection.
+        SessionVerb::Hello => Needs::Own(Trace::Personal),
+        SessionVerb::ClientSetInfo => match request.get(3) {
+            Some(value) if Library::keeps(value) => Needs::Own(Trace::Personal),
+            Some(_) | None => Needs::Own(Trace::Mark),
+        },
+        SessionVerb::Auth
+        | SessionVerb::Select
+        | SessionVerb::Multi
+        | SessionVerb::Watch
+        | SessionVerb::Reset
+        | SessionVerb::ClientTracking
+        | SessionVerb::Subscribe(_)
+        | SessionVerb::Unsubscribe(_)
+        | SessionVerb::Monitor => Needs::Own(Trace::None),
     }
 }
 

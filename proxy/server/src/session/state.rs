@@ -35,10 +35,17 @@ pub(crate) enum StateChange {
     },
     /// `CLIENT SETNAME`.
     Name(Bytes),
-    /// `CLIENT TRACKING`: whether every read is noted.
-    Tracking(bool),
+    /// `CLIENT TRACKING`.
+    Tracking {
+        /// Whether it is on at all.
+        on: bool,
+        /// Whether every read is noted.
+        reads: bool,
+    },
     /// `MULTI`; an error means that there is no block after all.
     Multi,
+    /// `DISCARD` or `UNWATCH`; an error means that Redis goes on with what should have ended.
+    Ended,
     /// `RESET`.
     Reset,
     /// `MONITOR`.
@@ -106,6 +113,17 @@ pub(crate) struct Library {
 const LONGEST_LIBRARY: usize = 64;
 
 impl Library {
+    /// Whether so long a word is kept whole.
+    pub(crate) fn keeps(word: &[u8]) -> bool {
+        word.len() <= LONGEST_LIBRARY
+    }
+
+    /// What was said, with the word by which it was.
+    pub(crate) fn said(&self) -> impl Iterator<Item = (&'static [u8], &Bytes)> {
+        let both: [(&[u8], _); 2] = [(b"LIB-NAME", &self.name), (b"LIB-VER", &self.version)];
+        both.into_iter().filter(|(_, said)| !said.is_empty())
+    }
+
     /// `LIB-NAME` or `LIB-VER`; Redis takes nothing else.
     pub(crate) fn set(&mut self, what: &[u8], value: &Bytes) {
         let value = Bytes::copy_from_slice(&value[..value.len().min(LONGEST_LIBRARY)]);
@@ -139,7 +157,10 @@ pub(crate) struct State {
     pub(crate) name: Bytes,
     pub(crate) library: Library,
     pub(crate) protocol: Protocol,
+    /// Redis notes every read.
     pub(crate) tracking: bool,
+    /// Redis sends invalidations.
+    pub(crate) is_tracking: bool,
     pub(crate) reply_mode: ReplyMode,
     pub(crate) block: Option<Block>,
     /// Lock keys that are watched.
@@ -158,8 +179,14 @@ pub(crate) struct State {
     pub(crate) may_begin_block: bool,
     /// What the user proved to be theirs, where that is needed to share a connection.
     pub(crate) login: Option<Login>,
+    /// It was let in when nobody had to log in: as on Redis, a password that is set later is for others.
+    pub(crate) was_let_in: bool,
     /// Keys are watched, locks or others.
     pub(crate) is_watching: bool,
+    /// Requests were sent by a shared connection, of whose writes `WAIT` does not know on the own one.
+    pub(crate) has_shared: bool,
+    /// The connection of its own is not like a new one, or was told by its number: nobody else gets it.
+    pub(crate) is_personal: bool,
     /// The connection of its own has a name or was asked for its number: it is kept as long as the
     /// session.
     pub(crate) is_marked: bool,
@@ -180,6 +207,7 @@ impl State {
             library: Library::default(),
             protocol: Protocol::Resp2,
             tracking: false,
+            is_tracking: false,
             reply_mode: ReplyMode::On,
             block: None,
             watched: Vec::new(),
@@ -190,7 +218,10 @@ impl State {
             may_silence: false,
             may_begin_block: false,
             login: None,
+            was_let_in: false,
             is_watching: false,
+            has_shared: false,
+            is_personal: false,
             is_marked: false,
             is_pinned: false,
             peer,
@@ -244,9 +275,13 @@ impl State {
     /// `RESET` puts the connection back to its beginning.
     pub(crate) fn reset(&mut self) {
         let (unsettled, library) = (self.unsettled, self.library.clone());
-        let is_marked = self.is_marked;
+        let (has_shared, is_personal) = (self.has_shared, self.is_personal);
+        // Not everything that was set on it ends.
+        let is_marked = self.is_marked || self.is_pinned;
         *self = State::new(self.peer.clone());
         self.unsettled = unsettled;
+        self.has_shared = has_shared;
+        self.is_personal = is_personal;
         self.is_marked = is_marked;
         // Redis keeps it, too.
         self.library = library;

@@ -66,8 +66,10 @@ impl Session {
     pub(crate) fn discard(&mut self, pass: PassThrough<'_>, muted: Muted) {
         if self.state.block.take().is_some() {
             self.unwatch();
+            self.end(pass, muted);
+        } else {
+            self.wires.forward(pass, muted);
         }
-        self.wires.forward(pass, muted);
     }
 
     /// Puts the replies of the commands that were replaced back to their places.

@@ -60,9 +60,11 @@ impl Session {
             SessionVerb::Unwatch => {
                 if self.state.block.is_none() {
                     self.unwatch();
+                    self.end(pass, muted);
+                } else {
+                    self.wires.forward(pass, muted);
+                    self.queued();
                 }
-                self.wires.forward(pass, muted);
-                self.queued();
             }
             SessionVerb::Reset => {
                 self.state.block = None;
@@ -126,8 +128,9 @@ impl Session {
             SessionVerb::ClientTracking => {
                 let says = |what: &[u8]| words.iter().any(|word| word.eq_ignore_ascii_case(what));
                 // With BCAST Redis does not note what is read.
-                let on = says(b"ON") && !says(b"BCAST");
-                self.change_state(StateChange::Tracking(on), pass, muted);
+                let on = says(b"ON");
+                let reads = on && !says(b"BCAST");
+                self.change_state(StateChange::Tracking { on, reads }, pass, muted);
                 // Nothing may be read between this command and the next.
                 if self.state.block.is_none() {
                     return self.settled(inbox).await;
@@ -177,6 +180,16 @@ impl Session {
         self.state.unsettled += 1;
         self.wires
             .forward_and_look(pass, Look::State(change), muted);
+    }
+
+    /// Forwards what ends a block or a WATCH. Where connections change hands, it has to be known that
+    /// it did.
+    pub(crate) fn end(&mut self, pass: PassThrough<'_>, muted: Muted) {
+        if self.multiplexed {
+            self.change_state(StateChange::Ended, pass, muted);
+        } else {
+            self.wires.forward(pass, muted);
+        }
     }
 
     /// A reply that somebody wanted to look at.
@@ -244,7 +257,11 @@ impl Session {
         match (change, accepted) {
             // A nested MULTI was refused, but the block it stands in goes on.
             (StateChange::Multi, false) => self.state.block = None,
-            (_, false) | (StateChange::Multi, true) => {}
+            // Redis 6.2 may have logged it in before it found what was wrong.
+            (StateChange::Ended | StateChange::Hello { login: Some(_), .. }, false) => {
+                self.state.is_pinned = true;
+            }
+            (_, false) | (StateChange::Multi | StateChange::Ended, true) => {}
             (StateChange::Select(db), true) => self.state.selected = db,
             (StateChange::Auth(login), true) => self.logged_in(login, inbox),
             (
@@ -271,9 +288,12 @@ impl Session {
                 self.state.set_name(name);
                 self.introduce();
             }
-            (StateChange::Tracking(on), true) => self.state.tracking = on,
+            (StateChange::Tracking { on, reads }, true) => {
+                (self.state.is_tracking, self.state.tracking) = (on, reads);
+            }
             (StateChange::Reset, true) => {
                 self.state.reset();
+                self.state.was_let_in = !self.shared.server.wants_password();
                 self.introduce();
                 self.wires.pushes.reset();
                 if self.shared.server.wants_password() {

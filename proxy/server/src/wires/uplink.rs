@@ -13,6 +13,10 @@ use crate::backend::Link;
 use crate::buffers::{give_back, make_room};
 use crate::trunk::Port;
 
+/// Replies that one session may have to come on a shared connection, where others' come behind them: few
+/// enough that they fit into what may wait for it, be they a MiB each.
+const MOST_DUE_SHARED: u64 = 128;
+
 /// See the module.
 pub(crate) struct Uplink {
     own: Option<Link>,
@@ -72,6 +76,14 @@ impl Uplink {
     /// The session's own connection, for somebody else.
     pub(crate) fn give_up_own(&mut self) -> Option<Link> {
         self.own.take()
+    }
+
+    /// Whether one more request may go this way, besides so many that were not sent yet.
+    pub(super) fn may_take(&self, unsent: u64) -> bool {
+        match &self.port {
+            Some(port) if self.shared => port.due() + unsent < MOST_DUE_SHARED,
+            Some(_) | None => true,
+        }
     }
 
     /// The session's own connection, where requests go by it.

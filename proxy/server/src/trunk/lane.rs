@@ -1,0 +1,38 @@
+//! What connections can be opened with. Sessions for which that is the same share one.
+
+use std::fmt;
+
+use bytes::Bytes;
+use lockwarden_resp::Protocol;
+
+/// What a user proved to be theirs.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Login {
+    pub(crate) user: Bytes,
+    pub(crate) password: Bytes,
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Login").finish_non_exhaustive()
+    }
+}
+
+/// What a connection can be opened with: sessions for which that is the same share one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lane {
+    pub(crate) login: Option<Login>,
+    pub(crate) db: u32,
+    pub(crate) protocol: Protocol,
+}
+
+impl Lane {
+    /// How a connection is when nothing was said on it.
+    pub(crate) fn plain() -> Lane {
+        Lane {
+            login: None,
+            db: 0,
+            protocol: Protocol::Resp2,
+        }
+    }
+}
