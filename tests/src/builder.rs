@@ -39,6 +39,7 @@ pub struct ProxyBuilder {
     pub(crate) arguments: Vec<String>,
     pub(crate) environment: Vec<(String, String)>,
     wait_until_ready: bool,
+    pub(crate) on_one_cpu: bool,
 }
 
 impl ProxyBuilder {
@@ -53,6 +54,7 @@ impl ProxyBuilder {
             arguments: Vec::new(),
             environment: Vec::new(),
             wait_until_ready: true,
+            on_one_cpu: false,
         }
         .mode(Mode::Enforce)
         .setting("ttl-ceiling", "default", "\"600ms\"")
@@ -128,6 +130,14 @@ impl ProxyBuilder {
     pub fn without_waiting(mut self) -> Self {
         self.wait_until_ready = false;
         self
+    }
+
+    /// Lets all clients share connections to the backend, and the proxy have one thread for them; so
+    /// those of one kind share one.
+    #[must_use]
+    pub fn multiplexed(mut self) -> Self {
+        self.on_one_cpu = true;
+        self.top("sessions", "\"multiplexed\"")
     }
 
     /// The configuration as text.

@@ -55,6 +55,7 @@ mod flushing;
 mod flushing_globs;
 mod keep_alive;
 mod memory;
+mod multiplexed;
 mod opaque;
 mod outages;
 mod pools;
