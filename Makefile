@@ -19,7 +19,7 @@ otel := lockwarden/otel,lockwarden-tests/otel
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo release test test-servers test-clients test-otel soak check check-format check-lints check-docs bench bench-parts bench-micro fuzz clean
+.PHONY: help setup run demo release test test-servers test-multiplexed test-clients test-otel soak check check-format check-lints check-docs bench bench-parts bench-micro fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -46,6 +46,10 @@ test: setup ## run every test that needs no foreign client
 test-servers: setup ## run the integration tests on Redis 6.2, 7.0, 8.2 and Valkey 9.1; some: SERVERS="redis-6.2 valkey-9.1"
 	cargo build $(locked) --workspace --bins --tests --examples
 	.ci/test-servers.sh $(SERVERS)
+
+test-multiplexed: setup ## run the integration tests with sessions = "multiplexed"; some: ONLY="wire:: blocks::"
+	cargo build $(locked) --workspace --bins --tests --examples
+	LOCKWARDEN_TEST_SESSIONS=multiplexed cargo test $(locked) --workspace --test all -- $(ONLY)
 
 test-clients: setup ## run real lock libraries; one language: make test-clients-python; WRITE=1 writes docs/clients.md
 	cargo build $(locked) --workspace --bins --examples
