@@ -1,0 +1,224 @@
+//! Who has a socket open: the links in `/proc/*/fd`, which name sockets by inodes. A link is read where
+//! the socket was seen before, then where the process opened its last ones, and only then are all
+//! files of a process gone through. Whatever is remembered says only where to look first: a process
+//! is named because a link that was read now names the socket.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::fs;
+use std::time::{Duration, Instant};
+
+use lockwarden_lock::token::Process;
+
+use super::{MACHINE, PROCESS_NAMESPACE};
+
+/// Processes that are remembered, those that were found last.
+const MOST_KNOWN: usize = 1024;
+/// Sockets whose places are remembered; above that all are forgotten and seen anew.
+const MOST_SEEN: usize = 16_384;
+/// Files of a process in which sockets were found last. A process opens a connection in the lowest number
+/// that is free: one that was free before, or the next.
+const MOST_LATELY: usize = 8;
+/// So many behind the last of them are tried as well.
+const MORE_LIKELY: u32 = 8;
+/// The longest search through all processes.
+const LONGEST_SEARCH: Duration = Duration::from_secs(2);
+
+/// What was found before.
+#[derive(Default)]
+pub(super) struct Search {
+    /// The processes, the one that was found last first.
+    known: VecDeque<Known>,
+    /// Which file of which process a socket was, by its inode.
+    seen: HashMap<u64, (u32, u32)>,
+}
+
+struct Known {
+    number: u32,
+    /// The newest first.
+    lately: VecDeque<u32>,
+}
+
+impl Known {
+    /// Where its next sockets may be.
+    fn likely(&self) -> Vec<u32> {
+        let next = self
+            .lately
+            .iter()
+            .max()
+            .map_or(0, |last| last.saturating_add(1));
+        let lately = self.lately.iter().copied();
+        lately
+            .chain(next..next.saturating_add(MORE_LIKELY))
+            .collect()
+    }
+}
+
+/// One search.
+struct Hunt {
+    missing: HashSet<u64>,
+    found: HashMap<u64, Process>,
+    end: Instant,
+}
+
+impl Hunt {
+    fn is_late(&self) -> bool {
+        Instant::now() > self.end
+    }
+}
+
+impl Search {
+    /// The processes that have these sockets open, as far as they may be seen.
+    pub(super) fn find(&mut self, inodes: impl Iterator<Item = u64>) -> HashMap<u64, Process> {
+        let mut hunt = Hunt {
+            missing: inodes.collect(),
+            found: HashMap::new(),
+            end: Instant::now() + LONGEST_SEARCH,
+        };
+        let mut places: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (number, file) in hunt.missing.iter().filter_map(|inode| self.seen.get(inode)) {
+            places.entry(*number).or_default().push(*file);
+        }
+        for (number, files) in places {
+            self.look_at(number, files.into_iter(), &mut hunt);
+        }
+        let likely = self
+            .known
+            .iter()
+            .map(|known| (known.number, known.likely()));
+        for (number, files) in likely.collect::<Vec<_>>() {
+            self.look_at(number, files.into_iter(), &mut hunt);
+        }
+        if hunt.missing.is_empty() {
+            return hunt.found;
+        }
+        if self.seen.len() >= MOST_SEEN {
+            self.seen.clear();
+        }
+        let known: Vec<u32> = self.known.iter().map(|known| known.number).collect();
+        let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let all = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let others = all.filter(|number| !known.contains(number));
+        for number in known.iter().copied().chain(others) {
+            if hunt.missing.is_empty() || hunt.is_late() {
+                break;
+            }
+            self.walk(number, &mut hunt);
+        }
+        hunt.found
+    }
+
+    /// Looks at everything that this process has open, and forgets one that may not be seen (any more).
+    fn walk(&mut self, number: u32, hunt: &mut Hunt) {
+        match fs::read_dir(format!("/proc/{number}/fd")) {
+            Ok(files) => {
+                let files = files.flatten();
+                let files = files.filter_map(|file| file.file_name().to_str()?.parse().ok());
+                self.look_at(number, files, hunt);
+            }
+            Err(_) => self.known.retain(|known| known.number != number),
+        }
+    }
+
+    /// Takes the sockets that are these files of this process out of those that are missing.
+    fn look_at(&mut self, number: u32, files: impl Iterator<Item = u32>, hunt: &mut Hunt) {
+        let mut hits = Vec::new();
+        // What else a process has open that was found will be asked for soon, so the walk goes on.
+        let mut more = MOST_SEEN.saturating_sub(self.seen.len());
+        for file in files {
+            if hunt.is_late() || (hunt.missing.is_empty() && (hits.is_empty() || more == 0)) {
+                break;
+            }
+            if hunt.missing.is_empty() {
+                more -= 1;
+            }
+            let Some(inode) = socket_at(number, file) else {
+                continue;
+            };
+            if self.seen.len() < MOST_SEEN {
+                self.seen.insert(inode, (number, file));
+            }
+            if hunt.missing.remove(&inode) {
+                hits.push((inode, file));
+            }
+        }
+        if hits.is_empty() {
+            return;
+        }
+        // Read after the files: a number that was given to another process meanwhile has its time.
+        let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+        let Some(started) = start_time(&stat) else {
+            return;
+        };
+        let process = Process::of(&[
+            &MACHINE,
+            PROCESS_NAMESPACE.as_bytes(),
+            &number.to_be_bytes(),
+            started.as_bytes(),
+        ]);
+        self.remember(number, hits.iter().map(|(_, file)| *file));
+        hunt.found
+            .extend(hits.iter().map(|(inode, _)| (*inode, process)));
+    }
+
+    fn remember(&mut self, number: u32, files: impl Iterator<Item = u32>) {
+        let at = self.known.iter().position(|known| known.number == number);
+        let known = at.and_then(|at| self.known.remove(at));
+        let mut known = known.unwrap_or_else(|| Known {
+            number,
+            lately: VecDeque::new(),
+        });
+        for file in files {
+            known.lately.retain(|other| *other != file);
+            known.lately.push_front(file);
+            known.lately.truncate(MOST_LATELY);
+        }
+        self.known.push_front(known);
+        self.known.truncate(MOST_KNOWN);
+    }
+}
+
+/// The inode of the socket that this file is, if it is one.
+fn socket_at(number: u32, file: u32) -> Option<u64> {
+    let link = fs::read_link(format!("/proc/{number}/fd/{file}")).ok()?;
+    let inode = link.to_str()?.strip_prefix("socket:[")?;
+    inode.strip_suffix(']')?.parse().ok()
+}
+
+/// When a process began, in ticks since the machine did. The name before it may hold anything, also
+/// parentheses and blanks.
+fn start_time(stat: &str) -> Option<&str> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_ascii_whitespace().nth(19)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_start_of_a_process_is_found_behind_any_name() {
+        let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
+        assert_eq!(start_time(stat), Some("4711"));
+        assert_eq!(start_time("7 (a) S"), None);
+    }
+
+    #[test]
+    fn the_next_sockets_are_looked_for_where_the_last_ones_were_and_behind_them() {
+        let mut search = Search::default();
+        search.remember(7, [3, 9, 4].into_iter());
+        search.remember(8, 20..40);
+        search.remember(7, [9].into_iter());
+        let numbers: Vec<u32> = search.known.iter().map(|known| known.number).collect();
+        assert_eq!(numbers, [7, 8]);
+        assert_eq!(
+            search.known[0].likely(),
+            [9, 4, 3, 10, 11, 12, 13, 14, 15, 16, 17]
+        );
+        assert_eq!(search.known[1].lately.len(), MOST_LATELY);
+        for number in 0..2000 {
+            search.remember(number, std::iter::once(u32::MAX));
+        }
+        assert_eq!(search.known.len(), MOST_KNOWN);
+        assert_eq!(search.known[0].likely(), [u32::MAX]);
+    }
+}
