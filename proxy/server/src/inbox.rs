@@ -33,6 +33,12 @@ impl Inbox {
         self.decoder.request(&self.bytes)
     }
 
+    /// Hands over the request at the front, and what may be behind it, with the memory that it came in.
+    pub(crate) fn take_all(&mut self) -> &mut BytesMut {
+        self.consumed = 0;
+        &mut self.bytes
+    }
+
     /// Other limits from the next request on.
     pub(crate) fn set_limits(&mut self, limits: RequestLimits) {
         self.decoder.set_limits(limits);

@@ -31,7 +31,7 @@ use crate::session::wrapped::{Examined, own_no, under_its_own_name};
 use crate::session::{InFlight, Look, Session, error_frame};
 use crate::shared::{Active, Shared};
 use crate::trail::{Happened, Recorder, Took};
-use crate::wires::{End, Muted};
+use crate::wires::{End, Muted, WORTH_A_SWAP};
 
 /// An acquire that met a lease which may be its client's own is tried once more after this time: the
 /// reset of the connection that was granted it can arrive a little later than the repetition.
@@ -64,7 +64,12 @@ impl Session {
             class = self.classify(request);
         }
         if let Class::PassThrough(pass) = class {
-            self.wires.forward(pass, muted);
+            let is_long = pass.frame().len() >= WORTH_A_SWAP && !pass.is_blocking();
+            if is_long && inbox.is_empty() {
+                self.wires.forward_whole(inbox.take_all(), muted);
+            } else {
+                self.wires.forward(pass, muted);
+            }
             self.queued();
             self.count(CommandClass::PassThrough, CommandResult::Ok);
             if let Some(begun) = sampled {

@@ -59,14 +59,14 @@ pub(crate) enum Look {
     /// The answer that the spine waits for.
     Answer,
     /// It says whether the connection's state changed.
-    State(StateChange),
+    State(Box<StateChange>),
     /// The grant under which a value is about to be read.
     ReadGrant,
     /// The values of locks that were read: their keys and places in the reply.
-    ReadValue(SmallVec<[(DbKey, usize); 1]>),
+    ReadValue(Box<ReadKeys>),
     /// Which of these scripts the server has: a client that hears of one that this proxy does not
     /// know would never send its text.
-    Scripts(Arguments),
+    Scripts(Box<Arguments>),
     /// A lease of this session was renewed over its own connection.
     Renewed(Box<(DbKey, KeptLease)>),
     /// It says whether a grant that nobody heard of was marked; its place in the list of those.
@@ -74,6 +74,9 @@ pub(crate) enum Look {
     /// The proxy's own tidying up; nobody wants the answer.
     Own,
 }
+
+/// Locks whose values are being read, and their places in the reply.
+pub(crate) type ReadKeys = SmallVec<[(DbKey, usize); 1]>;
 
 /// A step that is on its way: what is needed once its answer is there.
 #[derive(Debug)]

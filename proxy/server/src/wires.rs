@@ -51,7 +51,7 @@ const LONGEST_COLLECTED: usize = 512 * 1024 * 1024 + 1024;
 /// word takes one round trip; the client hears at once that no more comes.
 const LAST_WORD: Duration = Duration::from_millis(200);
 /// Of a reply that is as long as this, the bytes are handed on where they are rather than copied.
-const WORTH_A_SWAP: usize = 4 * 1024;
+pub(crate) const WORTH_A_SWAP: usize = 4 * 1024;
 
 enum Expect<L> {
     Relay {
@@ -145,6 +145,20 @@ impl<L> Wires<L> {
         } else {
             self.expect_relay(muted);
         }
+    }
+
+    /// The same for a request that is all that its buffer holds, which is emptied. A long one goes where
+    /// it is.
+    pub(crate) fn forward_whole(&mut self, request: &mut BytesMut, muted: Muted) {
+        if self.to_backend.is_empty() {
+            give_back(&mut self.to_backend);
+            std::mem::swap(&mut self.to_backend, request);
+            self.unsent += 1;
+        } else {
+            self.send(request);
+            request.clear();
+        }
+        self.expect_relay(muted);
     }
 
     /// Sends a step in place of a command of a MULTI block; Redis's word on it is relayed. Its text

@@ -59,7 +59,7 @@ impl Session {
         }
         self.state.unsettled += 1;
         self.wires
-            .forward_and_look(pass, Look::ReadValue(keys), muted);
+            .forward_and_look(pass, Look::ReadValue(Box::new(keys)), muted);
     }
 
     /// Remembers what was read.

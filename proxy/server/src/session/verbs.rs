@@ -179,7 +179,7 @@ impl Session {
         }
         self.state.unsettled += 1;
         self.wires
-            .forward_and_look(pass, Look::State(change), muted);
+            .forward_and_look(pass, Look::State(Box::new(change)), muted);
     }
 
     /// Forwards what ends a block or a WATCH. Where connections change hands, it has to be known that
@@ -206,7 +206,7 @@ impl Session {
                 if muted == Muted::No {
                     self.wires.reply(&frame);
                 }
-                self.apply(change, frame.first() != Some(&b'-'), inbox);
+                self.apply(*change, frame.first() != Some(&b'-'), inbox);
             }
             Look::ReadGrant => {
                 self.state.unsettled = self.state.unsettled.saturating_sub(1);
@@ -224,7 +224,7 @@ impl Session {
                 if muted == Muted::No {
                     self.wires.reply(&frame);
                 }
-                self.observe(keys, &frame);
+                self.observe(*keys, &frame);
             }
             Look::Scripts(names) => {
                 if muted == Muted::No {
@@ -317,7 +317,7 @@ impl Session {
             return;
         }
         self.wires
-            .forward_and_look(pass, Look::Scripts(names), muted);
+            .forward_and_look(pass, Look::Scripts(Box::new(names)), muted);
     }
 
     /// Says 1 only of scripts that the server has and this proxy knows.
