@@ -92,12 +92,14 @@ check-docs: setup ## rustdoc, with warnings as errors
 	RUSTDOCFLAGS="-D warnings" cargo doc $(locked) --workspace --no-deps
 
 # The goals name what a decision costs, so the bench wants the policies' own one beside it.
-bench: release ## measure every way to Redis in turns; some: ARGS="--only plain,good --rounds 5"; ARGS=--help says more
-	cargo build $(locked) --release -p lockwarden-policy --example decision_cost
+# Built together with the proxy, so that wasmtime is built once: alone its package asks for fewer features.
+bench: setup ## measure every way to Redis in turns; some: ARGS="--only plain,good --rounds 5"; ARGS=--help says more
+	cargo build $(locked) --release -p lockwarden -p lockwarden-policy --bins --example decision_cost
 	cargo run $(locked) --release -p lockwarden-tests --example bench -- $(ARGS)
 
-bench-parts: release ## measure a decision, and the scripts by Redis's clock
-	cargo run $(locked) --release -p lockwarden-policy --example decision_cost
+bench-parts: setup ## measure a decision, and the scripts by Redis's clock
+	cargo build $(locked) --release -p lockwarden -p lockwarden-policy --bins --example decision_cost
+	$(built)/release/examples/decision_cost
 	cargo run $(locked) --release -p lockwarden-tests --example script_cost
 
 bench-micro: setup ## time framer, classifier, namespaces, plans and decisions by themselves; one: only=namespace
