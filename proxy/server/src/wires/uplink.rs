@@ -15,7 +15,7 @@ use crate::trunk::Port;
 
 /// Replies that one session may have to come on a shared connection, where others' come behind them: few
 /// enough that they fit into what may wait for it, be they a MiB each.
-const MOST_DUE_SHARED: u64 = 128;
+const MOST_DUE_SHARED: u64 = 64;
 
 /// See the module.
 pub(crate) struct Uplink {
