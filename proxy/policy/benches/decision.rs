@@ -6,7 +6,7 @@ use std::sync::Arc;
 use divan::{Bencher, black_box};
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_policy::{BUILT_IN_NAMES, ChainSpec, Chains, PolicyHost};
+use lockwarden_policy::{BUILT_IN_NAMES, ChainSpec, Chains, PolicyHost, PolicySource, builtin};
 
 /// So many times in one sample: the clock counts in steps of some nanoseconds.
 const TIMES: u32 = 256;
@@ -19,15 +19,15 @@ fn main() {
         .main();
 }
 
-/// A namespace with these policies.
-fn chain<'a>(names: impl IntoIterator<Item = &'a str>) -> Chains {
+/// A namespace with these policies: those of `more` by their own names, the rest built in.
+fn chain<'a>(more: &[PolicySource], names: impl IntoIterator<Item = &'a str>) -> Chains {
     let host = PolicyHost::new().expect("an engine");
     let names = names.into_iter().map(|name| (name.to_owned(), Vec::new()));
     let chain = ChainSpec {
         namespace: "default".to_owned(),
         policies: names.collect(),
     };
-    let generation = host.load(&[], &[chain]).expect("built-in policies load");
+    let generation = host.load(more, &[chain]).expect("the policies load");
     let mut chains = Chains::new();
     chains.follow(&Arc::new(generation));
     chains
@@ -70,15 +70,19 @@ fn decide(bencher: Bencher<'_, '_>, mut chains: Chains, question: &Question<'_>)
     ("persist, denied by the second", Operation::Extend),
 ])]
 fn built_in(bencher: Bencher<'_, '_>, (_, operation): (&str, Operation)) {
-    decide(bencher, chain(BUILT_IN_NAMES), &question(operation));
+    decide(bencher, chain(&[], BUILT_IN_NAMES), &question(operation));
 }
 
-/// By so many policies in a chain, each of which judges an acquire.
+/// By so many policies in a chain, each of which judges an acquire: `fencing`, by a name of its own each.
 #[divan::bench(args = [1, 2, 4, 8])]
 fn chain_of(bencher: Bencher<'_, '_>, policies: usize) {
-    let names = ["fencing", "ttl-ceiling"]
-        .into_iter()
-        .cycle()
-        .take(policies);
-    decide(bencher, chain(names), &question(Operation::Acquire));
+    let fencing = builtin("fencing").expect("it is built in");
+    let more: Vec<PolicySource> = (0..policies)
+        .map(|number| PolicySource {
+            name: format!("fencing-{number}"),
+            ..PolicySource::built_in(fencing)
+        })
+        .collect();
+    let names = more.iter().map(|policy| policy.name.as_str());
+    decide(bencher, chain(&more, names), &question(Operation::Acquire));
 }
