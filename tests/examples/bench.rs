@@ -12,7 +12,7 @@ use std::time::Duration;
 use std::{env, fs};
 
 use clap::Parser as _;
-use lockwarden_tests::{Redis, Server, binary, run_to_end};
+use lockwarden_tests::{Cores, Redis, Server, binary, run_to_end};
 use serde_json::json;
 
 use crate::drive::{Window, connect, drive, exchange};
@@ -21,7 +21,7 @@ use crate::footprint::Footprint;
 use crate::goals::Measured;
 use crate::load::{Lane, Load};
 use crate::options::{Options, Pin};
-use crate::process::{Cores, CpuTime};
+use crate::process::CpuTime;
 use crate::table::{Row, Table};
 use crate::ways::{LOCKS, Open, Place, Program, Way, find, find_envoy};
 

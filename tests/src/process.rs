@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 
+use crate::cores::Cores;
 use crate::deadline::wait_for_value;
 
 /// A running child. Dropping it kills it.
@@ -87,24 +88,11 @@ impl Drop for Process {
     }
 }
 
-/// Has the command run on the processor that this thread is on: who counts processors finds one.
-pub(crate) fn stays_on_one_cpu(command: &mut Command) {
-    // SAFETY: `sched_getcpu` takes nothing and changes nothing.
-    let cpu = unsafe { libc::sched_getcpu() };
-    let cpu = usize::try_from(cpu).expect("the system says which processor this is");
-    // SAFETY: a `cpu_set_t` is an array of numbers, for which zero is a value; `CPU_SET` checks the
-    // index. Between fork and exec only `sched_setaffinity` is called, with a set of its size that the
-    // closure owns.
-    unsafe {
-        let mut one: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut one);
-        command.pre_exec(move || {
-            match libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one) {
-                0 => Ok(()),
-                _ => Err(std::io::Error::last_os_error()),
-            }
-        });
-    }
+/// Has the command run on the core that this thread is on: who counts cores finds one.
+pub(crate) fn stays_on_one_core(command: &mut Command) {
+    let core = Cores::of_this_thread();
+    // SAFETY: between fork and exec only `sched_setaffinity` is called, with a set that the closure owns.
+    unsafe { command.pre_exec(move || core.take()) };
 }
 
 /// The binary under test: `LOCKWARDEN_BIN`, else the one beside the running test.

@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::deadline::{comes_true, wait_for, wait_for_value};
 use crate::http;
 use crate::metrics::Metrics;
-use crate::process::{Process, lockwarden, stays_on_one_cpu};
+use crate::process::{Process, lockwarden, stays_on_one_core};
 use crate::redis::Redis;
 
 /// A running proxy. Dropping it kills it.
@@ -66,7 +66,7 @@ impl Proxy {
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
         if builder.on_one_cpu {
-            stays_on_one_cpu(&mut command);
+            stays_on_one_core(&mut command);
         }
         let mut process = Process::spawn(&mut command)
             .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));

@@ -1,9 +1,8 @@
-//! What the system knows about a process and does for it: CPU time, memory, cores, interruption.
+//! What the system knows about a process and does for it: CPU time, memory, interruption.
 //! Reads `/proc` and a few calls of Linux; starts nothing.
 
 use std::error::Error;
 use std::io;
-use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use std::{fs, process};
@@ -110,50 +109,6 @@ pub(crate) fn allow_descriptors(wanted: u64) -> Result<(), Box<dyn Error>> {
         .into());
     }
     Ok(())
-}
-
-/// The cores that this thread, and processes started by it, may run on.
-#[derive(Clone, Copy)]
-pub(crate) struct Cores(libc::cpu_set_t);
-
-impl Cores {
-    /// Those of now.
-    pub(crate) fn allowed() -> io::Result<Cores> {
-        // SAFETY: a `cpu_set_t` is an array of numbers, for which all zero is a value.
-        let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-        // SAFETY: the call writes at most the given size to where the pointer points, which is ours.
-        if unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Cores(set))
-    }
-
-    /// Their numbers.
-    pub(crate) fn numbers(&self) -> Vec<usize> {
-        let all = 0..libc::CPU_SETSIZE as usize;
-        // SAFETY: the number is below the size of the set.
-        all.filter(|&core| unsafe { libc::CPU_ISSET(core, &self.0) })
-            .collect()
-    }
-
-    /// One of them alone.
-    pub(crate) fn only(core: usize) -> Cores {
-        assert!(core < libc::CPU_SETSIZE as usize, "a core of this machine");
-        // SAFETY: a `cpu_set_t` is an array of numbers, for which all zero is a value.
-        let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
-        // SAFETY: the line above proved that the number is below the size of the set.
-        unsafe { libc::CPU_SET(core, &mut set) };
-        Cores(set)
-    }
-
-    /// From now on this thread runs there, and what it starts.
-    pub(crate) fn take(&self) -> io::Result<()> {
-        // SAFETY: the call reads the given size from where the pointer points, which is ours.
-        if unsafe { libc::sched_setaffinity(0, size_of_val(&self.0), &raw const self.0) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(())
-    }
 }
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);

@@ -10,11 +10,11 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockwarden_tests::{Process, lockwarden_at, run_to_end};
+use lockwarden_tests::{Cores, Process, lockwarden_at, run_to_end};
 
 use crate::drive::{connect, exchange};
 use crate::load::{RELEASE, RELEASE_SHA};
-use crate::process::{Cores, interrupted};
+use crate::process::interrupted;
 
 /// How long a program may take to answer its first PING.
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -13,28 +13,7 @@ use lockwarden_lock::plan::{Form, flush};
 use lockwarden_lock::recipe::ScriptFacts;
 use lockwarden_lock::settle::Mode;
 use lockwarden_resp::OwnedRequest;
-use lockwarden_tests::{Client, Redis, Reply};
-
-/// Numbers that look random and are the same every time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
-        // Knuth's MMIX; the high bits are the good ones.
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % end
-    }
-
-    fn word(&mut self, alphabet: &[u8], longest: usize) -> Vec<u8> {
-        let length = self.below(longest + 1);
-        (0..length)
-            .map(|_| alphabet[self.below(alphabet.len())])
-            .collect()
-    }
-}
+use lockwarden_tests::{Client, Numbers, Redis, Reply};
 
 /// How many live leases the script finds for each namespace. It is asked for a FLUSH that Redis
 /// will not understand, by somebody whom nothing stops: it looks, and nothing is erased.

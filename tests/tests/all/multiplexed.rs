@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use lockwarden_tests::{
-    Client, Mode, Proxy, ProxyBuilder, Redis, Reply, Server, comes_true, encode, wait_for,
+    Client, Mode, Numbers, Proxy, ProxyBuilder, Redis, Reply, Server, comes_true, encode, wait_for,
 };
 
 fn multiplexed(redis: &Redis) -> Proxy {
@@ -19,6 +19,13 @@ fn monitoring(redis: &Redis) -> Proxy {
         .multiplexed()
         .mode(Mode::Monitor)
         .start()
+}
+
+/// Under the key `big`.
+#[track_caller]
+fn with_a_value_of(redis: &Redis, bytes: usize) {
+    let set = format!("SET big {}", "x".repeat(bytes));
+    redis.client().sends(set).gets("+OK");
 }
 
 /// The proxy's own connection and one that is shared; and for a moment now and then the one by which it
@@ -33,19 +40,6 @@ fn has_at_most(redis: &Redis, connections: usize) {
         found <= connections
     });
     assert!(few, "{found} connections, not {connections}");
-}
-
-/// Numbers that look random and are the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.0 >> 33).expect("31 bits fit") % end
-    }
 }
 
 #[test]
@@ -105,7 +99,7 @@ fn each_gets_its_own_replies_in_order_under_load() {
         for seed in 1..=4 {
             let proxy = &proxy;
             scope.spawn(move || {
-                let mut dice = Dice(seed);
+                let mut dice = Numbers(seed);
                 let clients: Vec<_> = (0..8).map(|_| proxy.client()).collect();
                 for round in 0..40 {
                     // All have sent before the first reads.
@@ -139,7 +133,7 @@ fn each_gets_its_own_replies_in_order_under_load() {
 }
 
 /// What one client says at once, and what it has to hear.
-fn turn(dice: &mut Dice, me: &str) -> (Vec<Vec<String>>, Vec<String>) {
+fn turn(dice: &mut Numbers, me: &str) -> (Vec<Vec<String>>, Vec<String>) {
     let (mut requests, mut replies) = (Vec::new(), Vec::new());
     let mut says = |line: String, reply: String| {
         requests.push(line.split(' ').map(str::to_owned).collect());
@@ -579,10 +573,7 @@ fn a_script_that_does_not_end_can_be_killed() {
 fn a_client_that_does_not_read_holds_nobody_up() {
     let redis = Redis::start();
     let proxy = multiplexed(&redis);
-    redis
-        .client()
-        .sends(format!("SET big {}", "x".repeat(1 << 20)))
-        .gets("+OK");
+    with_a_value_of(&redis, 1 << 20);
     let (deaf, other) = (proxy.client(), proxy.client());
     other.sends("PING").gets("+PONG");
     let memory = || proxy.metric("process_resident_memory_bytes");
@@ -610,10 +601,7 @@ fn a_client_that_does_not_read_holds_nobody_up() {
 fn a_client_that_takes_no_reply_while_others_wait_behind_it_is_given_up() {
     let redis = Redis::start();
     let proxy = multiplexed(&redis);
-    redis
-        .client()
-        .sends(format!("SET big {}", "x".repeat(4 << 20)))
-        .gets("+OK");
+    with_a_value_of(&redis, 4 << 20);
     let (deaf, behind) = (proxy.client(), proxy.client());
     behind.sends("PING").gets("+PONG");
     let memory = || proxy.metric("process_resident_memory_bytes");
@@ -639,10 +627,7 @@ fn a_client_that_takes_no_reply_while_others_wait_behind_it_is_given_up() {
 fn a_client_that_takes_its_time_gets_everything() {
     let redis = Redis::start();
     let proxy = multiplexed(&redis);
-    redis
-        .client()
-        .sends(format!("SET big {}", "x".repeat(1 << 20)))
-        .gets("+OK");
+    with_a_value_of(&redis, 1 << 20);
     let slow = proxy.client();
     slow.write(&encode(&["GET", "big"]).repeat(150));
     slow.leaves_a_reply_unread();

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use lockwarden_lock::outcome::{Answers, AskedBack, asked_back, read};
 use lockwarden_lock::scripts::{ACQUIRE, EXTEND, RELEASE, Script};
 use lockwarden_resp::{Protocol, Value, parse_reply};
-use lockwarden_tests::{Client, Redis};
+use lockwarden_tests::{Client, Numbers, Redis};
 
 const CASES: usize = 3_000;
 const LOCK: &str = "lock:a";
@@ -17,32 +17,6 @@ const CLOCK: &str = "{'1795261959','31331'}";
 const CLOCK_MS: u64 = 1_795_261_959_031;
 /// Less than the TTLs of the cases differ by, and more than a case takes.
 const SAME_TTL_MS: i64 = 5_000;
-
-/// Numbers that look random and are the same every time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, end: usize) -> usize {
-        // Knuth's MMIX; the high bits are the good ones.
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % end
-    }
-
-    fn one_of<T: Clone>(&mut self, choices: &[T]) -> T {
-        choices[self.below(choices.len())].clone()
-    }
-
-    /// The first of them mostly: what most calls look like.
-    fn mostly<T: Clone>(&mut self, choices: &[T]) -> T {
-        match self.below(3) {
-            0 => self.one_of(choices),
-            _ => choices[0].clone(),
-        }
-    }
-}
 
 /// A script as it is, and without its brief ways.
 struct Both {
