@@ -80,28 +80,15 @@ impl Address {
     async fn introduced(&self, lane: &Lane) -> Result<TcpStream, BackendError> {
         let stream = self.connect().await?;
         let mut conversation = Conversation::new(stream);
-        let refused = |text: &[u8]| BackendError::Login(String::from_utf8_lossy(text).into_owned());
-        if let Some(Login { user, password }) = &lane.login
-            && let Value::Error(text) = conversation.ask(&[b"AUTH", &user[..], password]).await?
-        {
-            return Err(refused(&text));
+        if let Some(Login { user, password }) = &lane.login {
+            conversation.log_in(user, password).await?;
         }
         if lane.db != 0 {
             let db = lane.db.to_string();
-            let words: [&[u8]; 2] = [b"SELECT", db.as_bytes()];
-            if let Value::Error(text) = conversation.ask(&words).await? {
-                return Err(refused(&text));
-            }
+            conversation.must(&[b"SELECT", db.as_bytes()]).await?;
         }
         if lane.protocol == Protocol::Resp3 {
-            let mut hello = BytesMut::new();
-            let words: [&[u8]; 2] = [b"HELLO", b"3"];
-            put_request(&mut hello, &words);
-            conversation.send(&hello).await?;
-            let answer = conversation.frame().await?;
-            if answer.starts_with(b"-") {
-                return Err(refused(&answer));
-            }
+            conversation.must(&[b"HELLO", b"3"]).await?;
         }
         Ok(conversation.stream)
     }
@@ -118,12 +105,10 @@ impl Address {
         let mut conversation = Conversation::new(self.connect().await?);
         if let Some(password) = &self.url.password {
             let user = self.url.user.as_deref().unwrap_or("default");
-            let words = [b"AUTH", user.as_bytes(), password.expose().as_bytes()];
-            if let Value::Error(text) = conversation.ask(&words).await? {
-                return Err(BackendError::Login(
-                    String::from_utf8_lossy(&text).into_owned(),
-                ));
-            }
+            let password = password.expose();
+            conversation
+                .log_in(user.as_bytes(), password.as_bytes())
+                .await?;
         }
         Ok(conversation)
     }
@@ -192,10 +177,29 @@ impl Conversation {
 
     /// Asks one thing.
     pub(crate) async fn ask<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Result<Value, BackendError> {
+        parsed(&self.exchange(words).await?)
+    }
+
+    /// Asks one thing; the reply as it came.
+    async fn exchange<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Result<Bytes, BackendError> {
         let mut request = BytesMut::new();
         put_request(&mut request, words);
         self.send(&request).await?;
-        self.read().await
+        self.frame().await
+    }
+
+    async fn log_in(&mut self, user: &[u8], password: &[u8]) -> Result<(), BackendError> {
+        self.must(&[b"AUTH", user, password]).await
+    }
+
+    /// Says what the connection is of no use without.
+    async fn must(&mut self, words: &[&[u8]]) -> Result<(), BackendError> {
+        let answer = self.exchange(words).await?;
+        let Some(text) = answer.strip_prefix(b"-") else {
+            return Ok(());
+        };
+        let text = String::from_utf8_lossy(text.trim_ascii_end());
+        Err(BackendError::Login(text.into_owned()))
     }
 
     /// Sends requests whose replies are read with [`Conversation::read`].
@@ -210,8 +214,7 @@ impl Conversation {
 
     /// Reads one reply.
     pub(crate) async fn read(&mut self) -> Result<Value, BackendError> {
-        parse_reply(&self.frame().await?, Protocol::Resp2)
-            .map_err(|error| BackendError::OutOfStep(error.to_string()))
+        parsed(&self.frame().await?)
     }
 
     /// Reads one reply, as it came.
@@ -246,4 +249,8 @@ impl Conversation {
             }
         }
     }
+}
+
+fn parsed(frame: &Bytes) -> Result<Value, BackendError> {
+    parse_reply(frame, Protocol::Resp2).map_err(|error| BackendError::OutOfStep(error.to_string()))
 }

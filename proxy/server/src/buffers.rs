@@ -4,10 +4,12 @@
 
 use std::cell::RefCell;
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 
 /// Bytes asked of a socket at once. A reply of 16 KiB comes in one read, and a turn of many short ones.
 pub(crate) const READ_CHUNK: usize = 64 * 1024;
+/// So many bytes are handed on in the memory that they are in rather than copied.
+pub(crate) const WORTH_A_SWAP: usize = 4 * 1024;
 /// Buffers that a thread keeps for the next reader. Where connections are shared, every client that was
 /// answered in one turn has one for a moment; memory that was never written to costs nothing.
 const MOST_SPARE: usize = 128;
@@ -34,6 +36,23 @@ pub(crate) fn open(buffer: &mut BytesMut) {
     }
 }
 
+/// Puts bytes behind those that are there.
+pub(crate) fn put(buffer: &mut BytesMut, bytes: &[u8]) {
+    open(buffer);
+    buffer.extend_from_slice(bytes);
+}
+
+/// Moves so many bytes from the front of one buffer behind those of another. Where they are many, all
+/// of the one and alone in the other, the memory goes with them.
+pub(crate) fn move_front(from: &mut BytesMut, bytes: usize, to: &mut BytesMut) {
+    if bytes >= WORTH_A_SWAP && bytes == from.len() && to.is_empty() {
+        std::mem::swap(from, to);
+    } else {
+        put(to, &from[..bytes]);
+        from.advance(bytes);
+    }
+}
+
 /// Gives the memory of a buffer back, if it is empty.
 pub(crate) fn give_back(buffer: &mut BytesMut) {
     if !buffer.is_empty() || buffer.capacity() == 0 {
@@ -53,9 +72,25 @@ pub(crate) fn give_back(buffer: &mut BytesMut) {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Buf;
-
     use super::*;
+
+    #[test]
+    fn what_is_moved_is_copied_unless_it_is_long_and_alone() {
+        let long = vec![b'x'; WORTH_A_SWAP];
+        for (bytes, there, swapped) in [(WORTH_A_SWAP, "", true), (9, "", false), (9, "y", false)] {
+            let mut from = BytesMut::from(&long[..bytes]);
+            let mut to = BytesMut::from(there);
+            let memory = from.as_ptr();
+            move_front(&mut from, bytes, &mut to);
+            assert!(from.is_empty());
+            assert_eq!(to, [there.as_bytes(), &long[..bytes]].concat());
+            assert_eq!(to.as_ptr() == memory, swapped);
+        }
+        let mut from = BytesMut::from(&[&long[..], b"z"].concat()[..]);
+        let mut to = BytesMut::new();
+        move_front(&mut from, long.len(), &mut to);
+        assert_eq!((&from[..], &to[..]), (&b"z"[..], &long[..]));
+    }
 
     #[test]
     fn a_buffer_that_was_given_back_is_the_next_one_and_is_empty() {

@@ -19,6 +19,7 @@ use lockwarden_policy::Chains;
 use lockwarden_resp::{Elements, Request, Value, parse_reply, put_value};
 use smallvec::SmallVec;
 
+use crate::buffers::WORTH_A_SWAP;
 use crate::clock::Moment;
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
@@ -31,7 +32,7 @@ use crate::session::wrapped::{Examined, own_no, under_its_own_name};
 use crate::session::{InFlight, Look, Session, error_frame};
 use crate::shared::{Active, Shared};
 use crate::trail::{Happened, Recorder, Took};
-use crate::wires::{End, Muted, WORTH_A_SWAP};
+use crate::wires::{End, Muted};
 
 /// An acquire that met a lease which may be its client's own is tried once more after this time: the
 /// reset of the connection that was granted it can arrive a little later than the repetition.

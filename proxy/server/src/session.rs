@@ -237,7 +237,9 @@ impl Session {
         if self.draining && self.requests > 0 && self.may_go() {
             self.wires.keep_draining();
         }
-        self.count_redirects();
+        if inbox.is_empty() {
+            self.count_redirects();
+        }
         Ok(())
     }
 

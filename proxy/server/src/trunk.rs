@@ -29,7 +29,7 @@ use lockwarden_resp::{ReplyLimits, ReplyScanner};
 use tokio::io::AsyncWrite;
 
 use crate::backend::Link;
-use crate::buffers::{give_back, open};
+use crate::buffers::{give_back, move_front};
 use crate::metrics::{ProtocolErrorKind, Side};
 use crate::shared::Shared;
 use crate::wires::poll_read;
@@ -41,8 +41,6 @@ const MOST_UNSENT: usize = 1024 * 1024;
 const MOST_UNREAD: usize = 64 * 1024 * 1024;
 /// A client that takes none of those replies for so long, while others wait, is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of a reply that is as long as this, the bytes are handed on where they are rather than copied.
-const WORTH_A_SWAP: usize = 4 * 1024;
 
 /// One shared connection.
 #[derive(Default)]
@@ -148,13 +146,7 @@ impl Port {
         if inner.out.len() >= MOST_UNSENT {
             return;
         }
-        if inner.out.is_empty() && requests.len() >= WORTH_A_SWAP {
-            mem::swap(&mut inner.out, requests);
-        } else {
-            open(&mut inner.out);
-            inner.out.extend_from_slice(requests);
-            requests.clear();
-        }
+        move_front(requests, requests.len(), &mut inner.out);
         self.place.borrow_mut().due += replies;
         match inner.due.back_mut() {
             Some(last) if Rc::ptr_eq(&last.place, &self.place) => last.frames += replies,
@@ -395,7 +387,11 @@ impl Pump {
                 .skip_frames(&self.from_backend, due.frames)
                 .map_err(|error| Ended::OutOfStep(error.to_string()))?;
             let mut place = due.place.borrow_mut();
-            deliver(&mut self.from_backend, skipped.bytes, &mut place);
+            if place.gone {
+                self.from_backend.advance(skipped.bytes);
+            } else {
+                move_front(&mut self.from_backend, skipped.bytes, &mut place.replies);
+            }
             place.due -= skipped.frames;
             wake(&mut place.sleeper);
             let is_slow = place.replies.len() > MOST_UNREAD;
@@ -446,19 +442,6 @@ impl Pump {
                 return;
             }
         }
-    }
-}
-
-/// Moves so many bytes from the front to a session's place.
-fn deliver(from: &mut BytesMut, bytes: usize, place: &mut Place) {
-    if place.gone {
-        from.advance(bytes);
-    } else if bytes == from.len() && bytes >= WORTH_A_SWAP && place.replies.is_empty() {
-        mem::swap(from, &mut place.replies);
-    } else {
-        open(&mut place.replies);
-        place.replies.extend_from_slice(&from[..bytes]);
-        from.advance(bytes);
     }
 }
 

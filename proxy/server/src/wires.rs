@@ -29,7 +29,7 @@ use lockwarden_resp::{Protocol, Redirects, ReplyError, ReplyLimits, ReplyScanner
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::buffers::{give_back, open};
+use crate::buffers::{WORTH_A_SWAP, give_back, move_front, open, put};
 use crate::inbox::Inbox;
 use crate::metrics::Tally;
 use crate::nudge::Nudge;
@@ -50,8 +50,6 @@ const LONGEST_COLLECTED: usize = 512 * 1024 * 1024 + 1024;
 /// After its client has hung up, a session waits so long for word that a reply was turned down. The
 /// word takes one round trip; the client hears at once that no more comes.
 const LAST_WORD: Duration = Duration::from_millis(200);
-/// Of a reply that is as long as this, the bytes are handed on where they are rather than copied.
-pub(crate) const WORTH_A_SWAP: usize = 4 * 1024;
 
 enum Expect<L> {
     Relay {
@@ -150,14 +148,8 @@ impl<L> Wires<L> {
     /// The same for a request that is all that its buffer holds, which is emptied. A long one goes where
     /// it is.
     pub(crate) fn forward_whole(&mut self, request: &mut BytesMut, muted: Muted) {
-        if self.to_backend.is_empty() {
-            give_back(&mut self.to_backend);
-            std::mem::swap(&mut self.to_backend, request);
-            self.unsent += 1;
-        } else {
-            self.send(request);
-            request.clear();
-        }
+        move_front(request, request.len(), &mut self.to_backend);
+        self.unsent += 1;
         self.expect_relay(muted);
     }
 
@@ -480,15 +472,9 @@ impl<L> Wires<L> {
             .scanner
             .skip_frames(&self.from_backend, most)
             .map_err(out_of_step)?;
-        let whole = skipped.bytes == self.from_backend.len();
-        if muted == Muted::No && whole && self.to_client.is_empty() && skipped.bytes >= WORTH_A_SWAP
-        {
-            std::mem::swap(&mut self.to_client, &mut self.from_backend);
-        } else {
-            if muted == Muted::No {
-                put(&mut self.to_client, &self.from_backend[..skipped.bytes]);
-            }
-            self.from_backend.advance(skipped.bytes);
+        match muted {
+            Muted::No => move_front(&mut self.from_backend, skipped.bytes, &mut self.to_client),
+            Muted::Yes => self.from_backend.advance(skipped.bytes),
         }
         give_back(&mut self.from_backend);
         self.relayed(skipped.frames);
@@ -694,11 +680,6 @@ impl<L> Wires<L> {
             Poll::Pending
         }
     }
-}
-
-fn put(buffer: &mut BytesMut, bytes: &[u8]) {
-    open(buffer);
-    buffer.extend_from_slice(bytes);
 }
 
 fn out_of_step(error: ReplyError) -> End {
