@@ -26,7 +26,7 @@ use crate::metrics::{AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation
 use crate::peers;
 use crate::random::refusal_id;
 use crate::shared::{Active, mode_label};
-use crate::trail::{Asked, Entry, Happened, Took, Verdict, asked_about};
+use crate::trail::{Asked, Happened, Took, Verdict, asked_about};
 use crate::unheard::Undelivered;
 
 /// What a record holds as the owner in a lock whose type has none: the type, which is nobody's value.
@@ -640,11 +640,8 @@ impl Session {
             outcome => told(outcome, one.now.unix_ms),
         };
         let token = one.stored.or(one.named);
-        let details = active.namespace(one.target.namespace);
-        let mut entry = Entry::noticed_at(one.now, happened, details, one.key.clone());
-        entry.command = one.name;
-        entry.operation = Some(one.operation);
-        entry.caller = Some(self.caller());
+        let (key, what) = (one.key.clone(), (one.name, Some(one.operation)));
+        let mut entry = self.entry_at(one.now, happened, one.target, key, what, active);
         entry.overlap = overlap;
         entry.mode = one.allowed.rules.mode;
         entry.id = id.map(String::into_boxed_str);

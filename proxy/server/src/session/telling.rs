@@ -10,6 +10,7 @@ use lockwarden_lock::outcome::{Ended, Outcome};
 
 use super::state::State;
 use super::{Session, now_ms};
+use crate::clock::Moment;
 use crate::metrics::UnjudgedWhy;
 use crate::shared::Active;
 use crate::trail::{Caller, Entry, Happened, Took, Verdict};
@@ -35,9 +36,23 @@ impl Session {
         operation: Option<Operation>,
         active: &Active,
     ) -> Entry {
-        let details = active.namespace(target.namespace);
         let key = DbKey::new(self.state.db(), target.key.clone());
-        let mut entry = Entry::noticed(happened, details, key);
+        let what = (command, operation);
+        self.entry_at(Moment::now(), happened, target, key, what, active)
+    }
+
+    /// The same, at a moment that is known, about a key that was hashed already.
+    pub(super) fn entry_at(
+        &self,
+        now: Moment,
+        happened: Happened,
+        target: &Target,
+        key: DbKey,
+        (command, operation): (&'static str, Option<Operation>),
+        active: &Active,
+    ) -> Entry {
+        let details = active.namespace(target.namespace);
+        let mut entry = Entry::noticed_at(now, happened, details, key);
         entry.command = command;
         entry.operation = operation;
         entry.caller = Some(self.caller());

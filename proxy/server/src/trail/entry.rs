@@ -100,13 +100,23 @@ impl Entry {
         details: &NamespaceDetails,
         key: DbKey,
     ) -> Entry {
+        let (namespace, mode) = (details.name.clone(), details.rules.mode);
+        Entry::plain(now, happened, (namespace, mode), key)
+    }
+
+    fn plain(
+        now: Moment,
+        happened: Happened,
+        (namespace, mode): (Arc<str>, Mode),
+        key: DbKey,
+    ) -> Entry {
         Entry {
             at: now.at,
             at_ms: now.unix_ms,
             id: None,
             happened,
-            namespace: details.name.clone(),
-            mode: details.rules.mode,
+            namespace,
+            mode,
             key,
             command: "",
             operation: None,
@@ -288,25 +298,15 @@ pub(crate) struct Caller {
 /// A plain entry for tests.
 #[cfg(test)]
 pub(crate) fn example(key: &'static str) -> Entry {
-    Entry {
+    let now = Moment {
         at: Instant::now(),
-        at_ms: 1_790_000_000_000,
-        id: None,
-        happened: Happened::Contended { own: false },
-        namespace: "orders".into(),
-        mode: Mode::Enforce,
-        key: DbKey::new(0, Bytes::from_static(key.as_bytes())),
+        unix_ms: 1_790_000_000_000,
+    };
+    let key = DbKey::new(0, Bytes::from_static(key.as_bytes()));
+    let happened = Happened::Contended { own: false };
+    Entry {
         command: "setnx",
         operation: Some(Operation::Acquire),
-        caller: None,
-        overlap: false,
-        verdict: None,
-        token: None,
-        fence: None,
-        ttl_ms: None,
-        asked_ms: None,
-        held_ms: None,
-        took: None,
-        asked: Box::default(),
+        ..Entry::plain(now, happened, ("orders".into(), Mode::Enforce), key)
     }
 }
