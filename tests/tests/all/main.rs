@@ -72,6 +72,7 @@ mod cli_lock;
 mod configuration;
 mod connections;
 mod differential;
+mod documentation;
 mod examples;
 mod grafana;
 mod grafana_live;
