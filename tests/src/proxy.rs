@@ -252,6 +252,14 @@ impl Proxy {
         self.process.signal(libc::SIGHUP);
     }
 
+    /// Puts another text in the configuration file and orders `path`, as in `/reload`; the status and
+    /// body.
+    #[track_caller]
+    pub fn reloads(&self, text: &[u8], path: &str) -> (u16, String) {
+        fs::write(&self.config, text).expect("the directory is ours");
+        self.post(path)
+    }
+
     /// Asks it to stop (SIGTERM) and does not wait.
     pub fn asks_to_stop(&self) {
         self.process.signal(libc::SIGTERM);

@@ -132,6 +132,64 @@ impl Glob {
     pub fn as_bytes(&self) -> &[u8] {
         &self.pattern
     }
+
+    /// Keys that this pattern matches, to compare it with others by: each star as several texts, each
+    /// class and `?` as every byte that it takes. At most [`MAX_EXAMPLES`]; none if nothing matches.
+    pub fn examples(&self) -> Vec<Vec<u8>> {
+        let elements = elements(&self.pattern);
+        let spelled = |star: &str, varied: Option<(usize, u8)>| {
+            let mut key = Vec::new();
+            for (place, element) in elements.iter().enumerate() {
+                match (varied, element) {
+                    (Some((at, byte)), _) if at == place => key.push(byte),
+                    (_, Element::Star) => key.extend_from_slice(star.as_bytes()),
+                    (_, Element::Byte(bytes)) => key.extend(bytes.first()),
+                }
+            }
+            key
+        };
+        let by_star = STAR_EXAMPLES.iter().map(|star| spelled(star, None));
+        let choices = elements.iter().enumerate().flat_map(|(place, element)| {
+            let bytes = match element {
+                Element::Byte(bytes) => &bytes[..],
+                Element::Star => &[],
+            };
+            bytes.iter().skip(1).map(move |&byte| (place, byte))
+        });
+        let by_byte = choices.map(|choice| spelled(STAR_EXAMPLES[0], Some(choice)));
+        let keys = by_star.chain(by_byte).take(MAX_EXAMPLES);
+        keys.filter(|key| self.matches(key)).collect()
+    }
+}
+
+/// Examples of one pattern: enough for seven `?` and as many classes.
+pub const MAX_EXAMPLES: usize = 2_048;
+
+/// What a star may stand for: letters, digits, other signs, nothing. A narrower pattern misses one.
+const STAR_EXAMPLES: [&str; 4] = ["~", "a0", "0A", ""];
+
+/// What a pattern is made of.
+enum Element {
+    /// One byte out of these.
+    Byte(Vec<u8>),
+    Star,
+}
+
+fn elements(pattern: &[u8]) -> Vec<Element> {
+    let (mut elements, mut at) = (Vec::new(), 0);
+    while at < pattern.len() {
+        if pattern[at] == b'*' {
+            elements.push(Element::Star);
+            at += 1;
+            continue;
+        }
+        let taken = (0..=u8::MAX).filter_map(|byte| Some((byte, take_one(pattern, at, byte)?)));
+        let (bytes, behind): (Vec<u8>, Vec<usize>) = taken.unzip();
+        // An element that takes nothing: no key matches, and what comes behind it does not matter.
+        at = behind.first().copied().unwrap_or(pattern.len());
+        elements.push(Element::Byte(bytes));
+    }
+    elements
 }
 
 impl fmt::Debug for Glob {

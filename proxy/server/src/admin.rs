@@ -52,13 +52,22 @@ pub(crate) trait Control: Send + Sync + 'static {
 
     /// Reads the configuration again, and says in one line what was done. An error has changed
     /// nothing. It may take as long as compiling the policies.
-    fn reload(&self) -> Result<String, String>;
+    fn reload(&self, weaker: Weaker) -> Result<String, String>;
 
     /// Ends the lease of this lock with that fencing token, and no other. It waits for the backend.
     fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError>;
 
     /// What is known of locks.
     fn views(&self) -> &dyn Views;
+}
+
+/// Whether a reload may take away what is governed now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weaker {
+    /// It is refused, and says what would be lost: half a file is often a valid one.
+    Refused,
+    /// Somebody has said that it is meant.
+    Allowed,
 }
 
 /// Why an order was not carried out.

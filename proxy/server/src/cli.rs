@@ -5,6 +5,7 @@ mod api_client;
 mod audit;
 mod lock;
 mod locks;
+mod orders;
 mod output;
 mod pages;
 mod why;
@@ -51,6 +52,10 @@ enum Command {
     /// Who holds which lock, who waits, and ending a lease on purpose
     #[command(subcommand)]
     Locks(locks::LocksCommand),
+    /// Switch a running proxy to enforce or monitor mode, for all namespaces or one
+    Mode(orders::ModeArgs),
+    /// Have a running proxy read its configuration again
+    Reload(orders::ReloadArgs),
     /// Say what enforce mode would break, by application, and whether a namespace is ready for it
     Audit(audit::AuditArgs),
     /// One decision, in words: by the id of an error reply
@@ -126,6 +131,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Check { settings, backend } => check::check(&settings.source(), backend),
         Command::Demo => demo::demo(),
         Command::Locks(command) => locks::locks(&command),
+        Command::Mode(args) => orders::mode(&args),
+        Command::Reload(args) => orders::reload(&args),
         Command::Audit(args) => audit::audit(&args),
         Command::Why(args) => why::why(&args),
         Command::Lock(args) => lock::lock(&args),

@@ -47,7 +47,7 @@ pub(crate) use network::Network;
 #[cfg(feature = "otel")]
 pub(crate) use otel::{Endpoint, OtelConfig};
 pub(crate) use overrides::Overrides;
-pub(crate) use policy::PolicyModule;
+pub(crate) use policy::{BUILT_IN_POLICIES, PolicyModule};
 pub(crate) use secret::{Secret, admin_token, admin_token_in};
 pub(crate) use value::milliseconds;
 

@@ -2,6 +2,9 @@
 //! change is put together aside and published as a whole; one that cannot be is refused and
 //! changes nothing.
 
+mod changes;
+mod losses;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,7 +22,7 @@ use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{Chains, Generation, PolicyHost};
 use tokio::sync::mpsc;
 
-use crate::admin::{Control, ControlError};
+use crate::admin::{Control, ControlError, Weaker};
 use crate::breaking::{self, BreakError};
 use crate::cohort::{Cohorts, Partly};
 use crate::config::{self, Config, NamespaceConfig, Overrides, Report};
@@ -30,6 +33,7 @@ use crate::shared::{Active, Administration, NamespaceDetails, Shared, mode_label
 use crate::upkeep::Order;
 use crate::view;
 use crate::view::api::{Break, Broken};
+use crate::words::counted;
 
 /// What a reload needs beside the file.
 pub(crate) struct Source {
@@ -90,20 +94,41 @@ impl Controller {
         }
     }
 
-    fn reload_now(&self) -> Result<String, String> {
+    fn reload_now(&self, weaker: Weaker) -> Result<String, String> {
         let mut current = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let loaded = self.source.load();
         let Some(new) = loaded.config else {
             return Err(Report(&loaded.findings).to_string());
         };
+        let losses = losses::losses(&current, &new).join("; ");
+        if !losses.is_empty() && weaker == Weaker::Refused {
+            return Err(format!(
+                "this would govern less than what is in force: {losses}. Half a file is often a valid \
+                 one; if it is meant, type lockwarden reload --allow-weaker, or POST \
+                 /reload?allow=weaker"
+            ));
+        }
         let generation =
             policies::load(&self.host, &new).map_err(|findings| Report(&findings).to_string())?;
-        let fixed = unchangeable(&current, &new);
+        let before = self.shared.active.load_full();
+        let mut changes = changes::changes(&current, &new);
+        changes.extend(changes::modules(&before.generation, &generation));
+        let fixed = changes::unchangeable(&current, &new);
         let active = activate(&new, Arc::new(generation), &self.shared.metrics)
             .map_err(|error| error.to_string())?;
         self.shared.active.store(Arc::new(active));
         *current = new;
-        let mut done = format!("{} namespaces in force", current.namespaces.len());
+        if !losses.is_empty() {
+            tracing::warn!(
+                losses,
+                "what is in force governs less than before, as was asked for"
+            );
+        }
+        let number = current.namespaces.len() as u64;
+        let mut done = format!("{} in force", counted(number, "namespace", "namespaces"));
+        if !changes.is_empty() {
+            done.push_str(&format!("; changed: {}", changes.join(", ")));
+        }
         if !fixed.is_empty() {
             done.push_str(&format!("; a restart is needed for: {}", fixed.join(", ")));
         }
@@ -182,18 +207,16 @@ impl Control for Controller {
             );
             return Err(ControlError::NotFound(text));
         }
+        // Nothing from here on can fail: an order is carried out as a whole, or not at all.
         let cohorts = Cohorts::of(&details);
         let active = Active {
             cohorts,
             ..before.with_details(details)
         };
+        self.shared
+            .metrics
+            .show_modes(&labels(&config), &policy_infos(&config, &active.generation));
         self.shared.active.store(Arc::new(active));
-        tell_metrics(
-            &config,
-            &self.shared.active.load().generation,
-            &self.shared.metrics,
-        )
-        .map_err(|error| ControlError::Invalid(error.to_string()))?;
         let words: Vec<String> = switched
             .iter()
             .map(|(name, mode)| format!("{name}={mode}"))
@@ -215,8 +238,8 @@ impl Control for Controller {
         format!("stopping; clients connected: {clients}")
     }
 
-    fn reload(&self) -> Result<String, String> {
-        let reloaded = self.reload_now();
+    fn reload(&self, weaker: Weaker) -> Result<String, String> {
+        let reloaded = self.reload_now(weaker);
         self.tell_audit(&reloaded);
         match &reloaded {
             Ok(done) => {
@@ -258,51 +281,19 @@ impl Control for Controller {
     }
 }
 
-/// Keys of the configuration that only a restart changes.
-fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
-    let mut changed = Vec::new();
-    let mut compare = |same: bool, key: &'static str| {
-        if !same {
-            changed.push(key);
-        }
-    };
-    compare(old.listen == new.listen, "listen");
-    compare(old.backend == new.backend, "backend");
-    compare(old.admin == new.admin, "admin");
-    compare(old.admin_token == new.admin_token, "admin_token");
-    compare(old.metrics == new.metrics, "metrics");
-    compare(old.allow_open == new.allow_open, "allow_open");
-    compare(
-        old.metrics_max_namespaces == new.metrics_max_namespaces,
-        "metrics_max_namespaces",
-    );
-    compare(
-        old.proxy_protocol_from == new.proxy_protocol_from,
-        "proxy_protocol_from",
-    );
-    compare(old.sessions == new.sessions, "sessions");
-    compare(old.log_format == new.log_format, "log_format");
-    compare(old.drain == new.drain, "drain");
-    compare(old.audit.target == new.audit.target, "audit_file");
-    compare(old.audit.key == new.audit.key, "audit_key_file");
-    #[cfg(feature = "otel")]
-    {
-        let (old, new) = (&old.otel, &new.otel);
-        compare(old.endpoint == new.endpoint, "otel_endpoint");
-        compare(old.slow == new.slow, "otel_slow");
-    }
-    changed
-}
-
 /// Puts a checked configuration and its policies together.
 pub(crate) fn activate(
     config: &Config,
     generation: Arc<Generation>,
     metrics: &Arc<Metrics>,
 ) -> prometheus::Result<Active> {
-    tell_metrics(config, &generation, metrics)?;
-    let globs =
-        |namespace: &NamespaceConfig| namespace.keys.iter().cloned().map(Glob::new).collect();
+    metrics.set_namespaces(&labels(config))?;
+    for (index, namespace) in config.namespaces.iter().enumerate() {
+        if namespace.enforce_for.is_some() {
+            metrics.namespace(index).expect_mode(ModeLabel::Enforce);
+        }
+    }
+    metrics.set_policies(&policy_infos(config, &generation))?;
     let details = config
         .namespaces
         .iter()
@@ -319,15 +310,20 @@ pub(crate) fn activate(
         })
         .collect::<Vec<_>>();
     Ok(Active {
-        namespaces: Arc::new(Namespaces::new(
-            config.namespaces.iter().map(globs).collect(),
-        )),
+        namespaces: Arc::new(namespaces(config)),
         generation,
         companion_prefix: config.companion_prefix.clone(),
         administration: Arc::new(administration(config)),
         cohorts: Cohorts::of(&details),
         details,
     })
+}
+
+/// Which keys are locks of which namespace.
+fn namespaces(config: &Config) -> Namespaces {
+    let globs =
+        |namespace: &NamespaceConfig| namespace.keys.iter().cloned().map(Glob::new).collect();
+    Namespaces::new(config.namespaces.iter().map(globs).collect())
 }
 
 fn administration(config: &Config) -> Administration {
@@ -379,28 +375,16 @@ pub(crate) fn labels(config: &Config) -> Vec<(&str, ModeLabel)> {
         .collect()
 }
 
-fn tell_metrics(
-    config: &Config,
-    generation: &Generation,
-    metrics: &Arc<Metrics>,
-) -> prometheus::Result<()> {
-    metrics.set_namespaces(&labels(config))?;
-    for (index, namespace) in config.namespaces.iter().enumerate() {
-        if namespace.enforce_for.is_some() {
-            metrics.namespace(index).expect_mode(ModeLabel::Enforce);
-        }
-    }
-    let infos: Vec<PolicyInfo<'_>> = generation
-        .policies()
-        .iter()
+fn policy_infos<'a>(config: &Config, generation: &'a Generation) -> Vec<PolicyInfo<'a>> {
+    let policies = generation.policies().iter();
+    policies
         .map(|policy| PolicyInfo {
             name: &policy.name,
             version: policy.version.unwrap_or(""),
             digest: policy.digest(),
             mode: policy_mode(config, &policy.name),
         })
-        .collect();
-    metrics.set_policies(&infos)
+        .collect()
 }
 
 fn policy_mode(config: &Config, policy: &str) -> PolicyMode {

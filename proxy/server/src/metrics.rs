@@ -164,7 +164,7 @@ impl Metrics {
         Ok(Arc::new(metrics))
     }
 
-    /// Follows a reload or a change of mode. Names that stay keep their numbers, names that went
+    /// Follows a reload. Names that stay keep their numbers, names that went
     /// leave the page.
     pub(crate) fn set_namespaces(&self, namespaces: &[(&str, ModeLabel)]) -> Result<()> {
         let decisions_full = self.label_overflow.at(OverflowLabel::Decision);
@@ -172,6 +172,14 @@ impl Metrics {
         let next = now.with(namespaces, self.max_namespaces, decisions_full)?;
         self.namespaces.store(Arc::new(next));
         Ok(())
+    }
+
+    /// Follows a change of modes; namespaces and policies are those that were set.
+    pub(crate) fn show_modes(&self, namespaces: &[(&str, ModeLabel)], policies: &[PolicyInfo<'_>]) {
+        for (index, (_, mode)) in namespaces.iter().enumerate() {
+            self.namespace(index).expect_mode(*mode);
+        }
+        self.policies.load().describe(policies);
     }
 
     /// Follows a (re)load of policies.

@@ -12,7 +12,7 @@ use lockwarden_lock::decision::FaultKind;
 use lockwarden_policy::{Observer, PolicyHost};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use crate::admin::{AdminOptions, AdminToken, Control as _};
+use crate::admin::{AdminOptions, AdminToken, Control as _, Weaker};
 use crate::audit::Audit;
 use crate::backend::Address;
 use crate::config::{Backend, Config, Finding, Report};
@@ -373,7 +373,8 @@ impl Asks {
                     let controller = self.controller.clone();
                     service::reloading();
                     // The outcome is in the log.
-                    let _ = tokio::task::spawn_blocking(move || controller.reload()).await;
+                    let reload = move || controller.reload(Weaker::Refused);
+                    let _ = tokio::task::spawn_blocking(reload).await;
                     service::ready(SERVING);
                 }
             }

@@ -165,8 +165,9 @@ fn enforcing_for_one_application_refuses_it_alone_and_then_all_of_them_go_on() {
     assert!(legacy.runs());
 
     // Markers of a day in a namespace that lets them live; then the rest is enforced for everybody.
-    let markers = "[[namespace]]\nname = \"locks\"\nkeys = [\"lock:*\"]\nmode = \"enforce\"";
+    let markers = "[[namespace]]\nname = \"shop\"\nkeys = [\"lock:*\"]\nmode = \"enforce\"";
     let text = configuration(&redis)
+        .mode(Mode::Enforce)
         .namespace("name", "\"markers\"")
         .namespace("keys", "[\"lock:done:*\"]")
         .ceiling("24h")

@@ -290,13 +290,13 @@ fn a_reload_with_a_bad_file_changes_nothing_and_says_why() {
     // A good one after it counts again, for connections that are there already.
     proxy.reload(
         &Proxy::builder(&redis)
-            .namespace("mode", "\"monitor\"")
+            .namespace("on_violation", "\"error\"")
             .text(),
     );
     wait_for("the reload to be told as successful", || {
         proxy.metric("lockwarden_config_last_reload_successful") == 1.0
     });
-    bob.sends("DEL lock:job").gets(":1");
+    bob.sends("DEL lock:job").gets_error("LOCKDENIED not-owner");
 }
 
 #[test]

@@ -59,6 +59,7 @@ mod multiplexed;
 mod opaque;
 mod outages;
 mod pools;
+mod reloading;
 mod reports;
 mod scripts;
 mod several;

@@ -226,3 +226,37 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_narrower_pattern_misses_an_example_of_the_wider_one() {
+    for (wide, narrow) in [
+        ("lock:*", "lock:a*"),
+        ("lock:*", "lock:?*"),
+        ("lock:*", "lock:[a-z]*"),
+        ("lock:*", "lock:[^a-z]*"),
+        ("lock:?", "lock:[0-9]"),
+        ("lock:[ab]*", "lock:a*"),
+        ("lock:[^a]", "lock:[b-z]"),
+        ("*:lock", "a*:lock"),
+        ("*", "lock:*"),
+    ] {
+        let examples = glob(wide).examples();
+        assert!(!examples.is_empty(), "{wide}");
+        assert!(
+            examples.iter().any(|key| !glob(narrow).matches(key)),
+            "{wide} and {narrow}: {examples:?}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_example_matches_its_pattern(pattern in "[ab*?\\[\\]^\\\\-]{0,12}") {
+        let glob = glob(pattern);
+        let examples = glob.examples();
+        prop_assert!(examples.len() <= super::MAX_EXAMPLES);
+        for example in examples {
+            prop_assert!(glob.matches(&example), "{:?}", example);
+        }
+    }
+}

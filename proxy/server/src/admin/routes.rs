@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{ConnectInfo, Query, Request, State, connect_info::Connected};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, StatusCode};
@@ -21,7 +22,7 @@ use super::api;
 use super::board;
 use super::limits::Limited;
 use super::orders::{self, status_of};
-use super::{AdminOptions, AdminToken, Control, Origin};
+use super::{AdminOptions, AdminToken, Control, Origin, Weaker};
 
 /// No order is longer than a namespace's name and a mode.
 const BODY: usize = 16 * 1024;
@@ -290,9 +291,36 @@ async fn read_order(request: Request) -> Result<ModeOrder, String> {
     serde_json::from_slice(&body).map_err(|error| format!("{error}: {usage}"))
 }
 
-async fn reload(State(control): Shared, ConnectInfo(Peer(peer)): ConnectInfo<Peer>) -> Response {
-    tracing::info!(%peer, "reload asked for");
-    match in_background(move || control.reload()).await {
+/// What `POST /reload` may be told in its query.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReloadOrder {
+    allow: Option<Allowed>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Allowed {
+    Weaker,
+}
+
+async fn reload(
+    State(control): Shared,
+    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    order: Result<Query<ReloadOrder>, QueryRejection>,
+) -> Response {
+    let weaker = match order {
+        Ok(Query(ReloadOrder { allow: None })) => Weaker::Refused,
+        Ok(Query(ReloadOrder {
+            allow: Some(Allowed::Weaker),
+        })) => Weaker::Allowed,
+        Err(error) => {
+            let text = format!("{}: say nothing, or ?allow=weaker", error.body_text());
+            return problem(StatusCode::BAD_REQUEST, &text);
+        }
+    };
+    tracing::info!(%peer, ?weaker, "reload asked for");
+    match in_background(move || control.reload(weaker)).await {
         Ok(Ok(result)) => Json(serde_json::json!({ "result": result })).into_response(),
         Ok(Err(text)) => problem(StatusCode::UNPROCESSABLE_ENTITY, &text),
         Err(response) => response,

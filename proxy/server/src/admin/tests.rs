@@ -46,8 +46,12 @@ impl Control for Fake {
         "clients connected: 3".to_owned()
     }
 
-    fn reload(&self) -> Result<String, String> {
-        self.orders.lock().unwrap().push("reload".to_owned());
+    fn reload(&self, weaker: Weaker) -> Result<String, String> {
+        let order = match weaker {
+            Weaker::Refused => "reload",
+            Weaker::Allowed => "reload, weaker or not",
+        };
+        self.orders.lock().unwrap().push(order.to_owned());
         match self.trouble.lock().unwrap().clone() {
             Some(text) => Err(text),
             None => Ok("2 namespaces, 3 policies".to_owned()),
@@ -347,6 +351,25 @@ fn reload_tells_its_result() {
         (answer.status, answer.body.as_str()),
         (422, r#"{"error":"line 3: unknown key"}"#)
     );
+}
+
+#[test]
+fn a_reload_may_be_told_that_a_weaker_one_is_meant() {
+    let admin = full();
+    for path in [
+        "/reload",
+        "/reload?allow=weaker",
+        "/api/v1/reload?allow=weaker",
+    ] {
+        assert_eq!(admin.posts(path, Some("s3cret"), "").status, 200, "{path}");
+    }
+    for path in ["/reload?allow=everything", "/reload?alow=weaker"] {
+        let answer = admin.posts(path, Some("s3cret"), "");
+        assert_eq!(answer.status, 400, "{path}: {}", answer.body);
+        assert!(answer.body.contains("?allow=weaker"), "{}", answer.body);
+    }
+    let weaker = "reload, weaker or not";
+    assert_eq!(admin.orders(), ["reload", weaker, weaker]);
 }
 
 #[test]

@@ -138,6 +138,15 @@ impl Policies {
         Ok((next, without_room))
     }
 
+    /// What is said of those that have series of their own.
+    pub(super) fn describe(&self, policies: &[PolicyInfo<'_>]) {
+        for policy in policies {
+            if let Some(metrics) = self.by_name.get(policy.name) {
+                metrics.describe(policy);
+            }
+        }
+    }
+
     pub(super) fn get(&self, name: &str) -> &Arc<PolicyMetrics> {
         self.by_name.get(name).unwrap_or(&self.rest)
     }

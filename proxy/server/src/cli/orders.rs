@@ -1,0 +1,96 @@
+//! `lockwarden mode` and `lockwarden reload`: orders to a running proxy, for a person on call. What they do is
+//! `control`; the same is to be had at the admin address.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use super::api_client::{ApiArgs, ApiClient, ApiError, path};
+use super::output::{self, Column, Format, Output, Screen, Table, cell};
+
+#[derive(Args, Debug)]
+pub(super) struct ModeArgs {
+    /// enforce or monitor for all namespaces, or NAMESPACE=MODE for one
+    mode: String,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ReloadArgs {
+    /// Also a configuration that governs less than the one in force
+    #[arg(long)]
+    allow_weaker: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Serialize)]
+struct ModeOrder<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    mode: &'a str,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Modes {
+    modes: Vec<NamespaceMode>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct NamespaceMode {
+    namespace: String,
+    mode: String,
+}
+
+#[derive(Deserialize)]
+struct Done {
+    result: String,
+}
+
+/// Switches one namespace, or all.
+pub(super) fn mode(args: &ModeArgs) -> ExitCode {
+    super::finish(switch(args))
+}
+
+/// Has the configuration read again.
+pub(super) fn reload(args: &ReloadArgs) -> ExitCode {
+    super::finish(read_again(args))
+}
+
+fn switch(args: &ModeArgs) -> Result<ExitCode, ApiError> {
+    let (namespace, mode) = match args.mode.split_once('=') {
+        Some((namespace, mode)) => (Some(namespace), mode),
+        None => (None, &*args.mode),
+    };
+    let client = ApiClient::new(&args.api)?;
+    let order = ModeOrder { namespace, mode };
+    let modes: Modes = client.post(&path(&["mode"], &[]), &order)?;
+    output::print(&match args.output.output {
+        Format::Json => output::json(&modes),
+        Format::Text => listed(&modes),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn listed(modes: &Modes) -> String {
+    let mut table = Table::new(&[("NAMESPACE", Column::Cut), ("MODE", Column::Left)]);
+    for NamespaceMode { namespace, mode } in &modes.modes {
+        table.row([cell(namespace), cell(mode)]);
+    }
+    table.show(Screen::there_is())
+}
+
+fn read_again(args: &ReloadArgs) -> Result<ExitCode, ApiError> {
+    let query: &[_] = match args.allow_weaker {
+        true => &[("allow", "weaker")],
+        false => &[],
+    };
+    let client = ApiClient::new(&args.api)?;
+    let done: Done = client.post(&path(&["reload"], query), &serde_json::Map::new())?;
+    output::print(&format!("{}\n", output::plain(&done.result)))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,143 @@
+//! What a reload changes, in a few words for the log: what is in force from now on, and what takes a
+//! restart. Values of settings are told of the policies that ship with the proxy only: what others are
+//! told is their authors' affair.
+
+use lockwarden_policy::{Generation, PolicyInfo};
+
+use crate::config::{BUILT_IN_POLICIES, Config, NamespaceConfig};
+
+/// What changes at once.
+pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
+    let mut changes = Vec::new();
+    let named = |config: &'_ Config, name: &str| {
+        let mut namespaces = config.namespaces.iter();
+        namespaces.position(|namespace| namespace.name == name)
+    };
+    for namespace in &new.namespaces {
+        match named(old, &namespace.name) {
+            Some(at) => of_namespace(&old.namespaces[at], namespace, &mut changes),
+            None => changes.push(format!("namespace {} is new", namespace.name)),
+        }
+    }
+    for gone in &old.namespaces {
+        if named(new, &gone.name).is_none() {
+            changes.push(format!("namespace {} is gone", gone.name));
+        }
+    }
+    for (same, key) in [
+        (
+            old.server_commands == new.server_commands,
+            "server_commands",
+        ),
+        (
+            old.admin_identities == new.admin_identities,
+            "admin_identities",
+        ),
+        (
+            old.trusted_functions == new.trusted_functions,
+            "trusted_functions",
+        ),
+        (
+            old.companion_prefix == new.companion_prefix,
+            "companion_prefix",
+        ),
+        (old.audit == new.audit, "audit"),
+    ] {
+        if !same {
+            changes.push(key.to_owned());
+        }
+    }
+    changes
+}
+
+fn of_namespace(old: &NamespaceConfig, new: &NamespaceConfig, changes: &mut Vec<String>) {
+    for (same, key) in [
+        (old.keys == new.keys, "keys"),
+        (old.mode == new.mode, "mode"),
+        (old.enforce_for == new.enforce_for, "enforce_for"),
+        (old.policies == new.policies, "policies"),
+        (old.on_violation == new.on_violation, "on_violation"),
+        (old.on_fault == new.on_fault, "on_fault"),
+        (old.adopt == new.adopt, "adopt"),
+        (old.opaque_scripts == new.opaque_scripts, "opaque_scripts"),
+        (old.counter_locks == new.counter_locks, "counter_locks"),
+        (old.on_repeat == new.on_repeat, "on_repeat"),
+    ] {
+        if !same {
+            changes.push(format!("{} {key}", new.name));
+        }
+    }
+    for policy in &new.policies {
+        let settings = |namespace: &NamespaceConfig| {
+            let settings = namespace.settings.get(policy);
+            settings.cloned().unwrap_or_default()
+        };
+        let (before, after) = (settings(old), settings(new));
+        let all = before.iter().chain(&after).map(|(setting, _)| setting);
+        let all: std::collections::BTreeSet<_> = all.collect();
+        for setting in all {
+            let (was, is) = (old.setting(policy, setting), new.setting(policy, setting));
+            if was == is {
+                continue;
+            }
+            let place = format!("{} {policy}.{setting}", new.name);
+            changes.push(match BUILT_IN_POLICIES.contains(&policy.as_str()) {
+                true => format!(
+                    "{place} {} -> {}",
+                    was.unwrap_or("(built in)"),
+                    is.unwrap_or("(built in)")
+                ),
+                false => place,
+            });
+        }
+    }
+}
+
+/// Policies whose code is another now.
+pub(super) fn modules(old: &Generation, new: &Generation) -> Vec<String> {
+    let before = old.policies();
+    let is_other = |policy: &&PolicyInfo| {
+        let was = before.iter().find(|was| was.name == policy.name);
+        was.is_some_and(|was| was.sha256 != policy.sha256)
+    };
+    let others = new.policies().iter().filter(is_other);
+    others
+        .map(|policy| format!("module of {}", policy.name))
+        .collect()
+}
+
+/// Keys of the configuration that only a restart changes.
+pub(super) fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
+    let mut changed = Vec::new();
+    let mut compare = |same: bool, key: &'static str| {
+        if !same {
+            changed.push(key);
+        }
+    };
+    compare(old.listen == new.listen, "listen");
+    compare(old.backend == new.backend, "backend");
+    compare(old.admin == new.admin, "admin");
+    compare(old.admin_token == new.admin_token, "admin_token");
+    compare(old.metrics == new.metrics, "metrics");
+    compare(old.allow_open == new.allow_open, "allow_open");
+    compare(
+        old.metrics_max_namespaces == new.metrics_max_namespaces,
+        "metrics_max_namespaces",
+    );
+    compare(
+        old.proxy_protocol_from == new.proxy_protocol_from,
+        "proxy_protocol_from",
+    );
+    compare(old.sessions == new.sessions, "sessions");
+    compare(old.log_format == new.log_format, "log_format");
+    compare(old.drain == new.drain, "drain");
+    compare(old.audit.target == new.audit.target, "audit_file");
+    compare(old.audit.key == new.audit.key, "audit_key_file");
+    #[cfg(feature = "otel")]
+    {
+        let (old, new) = (&old.otel, &new.otel);
+        compare(old.endpoint == new.endpoint, "otel_endpoint");
+        compare(old.slow == new.slow, "otel_slow");
+    }
+    changed
+}

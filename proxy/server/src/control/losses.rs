@@ -1,0 +1,272 @@
+//! What a new configuration would take away from locks that are governed now: half a file is often a
+//! valid one. A loss is what the configuration in force says and the new one says no more: a namespace,
+//! keys, a mode, a policy, a setting. A value that is only changed is no loss. Compares, and decides
+//! nothing.
+
+use std::collections::BTreeSet;
+
+use lockwarden_lock::glob::Glob;
+use lockwarden_lock::namespace::Namespaces;
+
+use crate::config::{Config, EnforceFor, Mode, NamespaceConfig, OpaqueScripts, ServerCommands};
+
+/// Pairs of globs whose common keys are looked at.
+const MAX_PAIRS: usize = 100_000;
+
+/// How much is refused for the locks of a namespace.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Strength {
+    Watched,
+    EnforcedForSome,
+    Enforced,
+}
+
+impl Strength {
+    fn of(namespace: &NamespaceConfig) -> Strength {
+        match (namespace.mode, &namespace.enforce_for) {
+            (Mode::Enforce, _) => Strength::Enforced,
+            (Mode::Monitor, Some(_)) => Strength::EnforcedForSome,
+            (Mode::Monitor, None) => Strength::Watched,
+        }
+    }
+}
+
+/// A configuration by its keys.
+struct Side<'a> {
+    config: &'a Config,
+    index: Namespaces,
+}
+
+impl<'a> Side<'a> {
+    fn new(config: &'a Config) -> Side<'a> {
+        let index = super::namespaces(config);
+        Side { config, index }
+    }
+
+    fn of(&self, key: &[u8]) -> Option<&'a NamespaceConfig> {
+        let id = self.index.find(key)?;
+        self.config.namespaces.get(usize::from(id.0))
+    }
+
+    /// The glob that makes this key a lock, for messages.
+    fn glob(&self, key: &[u8]) -> String {
+        let mut globs = self.index.globs().map(|(_, glob)| glob);
+        let first = globs.find(|glob| glob.matches(key));
+        first.map_or(String::new(), |glob| {
+            glob.as_bytes().escape_ascii().to_string()
+        })
+    }
+}
+
+/// What `new` would take away, each loss in a few words; empty if nothing.
+pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
+    let mut losses = BTreeSet::new();
+    let (before, after) = (Side::new(old), Side::new(new));
+    for key in examples(&before.index, &after.index) {
+        match (before.of(&key), after.of(&key)) {
+            (None, _) => {}
+            (Some(was), None) => {
+                let name = &was.name;
+                let keys = before.glob(&key);
+                losses.insert(format!(
+                    "namespace {name}: {keys} would be no lock any more"
+                ));
+            }
+            (Some(was), Some(is)) => weaker(was, is, &mut losses),
+        }
+    }
+    if old.server_commands == ServerCommands::Refuse && new.server_commands != old.server_commands {
+        losses.insert("server_commands: administration would be refused to nobody".to_owned());
+    }
+    if old.companion_prefix != new.companion_prefix {
+        losses.insert("companion_prefix: every record that there is would be lost".to_owned());
+    }
+    if old.audit.required && !new.audit.required {
+        losses.insert(
+            "audit_required: decisions would no longer wait for the audit trail".to_owned(),
+        );
+    }
+    losses.into_iter().collect()
+}
+
+/// Keys to compare two configurations by: some of every glob, and some that a glob of the one may
+/// share with a glob of the other.
+fn examples<'a>(
+    before: &'a Namespaces,
+    after: &'a Namespaces,
+) -> impl Iterator<Item = Vec<u8>> + 'a {
+    let globs = |side: &'a Namespaces| side.globs().map(|(_, glob)| glob);
+    let own = globs(before).chain(globs(after)).flat_map(Glob::examples);
+    let pairs = globs(before).flat_map(move |a| globs(after).map(move |b| (a, b)));
+    let shared = pairs.take(MAX_PAIRS).flat_map(|(a, b)| {
+        [(a, b), (b, a)]
+            .map(|(begins, ends)| [begins.literal_prefix(), b"~", ends.literal_suffix()].concat())
+    });
+    own.chain(shared)
+}
+
+/// What a lock loses that goes over from one namespace to another, or whose namespace has changed.
+fn weaker(was: &NamespaceConfig, is: &NamespaceConfig, losses: &mut BTreeSet<String>) {
+    let name = &was.name;
+    let mut lose = |what: String| losses.insert(format!("namespace {name}: {what}"));
+    let (before, after) = (Strength::of(was), Strength::of(is));
+    if after < before {
+        lose(match (before, after) {
+            (Strength::Enforced, Strength::EnforcedForSome) => {
+                "enforce mode would be for some clients only".to_owned()
+            }
+            (Strength::Enforced, _) => "enforce mode would become monitor".to_owned(),
+            (_, _) => "enforce_for would be gone".to_owned(),
+        });
+    } else if let (Some(was), Some(is)) = (&was.enforce_for, &is.enforce_for)
+        && is_for_fewer(was, is)
+    {
+        lose("enforce_for would be for fewer clients".to_owned());
+    }
+    for policy in &was.policies {
+        if !is.policies.contains(policy) {
+            lose(format!("policy {policy} would no longer be asked"));
+            continue;
+        }
+        // A lock that goes over to another namespace has the settings of that one.
+        let settings = was.settings.get(policy).filter(|_| was.name == is.name);
+        for (setting, _) in settings.into_iter().flatten() {
+            if is.setting(policy, setting).is_none() {
+                lose(format!("the setting {setting} of {policy} would be gone"));
+            }
+        }
+    }
+    if is.opaque_scripts == OpaqueScripts::Forward && was.opaque_scripts != is.opaque_scripts {
+        lose("unknown scripts would run unjudged (opaque_scripts)".to_owned());
+    }
+}
+
+fn is_for_fewer(was: &EnforceFor, is: &EnforceFor) -> bool {
+    let everybody = is.clients.iter().any(|glob| &glob[..] == b"*");
+    is.percent < was.percent
+        || !(everybody || was.clients.iter().all(|glob| is.clients.contains(glob)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    fn read(text: &str) -> Config {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("lockwarden.toml");
+        std::fs::write(&file, text).unwrap();
+        let loaded = config::load(
+            Some(&file),
+            &config::Overrides::default(),
+            std::iter::empty(),
+        );
+        let report = config::Report(&loaded.findings).to_string();
+        loaded.config.unwrap_or_else(|| panic!("{report}"))
+    }
+
+    fn namespace(name: &str, keys: &str, more: &str) -> String {
+        format!("[[namespace]]\nname = \"{name}\"\nkeys = [{keys}]\n{more}\n")
+    }
+
+    fn enforced(name: &str, keys: &str, more: &str) -> String {
+        namespace(name, keys, &format!("mode = \"enforce\"\n{more}"))
+    }
+
+    #[track_caller]
+    fn loses(old: &str, new: &str, expected: &[&str]) {
+        assert_eq!(losses(&read(old), &read(new)), expected, "{old}\n->\n{new}");
+    }
+
+    #[test]
+    fn what_the_new_file_says_no_more_is_lost() {
+        let old = enforced("orders", "\"lock:*\", \"mutex:?\"", "");
+        loses(&old, &old, &[]);
+        let gone = ["namespace orders: mutex:? would be no lock any more"];
+        loses(&old, &enforced("orders", "\"lock:*\"", ""), &gone);
+        let monitor = ["namespace orders: enforce mode would become monitor"];
+        loses(&old, &namespace("orders", "\"*\"", ""), &monitor);
+        loses(
+            &old,
+            "namespace = []",
+            &[
+                "namespace orders: lock:* would be no lock any more",
+                "namespace orders: mutex:? would be no lock any more",
+            ],
+        );
+        let settings = "[namespace.settings.ttl-ceiling]\nceiling = \"60s\"";
+        loses(
+            &enforced("orders", "\"lock:*\"", settings),
+            &enforced("orders", "\"lock:*\"", ""),
+            &["namespace orders: the setting ceiling of ttl-ceiling would be gone"],
+        );
+        loses(
+            &enforced("orders", "\"lock:*\"", ""),
+            &enforced(
+                "orders",
+                "\"lock:*\"",
+                "policies = [\"owner-token\", \"ttl-ceiling\"]",
+            ),
+            &["namespace orders: policy fencing would no longer be asked"],
+        );
+        loses(
+            "server_commands = \"refuse\"\ncompanion_prefix = \"own:\"",
+            "",
+            &[
+                "companion_prefix: every record that there is would be lost",
+                "server_commands: administration would be refused to nobody",
+            ],
+        );
+    }
+
+    #[test]
+    fn a_namespace_that_is_only_watched_can_be_lost_too() {
+        let watched = namespace("orders", "\"lock:*\"", "");
+        let gone = ["namespace orders: lock:* would be no lock any more"];
+        loses(&watched, "namespace = []", &gone);
+        let some = |clients: &str| {
+            namespace(
+                "orders",
+                "\"lock:*\"",
+                &format!("enforce_for = {{ {clients} }}"),
+            )
+        };
+        let ten = some("clients = [\"billing*\"], percent = 10");
+        loses(
+            &ten,
+            &watched,
+            &["namespace orders: enforce_for would be gone"],
+        );
+        let fewer = ["namespace orders: enforce_for would be for fewer clients"];
+        loses(&ten, &some("clients = [\"billing*\"], percent = 5"), &fewer);
+        loses(&ten, &some("clients = [\"other\"]"), &fewer);
+        loses(&ten, &some("percent = 20"), &[]);
+        loses(&ten, &enforced("orders", "\"lock:*\"", ""), &[]);
+    }
+
+    #[test]
+    fn what_only_moves_or_changes_its_value_is_not_lost() {
+        let settings = |ceiling: &str| {
+            let ceiling = format!("[namespace.settings.ttl-ceiling]\nceiling = \"{ceiling}\"");
+            enforced("orders", "\"lock:*\"", &ceiling)
+        };
+        loses(&settings("60s"), &settings("2h"), &[]);
+        let old = enforced("orders", "\"lock:order:*\"", "");
+        loses(&old, &enforced("everything", "\"*\"", ""), &[]);
+        let both = enforced("a", "\"lock:a:*\"", "") + &enforced("b", "\"lock:*\"", "");
+        loses(&enforced("b", "\"lock:*\"", ""), &both, &[]);
+    }
+
+    #[test]
+    fn a_namespace_in_front_takes_keys_away_from_one_behind_it() {
+        let behind = enforced("orders", "\"lock:*\"", "");
+        let monitor = ["namespace orders: enforce mode would become monitor"];
+        for keys in ["\"lock:a:*\"", "\"*:running\"", "\"*\"", "\"lock:[0-9]*\""] {
+            let front = namespace("new", keys, "");
+            loses(&behind, &(front.clone() + &behind), &monitor);
+            // It was so before.
+            loses(&(front.clone() + &behind), &(front + &behind), &[]);
+        }
+        loses(&behind, &(namespace("new", "\"job:*\"", "") + &behind), &[]);
+    }
+}
