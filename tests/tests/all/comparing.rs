@@ -2,7 +2,7 @@
 //! `SET … IFEQ` of Redis 8.4, DELIFEQ of Valkey 9, CAS and CAD of Tair. Row B8 of the misuse
 //! catalogue, and with counters row A11.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lockwarden_tests::{Client, Mode, Proxy, Redis, Reply, World, WorldKind};
 
@@ -327,6 +327,7 @@ fn a_passed_deadline_is_taken_over_by_comparing_it() {
     holder
         .sends(format!("SET lock:job {passed} NX PX 9000"))
         .gets("+OK");
+    redis.was_granted_earlier("lock:job", Duration::from_secs(30));
     let first = redis.fence("lock:job");
     two.sends(format!("CAS lock:job {passed} {next}"))
         .gets(":1");

@@ -1,8 +1,8 @@
 //! Locks whose value is a deadline: the rows A6 to A8. Who may take over is judged on Redis's clock.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lockwarden_tests::{Client, Proxy, Redis, World};
+use lockwarden_tests::{Client, Proxy, Redis, World, wait_for};
 
 /// Milliseconds of the clock that this machine shares with its Redis, moved by so much.
 fn clock(moved_by_ms: i64) -> i64 {
@@ -15,9 +15,18 @@ fn clock(moved_by_ms: i64) -> i64 {
 /// A lock whose deadline has passed, and its holder.
 fn overdue(world: &World) -> (Client, i64) {
     let alice = world.client();
-    let deadline = clock(-2_000);
-    alice.sends(format!("SETNX lock:job {deadline}")).gets(":1");
+    let deadline = passes(world.redis(), &alice);
     (alice, deadline)
+}
+
+/// Takes the lock with a deadline that lay ahead then, and has passed.
+fn passes(redis: &Redis, holder: &Client) -> i64 {
+    let deadline = clock(-2_000);
+    holder
+        .sends(format!("SETNX lock:job {deadline}"))
+        .gets(":1");
+    redis.was_granted_earlier("lock:job", Duration::from_secs(9));
+    deadline
 }
 
 /// A6: two waiters read the same passed deadline; the loser's GETSET overwrites the winner's.
@@ -158,8 +167,7 @@ fn a_loser_that_looks_at_nothing_is_told_by_an_error_where_violations_are_errors
         .namespace("on_violation", "\"error\"")
         .start();
     let (alice, bob, carol) = (proxy.client(), proxy.client(), proxy.client());
-    let passed = clock(-2_000);
-    alice.sends(format!("SETNX lock:job {passed}")).gets(":1");
+    let passed = passes(&redis, &alice);
     bob.sends("GET lock:job").gets(format!("$13 {passed}"));
     carol.sends("GET lock:job").gets(format!("$13 {passed}"));
     let winner = clock(5_000);
@@ -178,8 +186,7 @@ fn nothing_is_taken_over_where_the_setting_says_never() {
         .setting("owner-token", "take_over", "\"never\"")
         .start();
     let (alice, bob) = (proxy.client(), proxy.client());
-    let passed = clock(-2_000);
-    alice.sends(format!("SETNX lock:job {passed}")).gets(":1");
+    let passed = passes(&redis, &alice);
     bob.sends("GET lock:job").gets(format!("$13 {passed}"));
     bob.sends(format!("GETSET lock:job {}", clock(5_000)))
         .gets_error("LOCKDENIED take-over");
@@ -201,5 +208,57 @@ fn a_number_that_is_no_deadline_is_never_taken_over() {
         bob.sends(format!("GETSET lock:{value} {}", clock(5_000)))
             .gets_error("LOCKDENIED take-over");
         bob.sends(format!("DEL lock:{value}")).gets(":0");
+    }
+}
+
+/// A value that says when the lock was taken. It was never a deadline, so no waiter may think that it has passed: the
+/// stranger's GETSET took over, the holder's DEL got 0, and the stranger's connection kept the lock.
+#[test]
+fn the_time_at_which_a_lock_was_taken_is_no_deadline() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    // Seconds, milliseconds and a fraction; and a client whose clock is a little ahead.
+    let (ms, ahead) = (clock(0), clock(40));
+    let values = [
+        (ms / 1_000).to_string(),
+        ms.to_string(),
+        format!("{}.{:03}517", ms / 1_000, ms % 1_000),
+        ahead.to_string(),
+    ];
+    for value in values {
+        let (holder, stranger, reader) = (proxy.client(), proxy.client(), proxy.client());
+        holder.sends(format!("SETNX lock:job {value}")).gets(":1");
+        wait_for("the time to have passed", || clock(-5) > ahead);
+        stranger
+            .sends(format!("GETSET lock:job {}", clock(0)))
+            .gets_error("LOCKDENIED take-over key=lock:job cmd=GETSET");
+        let bulk = format!("${} {value}", value.len());
+        reader.sends("GET lock:job").gets(&bulk);
+        reader
+            .sends(format!("GETSET lock:job {}", clock(5_000)))
+            .gets_error("LOCKDENIED take-over");
+        reader.sends("DEL lock:job").gets(":0");
+        assert_eq!(redis.value("lock:job"), bulk);
+        holder.sends("DEL lock:job").gets(":1");
+    }
+}
+
+/// A deadline that lay ahead when the lock was taken, by seconds and by milliseconds.
+#[test]
+fn a_deadline_that_lay_ahead_is_taken_over_when_it_has_passed() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    for unit in [1, 1_000] {
+        let (holder, waiter) = (proxy.client(), proxy.client());
+        holder.sends("PING").gets("+PONG");
+        let value = clock(2_500) / unit;
+        let at = value * unit;
+        holder.sends(format!("SETNX lock:job {value}")).gets(":1");
+        waiter.sends("GET lock:job").text();
+        wait_for("the deadline to pass", || clock(-5) > at);
+        waiter
+            .sends(format!("GETSET lock:job {}", clock(9_000)))
+            .gets(format!("${} {value}", value.to_string().len()));
+        waiter.sends("DEL lock:job").gets(":1");
     }
 }

@@ -182,7 +182,9 @@ fn hint(reason: Reason) -> &'static str {
         }
         Reason::Expired => "your lock has ended; acquire again",
         Reason::Overwrite => "plain SET replaces a held lock; add NX",
-        Reason::TakeOver => "the deadline in the lock has not passed on the server's clock",
+        Reason::TakeOver => {
+            "the lock holds no deadline that lay ahead when it was taken and has passed on the server's clock"
+        }
         Reason::OpaqueWrite => "a lock is changed by acquire, extend and release only",
         Reason::NoTtl => "a lock needs a TTL; use SET key token NX PX ms",
         Reason::TtlTooLong => "ask for a shorter TTL and extend",

@@ -56,13 +56,18 @@ local function share(lock, record)
   return score and (score < 1e12 or score > clock()) and owner
 end
 
--- A value is a deadline when it reads as seconds (10 digits) or ms (13) within a year of this clock.
-local function passed(value)
+-- A value is a deadline when it reads as seconds (10 digits) or ms (13), with an optional fraction. Answers it in ms.
+local function deadline_of(value)
   local whole, rest = string.match(value, '^(%d+)(.*)$')
-  if not whole or (#whole ~= 10 and #whole ~= 13) or (rest ~= '' and not string.match(rest, '^%.%d+$')) then return false end
-  local at, now = tonumber(value), clock()
-  if #whole == 10 then at = at * 1000 end
-  return at < now and now - at < 31536000000
+  if not whole or (#whole ~= 10 and #whole ~= 13) or (rest ~= '' and not string.match(rest, '^%.%d+$')) then return nil end
+  return tonumber(value) * (#whole == 10 and 1000 or 1)
+end
+
+-- Whether the lock's value is a deadline that has passed on this clock, by less than a year. One that did not lie ahead
+-- when the lease was granted is none: it says when the lock was taken. A client's clock may be ahead by 100 ms.
+local function passed(value, record)
+  local at, now = deadline_of(value), clock()
+  return at and at < now and now - at < 31536000000 and at > tonumber(sub(record, 68, 80)) + 100
 end
 
 -- Whether the session's own lease of this lock is over. It may have several grants to its name: those queued
@@ -152,7 +157,7 @@ local function proof(flags, record, mine, claim, seen, who, companion)
   if current and has(flags, 's') then return 's', late end
   if has(flags, 't') and claim == owner and not (late and has(flags, 'v')) then return 't', late end
   if has(flags, 'o') and not late and seen == name .. owner
-    and (not has(flags, 'x') or passed(owner)) then return 'o', late end
+    and (not has(flags, 'x') or passed(owner, record)) then return 'o', late end
   local one, more
   if has(flags, 'i') then one, more = identical(flags, record, who) end
   if one and not indebted(companion, record, who) then return 'i', late end

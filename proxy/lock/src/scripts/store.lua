@@ -57,7 +57,7 @@ end
 if not governed(value, record) then return { 'U', redis.pcall(unpack(ARGV, 19)), '' } end
 
 local since = sub(record, 68, 80)
-if (wants or names) and has(flags, 'd') and passed(value) then return granted('', 'T', since, sub(record, 20, 35) == sub(ARGV[17], 1, 16)) end
+if (wants or names) and has(flags, 'd') and passed(value, record) then return granted('', 'T', since, sub(record, 20, 35) == sub(ARGV[17], 1, 16)) end
 local claim = ARGV[14]
 if differs then claim = owner end
 local held, late, why, more = proof(flags, record, ARGV[13], claim, ARGV[15] .. ARGV[16], ARGV[17], companion)
