@@ -13,7 +13,7 @@ pub use crate::db_key::DbKey;
 pub use attempts::{ATTEMPTS_WINDOW, MOST_TRIED};
 
 use crate::db_key::DbMap;
-use crate::token::{FencingToken, Grant, OwnerToken, looks_like_deadline};
+use crate::token::{FencingToken, Grant, OwnerToken, looks_like_deadline, value_hash};
 use attempts::Attempts;
 
 /// How long a connection's lapsed lease is remembered.
@@ -63,6 +63,7 @@ struct Memory {
     own: Option<Own>,
     seen: Option<Seen>,
     refused: bool,
+    refused_with: Option<u64>,
 }
 
 impl Memory {
@@ -82,6 +83,8 @@ pub struct Facts {
     pub seen: Option<Seen>,
     /// Its last acquire of this lock was refused.
     pub refused_since: bool,
+    /// [`value_hash`] of that acquire's value, where it had one that is known.
+    pub refused_with: Option<u64>,
     /// The time of that lease is surely not over: if another one is current, this one was given back
     /// by other means, as over another connection of its pool, and nobody is late.
     pub own_runs: bool,
@@ -92,6 +95,14 @@ pub struct Facts {
     pub attempts: u32,
     /// Another client was granted a lock with the value that the command carries.
     pub shared_token: bool,
+}
+
+impl Facts {
+    /// Whether its last acquire of this lock was refused, and may have had this value.
+    pub fn lost_with(&self, token: &OwnerToken) -> bool {
+        let same = |hash| hash == value_hash(token.expose());
+        self.refused_since && self.refused_with.is_none_or(same)
+    }
 }
 
 /// Everything one connection remembers.
@@ -120,6 +131,7 @@ impl Evidence {
             queued: Vec::new(),
             seen: memory.seen.clone(),
             refused_since: memory.refused,
+            refused_with: memory.refused_with,
             own_runs: memory
                 .own
                 .as_ref()
@@ -150,6 +162,7 @@ impl Evidence {
     pub fn granted(&mut self, key: DbKey, own: Own) {
         let memory = self.memory.entry(key).or_default();
         memory.refused = false;
+        memory.refused_with = None;
         memory.own = Some(own);
         self.bound_locks();
     }
@@ -179,9 +192,11 @@ impl Evidence {
         }
     }
 
-    /// Its acquire was refused.
-    pub fn refused(&mut self, key: &DbKey) {
-        self.memory.entry(key.clone()).or_default().refused = true;
+    /// Its acquire was refused. `value` is what it would have stored, where that is known.
+    pub fn refused(&mut self, key: &DbKey, value: Option<&Bytes>) {
+        let memory = self.memory.entry(key.clone()).or_default();
+        memory.refused = true;
+        memory.refused_with = value.map(|value| value_hash(value));
         self.bound_locks();
     }
 
@@ -190,6 +205,7 @@ impl Evidence {
         if let Some(memory) = self.memory.get_mut(key) {
             memory.own = None;
             memory.refused = false;
+            memory.refused_with = None;
             if memory.is_empty() {
                 self.memory.remove(key);
             }
@@ -386,7 +402,7 @@ mod tests {
     #[test]
     fn a_grant_ends_the_memory_of_a_refusal() {
         let (mut evidence, now) = (Evidence::default(), Instant::now());
-        evidence.refused(&key("a"));
+        evidence.refused(&key("a"), None);
         assert!(evidence.facts(&key("a"), now).refused_since);
         evidence.granted(key("a"), own(1));
         assert!(!evidence.facts(&key("a"), now).refused_since);

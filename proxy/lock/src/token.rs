@@ -62,6 +62,11 @@ pub fn stored_form(value: &Bytes) -> Bytes {
     Bytes::from(hex(&Sha1::digest(value)))
 }
 
+/// A short name for a value, for remembering which it was.
+pub fn value_hash(value: &[u8]) -> u64 {
+    XxHash3_64::oneshot(value)
+}
+
 /// The digest of a value as `DIGEST` gives it: XXH3 with 64 bits, as 16 hex digits. It tells values
 /// apart that were not made to collide, so it may stand for one where two are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +75,7 @@ pub struct ValueDigest([u8; 16]);
 impl ValueDigest {
     /// The digest of a value.
     pub fn of(value: &[u8]) -> ValueDigest {
-        let digits = hex(&XxHash3_64::oneshot(value).to_be_bytes());
+        let digits = hex(&value_hash(value).to_be_bytes());
         ValueDigest::parse(digits.as_bytes()).expect("8 bytes are 16 hex digits")
     }
 

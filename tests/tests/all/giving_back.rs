@@ -365,3 +365,79 @@ fn a_shared_connection_goes_on_as_before_unless_a_refusal_is_to_void_its_proof()
         shared.sends(format!("DEL {key}")).gets(reply);
     }
 }
+
+const COMPARE_AND_DELETE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+
+/// A pool of a client that cannot be told from others: the thread that holds the lock names it by its short
+/// value, over a connection on which another thread lost it.
+#[test]
+fn a_short_token_that_is_stored_proves_over_a_connection_that_lost_before() {
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis)
+        .setting("owner-token", "trust_address", "\"no\"")
+        .setting("owner-token", "proofs", "[\"token\", \"session\"]")
+        .start();
+    let (one, two) = (
+        proxy.client_from("127.61.0.1"),
+        proxy.client_from("127.61.0.1"),
+    );
+    for release in [
+        format!("EVAL \"{COMPARE_AND_DELETE}\" 1 lock:job 7"),
+        "CAD lock:job 7".to_owned(),
+        "DELEX lock:job IFEQ 7".to_owned(),
+    ] {
+        // The thread that lost has a number of its own, or is the holder's that asked once more.
+        for lost in ["8", "7"] {
+            one.sends("SET lock:job 7 NX PX 9000").gets("+OK");
+            two.sends(format!("SET lock:job {lost} NX PX 9000"))
+                .gets("nil");
+            two.sends("CAS lock:job 8 9").gets(":0");
+            two.sends(release.as_str()).gets(":1");
+            assert!(redis.is_free("lock:job"), "{release}");
+        }
+    }
+    one.sends("SET lock:job 7 NX PX 9000").gets("+OK");
+    two.sends("SET lock:job 8 NX PX 9000").gets("nil");
+    two.sends(format!("EVAL \"if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end\" 1 lock:job 7 8000"))
+        .gets(":1");
+}
+
+/// A value that everybody uses names nobody: who just lost with it against somebody else proves nothing by it.
+#[test]
+fn a_short_token_with_which_another_client_lost_proves_nothing() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let (winner, loser) = (
+        proxy.client_from("127.61.1.1"),
+        proxy.client_from("127.61.1.2"),
+    );
+    winner.sends("SET lock:job locked NX PX 9000").gets("+OK");
+    loser.sends("SET lock:job locked NX PX 9000").gets("nil");
+    for release in [
+        format!("EVAL \"{COMPARE_AND_DELETE}\" 1 lock:job locked"),
+        "CAD lock:job locked".to_owned(),
+    ] {
+        loser.sends(release.as_str()).gets(":0");
+    }
+    // Having tried with another value since, it may name this one.
+    loser.sends("SET lock:job mine NX PX 9000").gets("nil");
+    loser.sends("CAD lock:job locked").gets(":1");
+}
+
+/// What names the lock is void only where it was this connection's own until its lease ended.
+#[test]
+fn a_short_token_of_a_lapsed_lease_proves_nothing_and_another_one_does() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    for (hers, reply) in [("7", ":0"), ("8", ":1")] {
+        let (alice, bob) = (proxy.client(), proxy.client());
+        alice
+            .sends(format!("SET lock:job {hers} NX PX 9000"))
+            .gets("+OK");
+        redis.runs_out(&alice, "lock:job");
+        bob.sends("SET lock:job 7 NX PX 9000").gets("+OK");
+        alice.sends("SET lock:job 6 NX PX 9000").gets("nil");
+        alice.sends("CAD lock:job 7").gets(reply);
+        redis.client().sends("FLUSHALL").gets("+OK");
+    }
+}

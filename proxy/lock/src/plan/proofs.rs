@@ -121,11 +121,14 @@ impl ProofArguments {
         let stored = token.map(OwnerToken::stored_form).unwrap_or_default();
         if let Some(token) = token.filter(|_| counts(Proofs::TOKEN)) {
             let distinctive = token.is_distinctive();
-            set(distinctive || (compared && !facts.refused_since), b't');
+            set(distinctive || compared, b't');
+            // A value that anybody may use names nobody where it was this connection's own until its
+            // lease ended, or where this connection lost with it against another client.
             set(
                 !distinctive && own.is_some_and(|own| own.stored == stored),
                 b'v',
             );
+            set(!distinctive && facts.lost_with(token), b'q');
         }
 
         let mut seen_grant = SmallVec::new();

@@ -146,6 +146,7 @@ local function asks(record, at) return { 'I', sub(record, 20, 35), sub(record, 4
 --   x what was observed counts only if it is a deadline that has passed
 --   f only the holder of the newest fencing token may go on
 --   D the client's connection tells it from others   p the step may ask back for a process
+--   q the claimed value counts only where the holder may be the same client
 -- seen: the grant that was read and the stored form of the value.
 -- Answers the proof's letter (n none was required) or nil, whether the own lease is over, the reason, and 'p'
 -- where a process must be looked up first.
@@ -155,7 +156,8 @@ local function proof(flags, record, mine, claim, seen, who, companion)
   if has(flags, 'f') and not current then return nil, late, 'stale-fence' end
   if not has(flags, 'r') then return 'n', late end
   if current and has(flags, 's') then return 's', late end
-  if has(flags, 't') and claim == owner and not (late and has(flags, 'v')) then return 't', late end
+  if has(flags, 't') and claim == owner and not (late and has(flags, 'v'))
+    and (not has(flags, 'q') or kin(record, who)) then return 't', late end
   if has(flags, 'o') and not late and seen == name .. owner
     and (not has(flags, 'x') or passed(owner, record)) then return 'o', late end
   local one, more

@@ -543,7 +543,7 @@ impl Session {
         if own && self.evidence.own(one.key, now).is_some() {
             self.observed(Observation::SharedSession, one.target, active, now);
         }
-        self.evidence.refused(one.key);
+        self.evidence.refused(one.key, one.stored);
     }
 
     /// A release or extension that met a lease, whether it was refused or not: one without an owner
