@@ -386,7 +386,14 @@ pub fn plan(
             step.lease(value, asked, grant, who, allowed);
             step.number(adopted_ttl(allowed));
             let claim = comparison.as_ref().map_or_else(
-                || Claim::Stored(OwnerToken::new(value.clone())),
+                || {
+                    let token = OwnerToken::new(value.clone());
+                    if *only_if_exists || keeps {
+                        Claim::Updated(token)
+                    } else {
+                        Claim::Stored(token)
+                    }
+                },
                 |comparison| Claim::of(comparison, Some(value)),
             );
             let proofs = ProofArguments::of(allowed, known, who, &claim, monitor);

@@ -398,7 +398,7 @@ fn a_short_token_that_is_stored_proves_over_a_connection_that_lost_before() {
     }
     one.sends("SET lock:job 7 NX PX 9000").gets("+OK");
     two.sends("SET lock:job 8 NX PX 9000").gets("nil");
-    two.sends(format!("EVAL \"if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end\" 1 lock:job 7 8000"))
+    two.sends("EVAL \"if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end\" 1 lock:job 7 8000")
         .gets(":1");
 }
 

@@ -37,6 +37,7 @@ mod families;
 mod giving_back;
 mod keeping;
 mod long_ttls;
+mod overwriting;
 mod recipes;
 mod taking;
 mod undelivered;

@@ -249,7 +249,7 @@ fn words(text: &str) -> Vec<Vec<u8>> {
 /// Flags of proofs, own grants, claimed value, who asks and what was observed.
 fn proofs(numbers: &mut Numbers, value: &str, flags: &[&str]) -> Vec<Vec<u8>> {
     let mut letters = numbers.mostly(flags).as_bytes().to_vec();
-    for letter in *b"mDpiflncuztvoxgewk" {
+    for letter in *b"mDpiflncuztvoxgewkqyh" {
         if numbers.below(30) == 0 {
             letters.push(letter);
         }

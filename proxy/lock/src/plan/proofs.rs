@@ -17,6 +17,8 @@ pub(super) enum Claim {
     None,
     /// It is to be stored; the same distinctive value proves the holder.
     Stored(OwnerToken),
+    /// The same by a command that means a lock that is there: XX, KEEPTTL.
+    Updated(OwnerToken),
     /// The command compares it itself.
     Compared(OwnerToken),
     /// A script may carry it among its arguments: that is found out when it has run.
@@ -104,7 +106,7 @@ impl ProofArguments {
         // What may prove, whether Redis's value is to be equal to it, and what is compared.
         let (token, compared, operand) = match claim {
             Claim::None | Claim::Scripted | Claim::Failed => (None, false, None),
-            Claim::Stored(token) => (Some(token), false, Some(token)),
+            Claim::Stored(token) | Claim::Updated(token) => (Some(token), false, Some(token)),
             Claim::Compared(token) => (Some(token), true, Some(token)),
             Claim::Differing(from, stored) => (stored.as_ref(), false, Some(from)),
         };
@@ -130,6 +132,14 @@ impl ProofArguments {
             );
             set(!distinctive && facts.lost_with(token), b'q');
         }
+        let stores = match claim {
+            Claim::Stored(_) | Claim::Updated(_) | Claim::Differing(_, Some(_)) => true,
+            Claim::Scripted => true,
+            Claim::None | Claim::Compared(_) | Claim::Differing(_, None) | Claim::Failed => false,
+        };
+        let updates = matches!(claim, Claim::Updated(_));
+        set(stores && facts.refused_since, b'y');
+        set(stores && !facts.refused_since && !updates, b'h');
 
         let mut seen_grant = SmallVec::new();
         let mut seen_value = Bytes::new();

@@ -63,6 +63,9 @@ local function deadline_of(value)
   return tonumber(value) * (#whole == 10 and 1000 or 1)
 end
 
+-- A value that tells one client, or one try, from the others.
+local function distinctive(value) return #value >= 16 and not deadline_of(value) end
+
 -- Whether the lock's value is a deadline that has passed on this clock, by less than a year. One that did not lie ahead
 -- when the lease was granted is none: it says when the lock was taken. A client's clock may be ahead by 100 ms.
 local function passed(value, record)
@@ -164,6 +167,20 @@ local function proof(flags, record, mine, claim, seen, who, companion)
   if has(flags, 'i') then one, more = identical(flags, record, who) end
   if one and not indebted(companion, record, who) then return 'i', late end
   return nil, late, late and 'expired' or 'not-owner', more
+end
+
+-- The flags with the proofs that count for storing another value over one. Having read a value (o) is no reason to replace
+-- it: that is what a passed deadline is for. And two values that can be told from others' name two tries for a lock,
+-- so who stores another one is not believed to be the holder: neither by session nor by identity where this
+-- connection was refused the lock since (flag y), and by identity (flag h) only where it has read the stored value
+-- under the current grant.
+local function replacing(flags, record, stored, new, seen)
+  local left = 'o'
+  if stored and new and stored ~= new and distinctive(stored) and distinctive(new) then
+    if has(flags, 'y') then left = '[osi]'
+    elseif has(flags, 'h') and seen ~= sub(record, 4, 19) .. sub(record, 107) then left = '[oi]' end
+  end
+  return (string.gsub(flags, left, ''))
 end
 
 -- What a script of the application shows of a lock that is somebody else's: w its value, P its PTTL, S its TTL.

@@ -6,7 +6,7 @@
 -- ARGV  1 value  2 grant+session+identity+how long a debt lives, ms  3 bits  4 fence  5 TTL asked for ('' none, '@' a
 --       point in time)  6 default  7 cap  8 keep  9 outlive  10 stored form of the value ('' the value itself)
 --       11 TTL for a lease found without one ('0' leave it)  12 flags (of proof, and m monitor, X only if it exists, K keep the TTL,
---       g the old value is wanted, d a passed deadline may be taken over, c the command compares the value
+--       y h of replacing, g the old value is wanted, d a passed deadline may be taken over, c the command compares the value
 --       itself, u and goes on where it is another, z and found another already)
 --       13 own grant  14 claimed or compared value  15 observed grant  16 observed value  17 session+identity
 --       18 longest hold (0: no limit)  19… the application's own command, or for one that compares the SET that
@@ -60,10 +60,9 @@ local since = sub(record, 68, 80)
 if (wants or names) and has(flags, 'd') and passed(value, record) then return granted('', 'T', since, sub(record, 20, 35) == sub(ARGV[17], 1, 16)) end
 local claim = ARGV[14]
 if differs then claim = owner end
-local held, late, why, more = proof(flags, record, ARGV[13], claim, ARGV[15] .. ARGV[16], ARGV[17], companion)
+local seen = ARGV[15] .. ARGV[16]
+local held, late, why, more = proof(replacing(flags, record, value, ARGV[1], seen), record, ARGV[13], claim, seen, ARGV[17], companion)
 if not held and more then return asks(record, 0) end
--- Having read a value is no reason to replace it: that is what a passed deadline is for.
-if held == 'o' then held = nil end
 local reason = ''
 if not held then
   if names or (has(flags, 'X') and not wants) then reason = why or 'not-owner' else reason = wants and 'take-over' or 'overwrite' end

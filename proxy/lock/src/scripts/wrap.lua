@@ -76,10 +76,6 @@ local function look(lock)
 end
 local function same(a, b) return a.kind == b.kind and a.value == b.value and a.dump == b.dump end
 
-local function distinctive(text)
-  local whole = string.match(text, '^(%d+)%.?%d*$')
-  return #text >= 16 and not (whole and (#whole == 10 or #whole == 13))
-end
 -- Whose a lock is that was just taken: the value, or the member that the script was given.
 local function owner_of(state)
   if state.value then return form(state.value) end
@@ -235,10 +231,12 @@ local function judge(lock)
     lock.did = 'extend'
     local record, letters = before.record, argument(lock, 3)
     local owner = sub(record, 107)
+    if not same(before, after) then
+      letters = replacing(letters, record, before.value, after.value, argument(lock, 5) .. argument(lock, 6))
+    end
     local held, late, why = prove(lock, letters)
     local longer = after.ends < 0 or (before.ends >= 0 and after.ends >= before.ends)
     if not held and same(before, after) and has(letters, 'e') and not late and longer and kin(record, who) then held = 'e' end
-    if held == 'o' and not same(before, after) then held = nil end
     if before.dump and before.kind == after.kind then
       local own, fair = shares(before, after)
       local kept = part(after, lock.key, owner) == before.part
