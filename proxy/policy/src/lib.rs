@@ -17,6 +17,7 @@ mod source;
 mod ticker;
 
 pub use chains::Chains;
+pub use engine::MAX_MEMORY_BYTES;
 pub use error::{HostError, LoadError};
 pub use generation::{Generation, PolicyInfo};
 pub use host::{ChainSpec, PolicyHost};

@@ -109,8 +109,8 @@ impl AdminToken {
         }
     }
 
-    /// A new one of 128 random bits. It works from this machine only: it is printed at the start,
-    /// and a log travels further than a terminal.
+    /// A new one of 128 random bits. It works from this machine only, where it stands in a file
+    /// (`token_file.rs`).
     pub(crate) fn generate() -> Result<AdminToken, getrandom::Error> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes)?;
@@ -120,7 +120,7 @@ impl AdminToken {
         })
     }
 
-    /// The secret itself, for the one line at the start that tells it.
+    /// The secret itself, for its file.
     pub(crate) fn reveal(&self) -> &str {
         &self.secret
     }

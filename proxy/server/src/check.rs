@@ -13,7 +13,7 @@ use lockwarden_policy::PolicyHost;
 use lockwarden_resp::Value;
 
 use crate::backend::{Address, BackendError, Conversation};
-use crate::config::{Backend, Config, EnforceFor, Finding, Report, Severity};
+use crate::config::{Backend, Config, Finding, Report, Severity, Summary};
 use crate::control::Source;
 use crate::{exit, facts, policies, run};
 
@@ -51,44 +51,19 @@ pub(crate) fn check(source: &Source, backend: bool) -> ExitCode {
 /// What is in force, and what it will cost.
 fn describe(config: &Config) {
     for namespace in &config.namespaces {
-        let keys: Vec<_> = namespace
-            .keys
-            .iter()
-            .map(|key| String::from_utf8_lossy(key))
-            .collect();
-        println!(
-            "namespace {}: {} in {:?} mode{}, policies {}",
-            namespace.name,
-            keys.join(" "),
-            namespace.mode,
-            namespace
-                .enforce_for
-                .as_ref()
-                .map_or_else(String::new, enforced),
-            if namespace.policies.is_empty() {
-                "none".into()
-            } else {
-                namespace.policies.join(" ")
-            },
-        );
+        let Summary {
+            keys,
+            mode,
+            enforced_for,
+            policies,
+        } = Summary::of(namespace);
+        let name = &namespace.name;
+        let some = enforced_for.map_or(String::new(), |whom| format!(" (enforced for {whom})"));
+        println!("namespace {name}: {keys} in {mode} mode{some}, policies {policies}");
     }
     println!(
         "memory: about 200 bytes on Redis for each lock used in the last ten ceilings (at least ten minutes)"
     );
-}
-
-/// For whom a namespace in monitor mode is enforced.
-fn enforced(for_whom: &EnforceFor) -> String {
-    let clients: Vec<_> = for_whom
-        .clients
-        .iter()
-        .map(|glob| String::from_utf8_lossy(glob))
-        .collect();
-    let clients = clients.join(" ");
-    match for_whom.percent {
-        100 => format!(" (enforced for {clients})"),
-        percent => format!(" (enforced for {percent} % of the applications {clients})"),
-    }
 }
 
 fn ask_backend(config: &Config) -> ExitCode {

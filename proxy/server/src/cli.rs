@@ -56,6 +56,8 @@ enum Command {
     Mode(orders::ModeArgs),
     /// Have a running proxy read its configuration again
     Reload(orders::ReloadArgs),
+    /// Print the admin token of a proxy on this machine, for orders by HTTP
+    Token(orders::TokenArgs),
     /// Say what enforce mode would break, by application, and whether a namespace is ready for it
     Audit(audit::AuditArgs),
     /// One decision, in words: by the id of an error reply
@@ -133,6 +135,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Locks(command) => locks::locks(&command),
         Command::Mode(args) => orders::mode(&args),
         Command::Reload(args) => orders::reload(&args),
+        Command::Token(args) => orders::token(&args),
         Command::Audit(args) => audit::audit(&args),
         Command::Why(args) => why::why(&args),
         Command::Lock(args) => lock::lock(&args),

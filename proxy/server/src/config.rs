@@ -30,6 +30,7 @@ mod reader;
 mod secret;
 mod settings;
 mod suggest;
+mod summary;
 mod value;
 
 #[cfg(test)]
@@ -49,6 +50,7 @@ pub(crate) use otel::{Endpoint, OtelConfig};
 pub(crate) use overrides::Overrides;
 pub(crate) use policy::{BUILT_IN_POLICIES, PolicyModule};
 pub(crate) use secret::{Secret, admin_token, admin_token_in};
+pub(crate) use summary::Summary;
 pub(crate) use value::milliseconds;
 
 use draft::Draft;

@@ -54,6 +54,9 @@ fn environment() -> impl Iterator<Item = (String, String)> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
 }
 
+/// Namespaces that get a line at the start.
+const MAX_ANNOUNCED: usize = 50;
+
 /// The hand on the switch.
 pub(crate) struct Controller {
     shared: Arc<Shared>,
@@ -79,6 +82,25 @@ impl Controller {
             source,
             orders,
             config: Mutex::new(config),
+        }
+    }
+
+    /// Says what is in force: a line for each namespace.
+    pub(crate) fn announce(&self) {
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        for namespace in config.namespaces.iter().take(MAX_ANNOUNCED) {
+            let config::Summary {
+                keys,
+                mode,
+                enforced_for,
+                policies,
+            } = config::Summary::of(namespace);
+            let namespace = &namespace.name;
+            tracing::info!(namespace, keys, mode, enforced_for, policies, "in force");
+        }
+        if let Some(more) = config.namespaces.len().checked_sub(MAX_ANNOUNCED + 1) {
+            let more = more + 1;
+            tracing::info!(more, "and so many namespaces more");
         }
     }
 

@@ -6,10 +6,11 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use crate::admin::{self, AdminHandle, AdminOptions, AdminToken, Control};
+use crate::admin::{self, AdminHandle, AdminOptions, Control};
 use crate::config::Config;
 use crate::shared::Shared;
 use crate::sockets::{Arrival, Door};
+use crate::token_file::TokenFile;
 
 /// The addresses, reserved and not open yet.
 pub(crate) struct Doors {
@@ -79,7 +80,7 @@ impl Opened {
         &self,
         shared: &Shared,
         is_demonstration: bool,
-        token: Option<&AdminToken>,
+        token: Option<&TokenFile>,
     ) {
         let local = self.listener.local_addr();
         let listen = local
@@ -97,6 +98,10 @@ impl Opened {
             backend = %shared.backend,
             "serving"
         );
+        if let Some(token) = token {
+            let file = token.path().display();
+            tracing::info!(%file, "orders need the admin token, which is in this file");
+        }
         let (Ok(local), true) = (local, is_demonstration) else {
             return;
         };
@@ -117,12 +122,7 @@ impl Opened {
         if let Some(admin) = &admin {
             println!("See who holds what:  http://{admin}/");
             println!("Metrics:             http://{admin}/metrics");
-            if let Some(token) = token {
-                println!(
-                    "Orders:              curl -X POST -H 'Authorization: Bearer {}' 'http://{admin}/api/v1/mode?mode=monitor'",
-                    token.reveal()
-                );
-            }
+            println!("Orders:              lockwarden mode monitor --admin {admin}");
         }
     }
 }

@@ -64,6 +64,7 @@ mod service;
 mod sockets;
 mod stop;
 mod sweep;
+mod token_file;
 
 use std::process::ExitCode;
 

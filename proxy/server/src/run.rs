@@ -17,7 +17,7 @@ use crate::audit::Audit;
 use crate::backend::Address;
 use crate::config::{Backend, Config, Finding, Report};
 use crate::control::{Controller, Source, activate, labels};
-use crate::doors::Doors;
+use crate::doors::{Doors, Opened};
 use crate::exit;
 use crate::facts::{self, Server, Standing};
 use crate::kept::Kept;
@@ -38,6 +38,7 @@ use crate::sockets::{self, Arrival};
 use crate::stop::{Ask, Signals};
 use crate::sweep::Strays;
 use crate::texts::Texts;
+use crate::token_file::TokenFile;
 use crate::trail::{Fingerprints, Follower, Following, Trail};
 use crate::unheard::Reports;
 use crate::upkeep::{self, Order};
@@ -48,11 +49,8 @@ use crate::worker::Workers;
 /// What this binary was built of.
 pub(crate) const BUILD: BuildInfo<'static> = BuildInfo {
     version: env!("CARGO_PKG_VERSION"),
-    // Set by whoever builds a release: LOCKWARDEN_REVISION=$(git rev-parse HEAD) cargo build.
-    revision: match option_env!("LOCKWARDEN_REVISION") {
-        Some(revision) => revision,
-        None => "unknown",
-    },
+    // build.rs finds it out.
+    revision: env!("LOCKWARDEN_REVISION"),
     wasmtime: "48",
     policy_abi: "1.0",
 };
@@ -114,7 +112,7 @@ struct Serving {
     controller: Arc<Controller>,
     doors: Doors,
     admin_options: AdminOptions,
-    /// The admin token, where it has to be told because nobody chose it.
+    /// The admin token, where commands have to find it because nobody chose it.
     generated: Option<AdminToken>,
     judgement: upkeep::Judgement,
     patience: Duration,
@@ -300,9 +298,11 @@ impl Serving {
             }
         }
         let opened = doors
-            .open(admin_options, controller)
+            .open(admin_options, controller.clone())
             .map_err(Failure::Line)?;
-        opened.announce(&shared, is_demonstration, generated.as_ref());
+        let token = generated.and_then(|token| keep(&opened, &token));
+        controller.announce();
+        opened.announce(&shared, is_demonstration, token.as_ref());
         let over = Arc::new(Notify::new());
         let (seats, serving) = (workers.seats(), shared.clone());
         let accepting = workers.accept(move || serve::accept(serving, opened.listener, seats));
@@ -345,6 +345,18 @@ impl Serving {
             let _ = tokio::task::spawn_blocking(move || handle.stop()).await;
         }
         Ok(())
+    }
+}
+
+/// Puts an admin token that was made up where commands on this machine find it.
+fn keep(opened: &Opened, token: &AdminToken) -> Option<TokenFile> {
+    let admin = opened.admin.as_ref()?.address();
+    match TokenFile::write(admin, token) {
+        Ok(file) => Some(file),
+        Err(error) => {
+            tracing::warn!(%error, "the admin token is nowhere to be read; set admin_token_file");
+            None
+        }
     }
 }
 

@@ -321,3 +321,35 @@ fn a_reload_brings_new_namespaces_and_settings() {
     alice.sends("SETNX mutex:other a1").gets(":1");
     assert!(redis.pttl("mutex:other") > 0);
 }
+
+#[test]
+fn the_proxy_says_at_the_start_what_is_in_force() {
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis)
+        .mode(lockwarden_tests::Mode::Monitor)
+        .namespace("enforce_for", "{ clients = [\"billing*\"] }")
+        .more("[[namespace]]\nname = \"jobs\"\nkeys = [\"job:*\", \"*_running\"]\nmode = \"enforce\"\npolicies = [\"fencing\"]")
+        .more("[[namespace]]\nname = \"rest\"\nkeys = [\"*\"]")
+        .start();
+    let in_force = "\"message\":\"in force\",\"namespace\"";
+    for (namespace, keys, rest) in [
+        (
+            "locks",
+            "lock:*",
+            "\"mode\":\"monitor\",\"enforced_for\":\"billing*\"",
+        ),
+        (
+            "jobs",
+            "job:* *_running",
+            "\"mode\":\"enforce\",\"policies\":\"fencing\"",
+        ),
+        ("rest", "*", "\"mode\":\"monitor\""),
+    ] {
+        let begins = format!("{in_force}:\"{namespace}\",\"keys\":\"{keys}\",");
+        assert_eq!(proxy.logged(&[&begins, rest]), 1, "{}", proxy.log());
+    }
+    assert_eq!(
+        proxy.logged(&["warning: namespace \"rest\": keys: \"*\" makes every key a lock"]),
+        1
+    );
+}

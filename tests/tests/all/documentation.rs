@@ -1,6 +1,12 @@
-//! What the pages say of this repository is so.
+//! What the pages say is so: the tests that they name exist, and what they say to type does what they show.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use lockwarden_tests::{
+    Client, Finished, Process, Redis, binary, lockwarden, run_to_end, wait_for_value,
+};
+use tempfile::TempDir;
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -56,4 +62,248 @@ fn every_guarantee_names_tests_that_exist() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The part of a page below this heading, up to the next of its kind.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let kind = heading.split(' ').next().unwrap_or_default();
+    let (_, rest) = page
+        .split_once(&format!("\n{heading}\n"))
+        .unwrap_or_else(|| panic!("there is no {heading}"));
+    rest.split(&format!("\n{kind} ")).next().unwrap_or(rest)
+}
+
+/// A command of a page, and the lines that the page shows behind it.
+struct Typed {
+    command: String,
+    shown: Vec<String>,
+}
+
+/// The blocks of code of a section: the first configuration, and everything that is typed at a prompt.
+fn blocks(section: &str) -> (String, Vec<Typed>) {
+    let (mut configuration, mut typed) = (String::new(), Vec::<Typed>::new());
+    for (number, block) in section.split("```").enumerate() {
+        let (language, text) = block.split_once('\n').unwrap_or_default();
+        match (number % 2 == 1, language) {
+            (true, "toml") if configuration.is_empty() => configuration = text.to_owned(),
+            (true, "") => {
+                for line in text
+                    .lines()
+                    .map(str::trim_start)
+                    .filter(|line| !line.is_empty())
+                {
+                    match (line.strip_prefix("$ "), typed.last_mut()) {
+                        (Some(command), _) => typed.push(Typed {
+                            command: command.to_owned(),
+                            shown: Vec::new(),
+                        }),
+                        (None, Some(last)) => last.shown.push(line.to_owned()),
+                        (None, None) => {}
+                    }
+                }
+            }
+            (_, _) => {}
+        }
+    }
+    (configuration, typed)
+}
+
+/// What an operator's machine has: a Redis, and nothing but the default addresses, for which free ones stand in.
+struct Desk {
+    redis: Redis,
+    directory: TempDir,
+    admin: String,
+    listen: String,
+    running: Option<Process>,
+}
+
+impl Desk {
+    fn new(configuration: &str) -> Desk {
+        let redis = Redis::start();
+        let directory = tempfile::tempdir().expect("a directory");
+        let text = configuration.replace("127.0.0.1:6379", &redis.address().to_string());
+        std::fs::write(directory.path().join("lockwarden.toml"), text).expect("it is ours");
+        std::fs::create_dir(directory.path().join("runtime")).expect("it is ours");
+        Desk {
+            redis,
+            directory,
+            admin: "127.0.0.1:0".to_owned(),
+            listen: "127.0.0.1:0".to_owned(),
+            running: None,
+        }
+    }
+
+    /// The same as it would be typed here, by a shell.
+    fn shell(&self, command: &str) -> Command {
+        let command = command.replace("localhost:9180", &self.admin);
+        let program = binary();
+        let beside = program.parent().expect("the binary is in a directory");
+        let path = format!(
+            "{}:{}",
+            beside.display(),
+            std::env::var("PATH").unwrap_or_default()
+        );
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &command])
+            .current_dir(self.directory.path())
+            .env("PATH", path)
+            .env("XDG_RUNTIME_DIR", self.directory.path().join("runtime"))
+            .env("LOCKWARDEN_LISTEN", &self.listen)
+            .env("LOCKWARDEN_ADMIN", &self.admin)
+            .env_remove("RUNTIME_DIRECTORY");
+        shell
+    }
+
+    /// What goes on running in a terminal of its own; waits until it serves.
+    fn leaves_running(&mut self, command: &str) {
+        let log = self.directory.path().join("log");
+        let file = std::fs::File::create(&log).expect("the directory is ours");
+        let mut shell = self.shell(&format!("exec {command}"));
+        let shell = shell.stderr(file).stdout(Stdio::null());
+        self.running = Some(Process::spawn(shell).expect("there is a shell"));
+        let [listen, admin] = wait_for_value("the proxy to serve", || {
+            let log = std::fs::read_to_string(&log).expect("the log is there");
+            let line = log.lines().find(|line| line.contains("\"orders need"))?;
+            assert!(line.contains("runtime/lockwarden/admin-token-"), "{line}");
+            let serving = log.lines().find(|line| line.contains("\"serving\""))?;
+            let address = |name: &str| {
+                let (_, rest) = serving.split_once(&format!("\"{name}\":\""))?;
+                Some(rest.split('"').next()?.to_owned())
+            };
+            // Clients are let in when the backend has answered.
+            log.contains("the backend is up")
+                .then_some([address("listen")?, address("admin")?])
+        });
+        (self.listen, self.admin) = (listen, admin);
+    }
+
+    /// Types everything in one shell after another, and compares what comes back with what the page shows.
+    fn types(&mut self, typed: &[Typed], mut before: impl FnMut(&Desk, &str)) {
+        let mut variables = String::new();
+        for Typed { command, shown } in typed {
+            before(self, command);
+            if command.starts_with("lockwarden run") {
+                self.leaves_running(command);
+                continue;
+            }
+            if command.starts_with("TOKEN=") {
+                variables = format!("{command}; ");
+                continue;
+            }
+            let end = run_to_end(&mut self.shell(&format!("{variables}{command}")));
+            is_as_shown(command, shown, &end);
+        }
+    }
+}
+
+/// Numbers differ from day to day; words do not.
+fn is_as_shown(command: &str, shown: &[String], end: &Finished) {
+    let words = |lines: &[&str]| {
+        let lines = lines.iter().map(|line| line.trim_end());
+        let lines: Vec<String> = lines
+            .map(|line| {
+                let digits = |c: char| if c.is_ascii_digit() { '0' } else { c };
+                let mut line: String = line.chars().map(digits).collect();
+                while line.contains("00") {
+                    line = line.replace("00", "0");
+                }
+                line
+            })
+            .collect();
+        lines.join("\n")
+    };
+    let shown: Vec<&str> = shown.iter().map(String::as_str).collect();
+    let came = end.stdout.replace("valkey", "redis");
+    let came: Vec<&str> = came.lines().collect();
+    assert_eq!(words(&came), words(&shown), "$ {command}\n{end:?}");
+    assert_eq!(end.code, Some(0), "$ {command}\n{end:?}");
+}
+
+#[test]
+fn the_readme_leads_from_redis_alone_to_enforce_mode_and_back_as_it_is_typed() {
+    let readme = page("README.md");
+    let (configuration, typed) = blocks(section(&readme, "## In front of the Redis that you have"));
+    assert!(typed.len() >= 5, "check, run, look, enforce, back");
+    let mut desk = Desk::new(&configuration);
+    desk.types(&typed, |desk, command| {
+        if command.starts_with("curl") {
+            // The application has been given the proxy's address, and misuses a lock.
+            let address = desk.listen.parse().expect("an address");
+            let [one, two] = ["127.0.0.2", "127.0.0.3"]
+                .map(|source| Client::connect_from(source.parse().expect("one"), address));
+            one.sends("SETNX lock:a 1").gets(":1");
+            two.sends("DEL lock:a").gets(":1");
+        }
+    });
+    desk.redis.client().sends("PING").gets("+PONG");
+}
+
+#[test]
+fn the_first_step_of_the_way_to_enforce_mode_is_as_it_is_typed() {
+    let adoption = page("docs/adoption.md");
+    let (configuration, typed) = blocks(section(&adoption, "## 1. Watch"));
+    assert!(typed.len() >= 2, "check, run");
+    let mut desk = Desk::new(&configuration);
+    desk.types(&typed, |_, _| {});
+    let (_, last) = blocks(section(&adoption, "## 6. Back"));
+    let end = run_to_end(&mut desk.shell(&last[0].command));
+    assert_eq!(
+        (end.code, end.stdout.contains("shop")),
+        (Some(0), true),
+        "{end:?}"
+    );
+}
+
+#[test]
+fn the_orders_of_an_operator_are_as_they_are_typed() {
+    let readme = page("README.md");
+    let (configuration, run) = blocks(section(&readme, "## In front of the Redis that you have"));
+    let mut desk = Desk::new(&configuration);
+    let run = run
+        .iter()
+        .find(|typed| typed.command.starts_with("lockwarden run"));
+    desk.leaves_running(&run.expect("it is started").command);
+    let operations = page("docs/operations.md");
+    let (_, typed) = blocks(section(&operations, "## Orders"));
+    assert!(typed.len() >= 3, "two modes, drain");
+    desk.types(&typed, |_, _| {});
+}
+
+#[test]
+fn the_flags_and_bounds_of_the_configuration_are_as_its_page_says() {
+    let configuration = page("docs/configuration.md");
+    let help = run_to_end(&mut lockwarden(&["run", "--help"])).stdout;
+    let rows = section(&configuration, "## Who has the last word").lines();
+    let flags: Vec<&str> = rows
+        .filter(|row| row.starts_with("| `LOCKWARDEN_"))
+        .filter_map(|row| row.split('|').nth(2)?.split('`').nth(1))
+        .collect();
+    assert!(flags.len() > 4, "{flags:?}");
+    for flag in flags {
+        assert!(
+            help.contains(&format!("{flag} <")),
+            "{flag} is no flag:\n{help}"
+        );
+    }
+
+    // Both ends of the memory of a policy are taken, and not refused when the module is loaded.
+    let row = configuration
+        .lines()
+        .find(|row| row.starts_with("| `memory` |"));
+    let (_, meaning) = row
+        .and_then(|row| row.split_once("Most memory,"))
+        .expect("its row");
+    let ends: Vec<&str> = meaning.split('"').skip(1).step_by(2).collect();
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("lockwarden.toml");
+    for end in ends {
+        let text = format!("[[policy]]\nname = \"a\"\nmodule = \"a.wasm\"\nmemory = \"{end}\"\n");
+        std::fs::write(&file, text).expect("the directory is ours");
+        let end = run_to_end(lockwarden(&["check", "--config"]).arg(&file));
+        assert!(
+            end.stdout.contains("a.wasm") && !end.stdout.contains("memory"),
+            "{end:?}"
+        );
+    }
 }

@@ -196,6 +196,6 @@ fn check_says_for_whom_a_namespace_is_enforced() {
     std::fs::write(&file, builder.text()).expect("the directory is ours");
     let end = run_to_end(lockwarden(&["check", "--config"]).arg(&file));
     assert_eq!(end.code, Some(0), "{end:?}");
-    let expected = "in Monitor mode (enforced for 10 % of the applications billing*)";
+    let expected = "in monitor mode (enforced for 10 % of the applications billing*)";
     assert!(end.stdout.contains(expected), "{}", end.stdout);
 }

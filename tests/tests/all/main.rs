@@ -68,6 +68,7 @@ mod shortcuts;
 mod sweeping;
 
 mod bench;
+mod building;
 mod cli;
 mod cli_audit;
 mod cli_lock;

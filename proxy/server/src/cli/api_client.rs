@@ -21,6 +21,7 @@ use tokio::net::TcpStream;
 use crate::config::{self, Overrides, Secret};
 use crate::control::Source;
 use crate::exit;
+use crate::token_file;
 use crate::words::percent;
 
 /// For a connection to be made.
@@ -39,7 +40,8 @@ pub(super) struct ApiArgs {
     /// it what the configuration says
     #[arg(long, value_name = "URL", env = "LOCKWARDEN_ADMIN")]
     admin: Option<String>,
-    /// A file with the admin token; else LOCKWARDEN_ADMIN_TOKEN, else what the configuration says
+    /// A file with the admin token; else LOCKWARDEN_ADMIN_TOKEN, else what the configuration says, else the
+    /// file that the proxy keeps on this machine
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     /// The configuration of the proxy
@@ -142,10 +144,25 @@ impl ApiClient {
             .enable_all()
             .build()
             .map_err(|error| ApiError::Usage(error.to_string()))?;
+        let token = token
+            .or_else(|| config.and_then(|config| config.admin_token))
+            .or_else(|| token_file::read(&place.host, place.port));
         Ok(ApiClient {
             place,
-            token: token.or_else(|| config.and_then(|config| config.admin_token)),
+            token,
             runtime,
+        })
+    }
+
+    /// The admin token, for `lockwarden token`.
+    pub(super) fn token(&self) -> Result<&Secret, ApiError> {
+        self.token.as_ref().ok_or_else(|| {
+            let address = &self.place;
+            ApiError::Usage(format!(
+                "this needs the admin token of the proxy at {address}: --admin-token-file, \
+                 LOCKWARDEN_ADMIN_TOKEN or the configuration. A proxy whose configuration has none keeps \
+                 one in a file that only its own user can read, and logs at the start where"
+            ))
         })
     }
 
@@ -170,14 +187,7 @@ impl ApiClient {
         order: &impl Serialize,
     ) -> Result<T, ApiError> {
         let body = serde_json::to_vec(order).map_err(|error| ApiError::Usage(error.to_string()))?;
-        if self.token.is_none() {
-            return Err(ApiError::Usage(
-                "this changes something, so it needs the admin token: --admin-token-file, \
-                 LOCKWARDEN_ADMIN_TOKEN or the configuration (a proxy that has none makes one up and logs it \
-                 at the start)"
-                    .to_owned(),
-            ));
-        }
+        self.token()?;
         let (status, body) = self.send(Method::POST, path, Some(body))?;
         self.read(status, &body)
     }

@@ -1,4 +1,4 @@
-//! `lockwarden mode` and `lockwarden reload`: orders to a running proxy, for a person on call. What they do is
+//! `lockwarden mode`, `reload` and `token`: orders to a running proxy, for a person on call. What they do is
 //! `control`; the same is to be had at the admin address.
 
 use std::process::ExitCode;
@@ -24,6 +24,12 @@ pub(super) struct ReloadArgs {
     /// Also a configuration that governs less than the one in force
     #[arg(long)]
     allow_weaker: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct TokenArgs {
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -59,6 +65,14 @@ pub(super) fn mode(args: &ModeArgs) -> ExitCode {
 /// Has the configuration read again.
 pub(super) fn reload(args: &ReloadArgs) -> ExitCode {
     super::finish(read_again(args))
+}
+
+/// Prints the admin token that the other commands would use.
+pub(super) fn token(args: &TokenArgs) -> ExitCode {
+    super::finish(ApiClient::new(&args.api).and_then(|client| {
+        output::print(&format!("{}\n", client.token()?.expose()))?;
+        Ok(ExitCode::SUCCESS)
+    }))
 }
 
 fn switch(args: &ModeArgs) -> Result<ExitCode, ApiError> {

@@ -17,7 +17,7 @@ use super::value;
 pub(crate) struct Overrides {
     /// `--listen`.
     pub(crate) listen: Option<String>,
-    /// `--backend`.
+    /// `--backend-url`.
     pub(crate) backend: Option<String>,
     /// `--admin`.
     pub(crate) admin: Option<String>,
@@ -114,7 +114,7 @@ pub(super) fn flags(draft: &mut Draft, overrides: &Overrides, findings: &mut Fin
         );
     }
     if let Some(text) = &overrides.backend {
-        put_backend(draft, Place::Flag("--backend"), text, findings);
+        put_backend(draft, Place::Flag("--backend-url"), text, findings);
     }
     if let Some(text) = &overrides.admin {
         put(

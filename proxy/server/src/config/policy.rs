@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use lockwarden_policy::MAX_MEMORY_BYTES;
+
 use super::finding::Position;
 use super::reader::{Key, Reader, Section};
 use super::suggest::quoted;
@@ -22,7 +24,6 @@ const LONGEST_DEADLINE: Duration = Duration::from_millis(100);
 const DEFAULT_MEMORY: usize = 8 << 20;
 /// One page of WebAssembly memory.
 const LEAST_MEMORY: usize = 64 << 10;
-const MOST_MEMORY: usize = 256 << 20;
 
 pub(super) const KEYS: &[Key] = &[
     Key {
@@ -62,7 +63,7 @@ pub(crate) struct PolicyModule {
     pub sha256: Option<[u8; 32]>,
     /// Longest wall time of one decision, 1 to 100 ms.
     pub(crate) deadline: Duration,
-    /// Most linear memory in bytes, 64 KiB to 256 MiB.
+    /// Most linear memory in bytes, 64 KiB to 64 MiB.
     pub(crate) memory_bytes: usize,
     /// Fuel of one decision; `None` leaves it to the host.
     pub(crate) fuel: Option<u64>,
@@ -118,7 +119,7 @@ fn one(
         value::duration(text, shortest..=LONGEST_DEADLINE)
     });
     let memory = reader.parsed(section, "memory", |text| {
-        value::size(text, LEAST_MEMORY..=MOST_MEMORY)
+        value::size(text, LEAST_MEMORY..=MAX_MEMORY_BYTES)
     });
     let fuel = reader.integer(section, "fuel", 1..=i64::MAX as u64);
     reader.unknown_keys(section, |key| {

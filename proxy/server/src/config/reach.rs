@@ -1,5 +1,6 @@
-//! Globs that no key ever reaches, because an earlier glob takes every key that they match. Says so
-//! only where it is certain (the same glob, or an earlier `prefix*`), and decides nothing.
+//! Globs that reach too little or too much: those that no key ever reaches, because an earlier glob takes
+//! every key that they match, and those that take every key there is. Says so only where it is certain (the
+//! same glob, or an earlier `prefix*`), and decides nothing.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -29,13 +30,23 @@ struct Earlier {
 }
 
 impl Reach {
-    /// Warns about the globs of the next namespace that are never reached, and notes the others.
+    /// Warns about the globs of the next namespace that are never reached or take everything, and notes the
+    /// others.
     pub(super) fn check(
         &mut self,
         reader: &mut Reader<'_>,
         namespace: &Section<'_, '_>,
         globs: &[Found<Bytes>],
     ) {
+        for glob in globs.iter().filter(|glob| takes_everything(&glob.value)) {
+            let message = format!(
+                "{}keys: {} makes every key a lock, and in enforce mode no other data can be written; \
+                 name the keys of locks, such as \"lock:*\"",
+                namespace.scope,
+                shown(&glob.value)
+            );
+            reader.warning(glob.span.clone(), message);
+        }
         let before: Vec<_> = globs
             .iter()
             .map(|glob| self.covering(&glob.value))
@@ -99,6 +110,11 @@ impl Reach {
         }
         self.exact.insert(glob.clone(), earlier);
     }
+}
+
+/// Whether a glob says nothing about the keys that it takes.
+fn takes_everything(glob: &[u8]) -> bool {
+    glob.contains(&b'*') && glob.iter().all(|byte| b"*?".contains(byte))
 }
 
 fn shown(glob: &Bytes) -> String {

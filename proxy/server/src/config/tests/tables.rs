@@ -205,6 +205,7 @@ name = "stock"
 keys = ["stock*"]
 "#,
             &[
+                r#"c.toml:3:9 warning: namespace "all": keys: "*" makes every key a lock, and in enforce mode no other data can be written; name the keys of locks, such as "lock:*""#,
                 r#"c.toml:5:1 warning: namespace "stock" is never reached: "*" on line 3 matches first"#,
             ],
         ),
@@ -239,9 +240,18 @@ name = "a"
 keys = ["l*k", "l[ao]*", "\\*"]
 [[namespace]]
 name = "b"
-keys = ["lock:*", "l[ao]ck", "*"]
+keys = ["lock:*", "l[ao]ck", "?", "*e"]
 "#,
             &[],
+        ),
+        (
+            r#"[[namespace]]
+name = "a"
+keys = ["lock:*", "?**"]
+"#,
+            &[
+                r#"c.toml:3:19 warning: namespace "a": keys: "?**" makes every key a lock, and in enforce mode no other data can be written; name the keys of locks, such as "lock:*""#,
+            ],
         ),
     ]);
 }
@@ -289,7 +299,7 @@ fuel = -1
 name = "mine"
 module = "mine.wasm"
 deadline = "0ms"
-memory = "1GiB"
+memory = "65MiB"
 [[policy]]
 name = "mine"
 module = "mine.wasm"
@@ -297,7 +307,7 @@ module = "mine.wasm"
             &[
                 r#"c.toml:3:10 warning: policy "mine" is in no namespace's chain, so it is never asked"#,
                 r#"c.toml:4:12 error: policy "mine": deadline: "0ms" is outside 1ms to 100ms"#,
-                r#"c.toml:5:10 error: policy "mine": memory: "1GiB" is outside 64KiB to 256MiB"#,
+                r#"c.toml:5:10 error: policy "mine": memory: "65MiB" is outside 64KiB to 64MiB"#,
                 r#"c.toml:7:8 error: policy #2: name: "mine" is another policy's name already; choose another"#,
             ],
         ),

@@ -1,0 +1,57 @@
+//! What a namespace is, in a few words for people: `lockwarden check` prints it and the log begins with it.
+
+use super::{EnforceFor, Mode, NamespaceConfig};
+
+/// Globs that are named.
+const MAX_SHOWN: usize = 20;
+
+/// See the module.
+pub(crate) struct Summary {
+    /// Its globs.
+    pub(crate) keys: String,
+    /// Its mode.
+    pub(crate) mode: &'static str,
+    /// For whom it is enforced all the same.
+    pub(crate) enforced_for: Option<String>,
+    /// Its chain.
+    pub(crate) policies: String,
+}
+
+impl Summary {
+    pub(crate) fn of(namespace: &NamespaceConfig) -> Summary {
+        let globs = namespace.keys.iter().take(MAX_SHOWN);
+        let mut keys: Vec<String> = globs
+            .map(|glob| String::from_utf8_lossy(glob).into_owned())
+            .collect();
+        if let Some(more) = namespace.keys.len().checked_sub(MAX_SHOWN + 1) {
+            keys.push(format!("and {} more", more + 1));
+        }
+        let mode = match namespace.mode {
+            Mode::Monitor => "monitor",
+            Mode::Enforce => "enforce",
+        };
+        Summary {
+            mode,
+            enforced_for: namespace.enforce_for.as_ref().map(for_whom),
+            keys: match keys.is_empty() {
+                true => "no key".to_owned(),
+                false => keys.join(" "),
+            },
+            policies: match namespace.policies.is_empty() {
+                true => "none".to_owned(),
+                false => namespace.policies.join(" "),
+            },
+        }
+    }
+}
+
+/// For whom a namespace in monitor mode is enforced.
+fn for_whom(enforced: &EnforceFor) -> String {
+    let clients = enforced.clients.iter();
+    let clients: Vec<_> = clients.map(|glob| String::from_utf8_lossy(glob)).collect();
+    let clients = clients.join(" ");
+    match enforced.percent {
+        100 => clients,
+        percent => format!("{percent} % of the applications {clients}"),
+    }
+}
