@@ -290,7 +290,7 @@ impl Session {
             }
         };
         self.reply(&reply, muted);
-        self.grants_are_told(muted);
+        self.grants_are_told(muted, answered);
         let own = judged + answered.elapsed();
         self.shared
             .metrics

@@ -42,6 +42,22 @@ pub(crate) fn prepare_client(stream: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
+/// How many bytes that were written to a connection its other end has not acknowledged, also after a
+/// reset; 0 where the system does not say.
+pub(crate) fn unacknowledged(stream: &impl AsRawFd) -> u64 {
+    #[cfg(target_os = "linux")]
+    {
+        let mut bytes: libc::c_int = 0;
+        // SAFETY: the descriptor is open for as long as `stream` is borrowed, and the kernel writes one
+        // `int` to `bytes`, which outlives the call.
+        let failed = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        if failed == 0 {
+            return u64::try_from(bytes).unwrap_or(0);
+        }
+    }
+    0
+}
+
 /// How a process comes to its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {

@@ -1,10 +1,13 @@
 //! Grants whose replies the client may not have read. A session remembers those after which the
 //! client has not spoken yet; when its connection ends in a way that says that a reply was not
 //! read, the lease is marked as undelivered, so that the client may have it when it asks again.
+//! A reset that comes long after the reply says nothing: a client that waited for the reply has read
+//! it by then, and a box on the way resets idle connections.
 //! Nothing is ever undone: the client may have read the reply all the same.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::namespace::NamespaceId;
@@ -15,6 +18,8 @@ use tokio::sync::Notify;
 /// Grants of one session whose replies were not followed by a word of the client; above that the
 /// oldest are taken for read.
 const MOST_UNHEARD: usize = 64;
+/// A client that still waits for a reply reads it within this time.
+const READ_WITHIN: Duration = Duration::from_secs(1);
 /// Undelivered grants that wait for the proxy's own connection; above that the oldest are given up.
 const MOST_REPORTS: usize = 4096;
 
@@ -36,13 +41,44 @@ impl Undelivered {
     }
 }
 
+/// How far a client had taken its replies when the end of its connection was noticed. Places are
+/// counted in bytes of all that goes to the client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delivery {
+    /// What lies before this was followed by a word of the client.
+    pub(crate) heard: u64,
+    /// What lies before this was acknowledged by its machine.
+    pub(crate) acknowledged: u64,
+    pub(crate) noticed: Instant,
+}
+
+/// The reply to a grant.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    /// Where it ends.
+    end: u64,
+    at: Instant,
+}
+
+impl Delivery {
+    /// Whether the client may not have read a reply; `None`: it was not even worded.
+    fn leaves_unread(&self, told: Option<Told>) -> bool {
+        told.is_none_or(|told| {
+            let waited = self.noticed.saturating_duration_since(told.at);
+            told.end > self.heard && (told.end > self.acknowledged || waited < READ_WITHIN)
+        })
+    }
+}
+
 /// What one session has granted and may not have been heard.
 #[derive(Debug, Default)]
 pub(crate) struct Unheard {
     /// Steps that were sent and not answered yet: what they grant is known only by its name.
     under_way: Vec<Undelivered>,
-    /// Grants with the place in the reply stream where their reply ends; `None` until it is worded.
-    said: VecDeque<(Undelivered, Option<u64>)>,
+    /// Grants with their replies; `None` until it is worded.
+    said: VecDeque<(Undelivered, Option<Told>)>,
+    /// The connection is ending, and what the client has read is not in there any more.
+    ending: bool,
 }
 
 impl Unheard {
@@ -59,8 +95,8 @@ impl Unheard {
     /// A lease was granted, and the reply is about to be worded. The client has spoken since
     /// everything before `heard` in the reply stream.
     pub(crate) fn granted(&mut self, lease: Undelivered, heard: u64) {
-        while let Some((_, Some(end))) = self.said.front()
-            && *end <= heard
+        while let Some((_, Some(told))) = self.said.front()
+            && told.end <= heard
         {
             self.said.pop_front();
         }
@@ -71,38 +107,41 @@ impl Unheard {
     }
 
     /// The replies to what was granted end here in the reply stream; `None`: the client wanted none.
-    pub(crate) fn replied(&mut self, end: Option<u64>) {
+    pub(crate) fn replied(&mut self, end: Option<u64>, at: Instant) {
         if end.is_none() {
-            self.said.retain(|(_, end)| end.is_some());
+            self.said.retain(|(_, told)| told.is_some());
         }
-        for (_, place) in self.said.iter_mut().rev() {
-            if place.is_some() {
+        for (_, told) in self.said.iter_mut().rev() {
+            if told.is_some() {
                 break;
             }
-            *place = end;
+            *told = end.map(|end| Told { end, at });
         }
     }
 
-    /// Whether a reply may not have been read, of a client that has read everything before `heard`.
-    pub(crate) fn any(&self, heard: u64) -> bool {
-        self.said
-            .iter()
-            .any(|(_, end)| end.is_none_or(|end| end > heard))
+    /// The end of the connection was noticed. Answers whether a reply may not have been read. Noticing
+    /// it once more changes nothing.
+    pub(crate) fn ends(&mut self, delivery: Delivery) -> bool {
+        if !self.ending {
+            self.ending = true;
+            self.said.retain(|(_, told)| delivery.leaves_unread(*told));
+        }
+        !self.said.is_empty()
     }
 
     /// The client has read everything.
     pub(crate) fn heard(&mut self) {
         self.said.clear();
+        self.ending = false;
     }
 
     /// The session is over: what was under way, which nobody was told, and, unless the client has
-    /// read everything, the grants whose replies end behind `heard`.
-    pub(crate) fn end(&mut self, heard: Option<u64>) -> Vec<Undelivered> {
+    /// read everything, the grants whose replies it may not have read.
+    pub(crate) fn end(&mut self, unread: bool) -> Vec<Undelivered> {
         let mut lost = std::mem::take(&mut self.under_way);
         let said = self.said.drain(..);
-        if let Some(heard) = heard {
-            let unread = said.filter(|(_, end)| end.is_none_or(|end| end > heard));
-            lost.extend(unread.map(|(lease, _)| lease));
+        if unread {
+            lost.extend(said.map(|(lease, _)| lease));
         }
         lost
     }
@@ -168,24 +207,62 @@ mod tests {
         lost.iter().map(name).collect()
     }
 
-    #[test]
-    fn a_reply_that_was_followed_by_a_word_of_the_client_was_read() {
-        let mut unheard = Unheard::default();
+    /// The end is noticed so long after the reply, which ended at 4.
+    fn noticed(after: Duration, heard: u64, acknowledged: u64) -> Vec<u8> {
+        let (mut unheard, start) = (Unheard::default(), Instant::now());
         unheard.granted(lease(1), 0);
-        unheard.replied(Some(4));
-        unheard.granted(lease(2), 4);
-        unheard.replied(Some(8));
-        assert!(unheard.any(4) && !unheard.any(8));
-        assert_eq!(names(&unheard.end(Some(4))), [2]);
+        unheard.replied(Some(4), start);
+        let delivery = Delivery {
+            heard,
+            acknowledged,
+            noticed: start + after,
+        };
+        let any = unheard.ends(delivery);
+        let lost = names(&unheard.end(true));
+        assert_eq!(any, !lost.is_empty());
+        lost
+    }
+
+    #[test]
+    fn an_end_says_nothing_of_a_reply_that_was_read() {
+        let (soon, late) = (Duration::from_millis(999), READ_WITHIN);
+        // It may still lie in the client's buffer, or it was not even taken by its machine.
+        assert_eq!(noticed(soon, 0, 4), [1]);
+        assert_eq!(noticed(late, 0, 3), [1]);
+        // The client spoke, or would have read it long ago.
+        assert!(noticed(soon, 4, 4).is_empty());
+        assert!(noticed(late, 0, 4).is_empty());
+    }
+
+    #[test]
+    fn the_end_is_noticed_once() {
+        let (mut unheard, start) = (Unheard::default(), Instant::now());
+        unheard.granted(lease(1), 0);
+        unheard.replied(Some(4), start);
+        let at = |noticed| Delivery {
+            heard: 0,
+            acknowledged: 4,
+            noticed,
+        };
+        assert!(unheard.ends(at(start)));
+        assert!(unheard.ends(at(start + READ_WITHIN)));
+        unheard.heard();
+        unheard.granted(lease(2), 0);
+        unheard.replied(Some(8), start);
+        let delivery = Delivery {
+            acknowledged: 8,
+            ..at(start + READ_WITHIN)
+        };
+        assert!(!unheard.ends(delivery));
     }
 
     #[test]
     fn what_was_under_way_was_read_by_nobody() {
         let mut unheard = Unheard::default();
         unheard.granted(lease(1), 0);
-        unheard.replied(Some(4));
+        unheard.replied(Some(4), Instant::now());
         unheard.sent(lease(2));
-        assert_eq!(names(&unheard.end(None)), [2]);
+        assert_eq!(names(&unheard.end(false)), [2]);
     }
 
     #[test]
@@ -194,8 +271,8 @@ mod tests {
         unheard.sent(lease(1));
         unheard.answered();
         unheard.granted(lease(1), 0);
-        unheard.replied(None);
-        assert!(!unheard.any(0) && unheard.end(Some(0)).is_empty());
+        unheard.replied(None, Instant::now());
+        assert!(unheard.end(true).is_empty());
     }
 
     #[test]
@@ -204,8 +281,8 @@ mod tests {
         for grant in 0..=MOST_UNHEARD {
             unheard.granted(lease(grant as u8), 0);
         }
-        unheard.replied(Some(4));
-        let lost = unheard.end(Some(0));
+        unheard.replied(Some(4), Instant::now());
+        let lost = unheard.end(true);
         assert_eq!((lost.len(), names(&lost)[0]), (MOST_UNHEARD, 1));
 
         let reports = Reports::default();

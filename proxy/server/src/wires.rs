@@ -17,7 +17,7 @@ use std::io;
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Cache};
 use bytes::{Buf, Bytes, BytesMut};
@@ -35,6 +35,8 @@ use crate::metrics::Tally;
 use crate::nudge::Nudge;
 use crate::pushes::{Channels, Confirmation, Pushes};
 use crate::shared::Active;
+use crate::sockets::unacknowledged;
+use crate::unheard::Delivery;
 
 /// Requests read ahead while an earlier one has to be answered first, in bytes.
 const READ_AHEAD: usize = 64 * 1024;
@@ -50,6 +52,8 @@ const LONGEST_COLLECTED: usize = 512 * 1024 * 1024 + 1024;
 /// After its client has hung up, a session waits so long for word that a reply was turned down. The
 /// word takes one round trip; the client hears at once that no more comes.
 const LAST_WORD: Duration = Duration::from_millis(200);
+/// The same while the client's machine has not acknowledged all replies, which takes one round trip, too.
+const SLOW_LAST_WORD: Duration = Duration::from_secs(2);
 
 enum Expect<L> {
     Relay {
@@ -95,6 +99,8 @@ pub(crate) struct Wires<L> {
     /// Bytes written to the client in all, and how many of them had been when it spoke last.
     sent: u64,
     sent_when_spoken: u64,
+    /// The client was told that no more comes.
+    said_goodbye: bool,
     /// Counts bytes from and to clients.
     tally: Arc<Tally>,
 }
@@ -130,6 +136,7 @@ impl<L> Wires<L> {
             client_gone: false,
             sent: 0,
             sent_when_spoken: 0,
+            said_goodbye: false,
             tally,
         }
     }
@@ -250,6 +257,18 @@ impl<L> Wires<L> {
         self.sent_when_spoken
     }
 
+    /// How far the client has taken its replies.
+    pub(crate) fn delivery(&self, noticed: Instant) -> Delivery {
+        // Having said that no more comes counts as a byte.
+        let last_word = u64::from(self.said_goodbye);
+        let unacknowledged = unacknowledged(&self.client).saturating_sub(last_word);
+        Delivery {
+            heard: self.sent_when_spoken,
+            acknowledged: self.sent.saturating_sub(unacknowledged),
+            noticed,
+        }
+    }
+
     /// The redirections to other nodes that the backend gave since this was asked last.
     pub(crate) fn take_redirects(&mut self) -> Redirects {
         self.scanner.take_redirects()
@@ -295,9 +314,17 @@ impl<L> Wires<L> {
         // A client that reads on learns at once that this was all; one that is gone has one more
         // packet to turn down.
         let _ = socket2::SockRef::from(&self.client).shutdown(std::net::Shutdown::Write);
-        let error = self.client.ready(Interest::ERROR);
-        matches!(tokio::time::timeout(LAST_WORD, error).await, Ok(Ok(_)))
-            || !matches!(self.client.take_error(), Ok(None))
+        self.said_goodbye = true;
+        let until = Instant::now() + SLOW_LAST_WORD;
+        loop {
+            let error = self.client.ready(Interest::ERROR);
+            if matches!(tokio::time::timeout(LAST_WORD, error).await, Ok(Ok(_))) {
+                return true;
+            }
+            if unacknowledged(&self.client) == 0 || Instant::now() > until {
+                return !matches!(self.client.take_error(), Ok(None));
+            }
+        }
     }
 
     /// Says once more that the proxy is about to stop, when nothing is under way.

@@ -37,19 +37,25 @@ impl Session {
     }
 
     /// The replies to what was granted were just handed over.
-    pub(crate) fn grants_are_told(&mut self, muted: Muted) {
+    pub(crate) fn grants_are_told(&mut self, muted: Muted, at: Instant) {
         let end = match muted {
             Muted::No => Some(self.wires.position()),
             Muted::Yes => None,
         };
-        self.unheard.replied(end);
+        self.unheard.replied(end, at);
+    }
+
+    /// Whether a reply to a grant may not have been read by a client whose end was noticed.
+    fn leaves_unread(&mut self) -> bool {
+        let delivery = self.wires.delivery(Instant::now());
+        self.unheard.ends(delivery)
     }
 
     /// The client sends no more. Whether it still listens is found out while its leases can be
     /// marked over its own connection.
     pub(super) async fn client_done(&mut self) -> Result<(), End> {
         let idle = self.wires.is_idle() && !self.wires.pushes.takes_no_commands();
-        if idle && self.unheard.any(self.wires.spoken_after()) {
+        if idle && self.leaves_unread() {
             if self.wires.was_turned_down().await {
                 return Err(End::Client);
             }
@@ -61,14 +67,14 @@ impl Session {
 
     /// Marks what the client did not hear of. Its connection is over.
     pub(super) async fn mark_undelivered(&mut self, end: &End, inbox: &mut Inbox) {
-        let heard = self.wires.spoken_after();
-        let unread = match end {
-            End::Client => true,
-            End::Backend | End::Done | End::OutOfStep(_) => {
-                inbox.done && self.unheard.any(heard) && self.wires.was_turned_down().await
-            }
-        };
-        let mut lost = self.unheard.end(unread.then_some(heard));
+        let unread = self.leaves_unread()
+            && match end {
+                End::Client => true,
+                End::Backend | End::Done | End::OutOfStep(_) => {
+                    inbox.done && self.wires.was_turned_down().await
+                }
+            };
+        let mut lost = self.unheard.end(unread);
         if lost.is_empty() {
             return;
         }

@@ -3,6 +3,7 @@
 //! byte, and what happened is remembered only if the block was executed.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
@@ -51,7 +52,7 @@ impl Session {
                 if muted == Muted::No {
                     self.wires.reply(&reply);
                 }
-                self.grants_are_told(muted);
+                self.grants_are_told(muted, Instant::now());
             }
             Some(_) => {
                 self.unwatch();
