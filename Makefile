@@ -97,10 +97,11 @@ bench: setup ## measure every way to Redis in turns; some: ARGS="--only plain,go
 	cargo build $(locked) --release -p lockwarden -p lockwarden-policy --bins --example decision_cost
 	cargo run $(locked) --release -p lockwarden-tests --example bench -- $(ARGS)
 
-bench-parts: setup ## measure a decision, and the scripts by Redis's clock
+bench-parts: setup ## measure a decision, the scripts by Redis's clock, and what keeping leases alive costs
 	cargo build $(locked) --release -p lockwarden -p lockwarden-policy --bins --example decision_cost
 	$(built)/release/examples/decision_cost
 	cargo run $(locked) --release -p lockwarden-tests --example script_cost
+	cargo run $(locked) --release -p lockwarden-tests --example kept_leases
 
 bench-micro: setup ## time framer, classifier, namespaces, plans and decisions by themselves; one: only=namespace
 	cargo bench $(locked) -p lockwarden -p lockwarden-resp -p lockwarden-lock -p lockwarden-policy --bench '*' -- $(only)

@@ -79,6 +79,11 @@ SAFETY = [
           ("sum(" + rate("lockwarden_ttl_clamped_total") + ")", "cut"),
           ("sum by (outcome) (" + rate("lockwarden_keep_alive_renewals_total") + ")", "renewal {{outcome}}"),
           unit="ops"),
+    lines("Renewals that are late", "From when a renewal was due until Redis had confirmed it; it is due when a third of its TTL "
+          "has passed.",
+          (quantile(0.99, "lockwarden_keep_alive_lateness_seconds", "instance"), "99 % {{instance}}"), unit="s"),
+    lines("Kept leases that ran out", "Leases that ran out before they could be renewed, although their holder lived.",
+          ("sum by (instance) (" + increase("lockwarden_keep_alive_lapsed_total", over="$__rate_interval") + ")", "{{instance}}")),
     bars("Findings about clients", "How applications use their locks, in the time shown. Each kind asks for a setting: "
          "docs/ownership.md, section about the reports.",
          "sum by (kind) (" + increase("lockwarden_observations_total") + ")", "{{kind}}", decimals=0),

@@ -5,10 +5,12 @@
 mod breaking;
 mod lease;
 mod proofs;
+mod renewal;
 mod step;
 mod sweep;
 
 pub use breaking::{Broke, break_lease, broke};
+pub use renewal::{Renewal, Renewed, renew, renewed};
 pub use sweep::{Swept, SweptLease, sweep, swept, swept_ttl};
 
 use std::borrow::Cow;
@@ -145,33 +147,6 @@ impl Plan {
         put_bulk(out, command);
         put_bulk(out, &script);
         out.put_slice(&self.tail);
-    }
-}
-
-/// What keep-alive needs to renew a lease.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Renewal {
-    /// The lock key.
-    pub lock: Bytes,
-    /// The lease.
-    pub grant: Grant,
-    /// The TTL that each renewal gives, ms.
-    pub ttl_ms: u64,
-    /// The age up to which an invented TTL is renewed, ms.
-    pub keep_alive_ms: u64,
-    /// How much longer the companion lives, ms.
-    pub outlive_ms: u64,
-}
-
-impl Renewal {
-    /// The step that renews it.
-    pub fn plan(&self, companion_prefix: &[u8]) -> Plan {
-        let mut step = Step::new(&[&self.lock], companion_prefix, &[]);
-        step.bytes(&self.grant.0);
-        step.number(self.ttl_ms);
-        step.number(self.keep_alive_ms);
-        step.number(self.outlive_ms);
-        step.done(&scripts::RENEW, SmallVec::new())
     }
 }
 

@@ -23,8 +23,7 @@ mod cohort;
 mod shared;
 
 mod facts;
-mod heirs;
-mod kept;
+mod keep_alive;
 mod mirror;
 mod owner_tokens;
 mod peers;

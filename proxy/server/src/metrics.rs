@@ -52,6 +52,9 @@ const BACKEND_SECONDS: [f64; 14] = [
     50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1, 0.5, 1.0, 5.0,
 ];
 
+/// Within the first a renewal is on time; after the last, few leases are left.
+const LATENESS_SECONDS: [f64; 8] = [5e-3, 20e-3, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0];
+
 /// What is running, for `lockwarden_build_info`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BuildInfo<'a> {
@@ -89,6 +92,10 @@ pub(crate) struct Metrics {
     pub(crate) added_latency: ByLabel<LatencyPath, Histogram>,
     /// The backend's time per command, seconds.
     pub(crate) backend_latency: Histogram,
+    /// How late renewals are, seconds.
+    pub(crate) renewal_lateness: Histogram,
+    /// Leases that ran out before they could be renewed.
+    pub(crate) lapsed: IntCounter,
     /// Audit records that were written.
     pub(crate) audit_records: ByLabel<AuditSink, IntCounter>,
     /// Audit records that were lost.
@@ -147,6 +154,8 @@ impl Metrics {
                 .histograms(&names::BACKEND_LATENCY, &BACKEND_SECONDS)?
                 .at(Only::Default)
                 .clone(),
+            renewal_lateness: make.histogram(&names::RENEWAL_LATENESS, &LATENESS_SECONDS)?,
+            lapsed: make.counter(&names::LAPSED)?,
             audit_records: make.counters(&names::AUDIT_RECORDS)?,
             audit_dropped: make.counters(&names::AUDIT_DROPPED)?,
             tallies: Mutex::default(),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 
-use crate::kept::{Holder, SessionNumber};
+use crate::keep_alive::kept::{Holder, SessionNumber};
 use crate::proxy_protocol::Origin;
 use crate::shared::Shared;
 use crate::sockets::is_loopback;

@@ -20,7 +20,8 @@ use crate::control::{Controller, Source, activate, labels};
 use crate::doors::{Doors, Opened};
 use crate::exit;
 use crate::facts::{self, Server, Standing};
-use crate::kept::Kept;
+use crate::keep_alive::kept::Kept;
+use crate::keep_alive::renewals::{self, RenewAll};
 use crate::logging::{self, ObservationFolder, RepeatFolder};
 use crate::metrics::{BuildInfo, Metrics};
 use crate::mirror::Mirror;
@@ -116,8 +117,7 @@ struct Serving {
     generated: Option<AdminToken>,
     judgement: upkeep::Judgement,
     patience: Duration,
-    /// To the upkeep connection.
-    orders: mpsc::Sender<Order>,
+    /// Of the upkeep connection.
     inbox: mpsc::Receiver<Order>,
 }
 
@@ -202,7 +202,7 @@ impl Prepared {
         let generated = config.admin_token.is_none();
         // Few give orders, and they wait for what comes of them.
         let (orders, inbox) = mpsc::channel(4);
-        let controller = Controller::new(shared.clone(), host, source, config, orders.clone());
+        let controller = Controller::new(shared.clone(), host, source, config, orders);
         let controller = Arc::new(controller);
         let serving = Serving {
             shared,
@@ -214,7 +214,6 @@ impl Prepared {
                 port: doors.listen.port(),
             },
             doors,
-            orders,
             inbox,
             judgement,
             patience,
@@ -280,7 +279,6 @@ impl Serving {
             generated,
             judgement,
             patience,
-            orders,
             inbox,
         } = self;
         let mut asks = Asks {
@@ -289,6 +287,8 @@ impl Serving {
             controller: controller.clone(),
         };
         tokio::spawn(upkeep::run(shared.clone(), judgement, inbox));
+        let (renewals, orders) = mpsc::channel(1);
+        tokio::spawn(renewals::run(shared.clone(), orders));
         tokio::spawn(service::watchdog());
         if doors.listen.is_taken_over() {
             // Nobody comes to this process before it can serve; until then the other one does.
@@ -312,7 +312,7 @@ impl Serving {
             "stopping: no new clients; those that hold no lock and wait for nothing are closed"
         );
         service::stopping("waiting for clients that hold locks or wait for an answer");
-        renew_all(&orders).await;
+        renew_all(&renewals).await;
         shared.start_draining();
         let again = async {
             asks.asked_to_stop().await;
@@ -335,7 +335,7 @@ impl Serving {
         if workers.clients() > 0 {
             let clients = workers.clients();
             tracing::warn!(clients, "closing the connections that are still in use");
-            renew_all(&orders).await;
+            renew_all(&renewals).await;
         }
         workers.end();
         let uptime = shared.started.elapsed().as_secs();
@@ -406,9 +406,9 @@ async fn backend_is_there(shared: &Shared) {
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Holders can come back through another proxy within one full TTL.
-async fn renew_all(orders: &mpsc::Sender<Order>) {
+async fn renew_all(renewals: &mpsc::Sender<RenewAll>) {
     let (done, renewed) = oneshot::channel();
-    if orders.send(Order::RenewAll(done)).await.is_ok() {
+    if renewals.send(done).await.is_ok() {
         let patience = Duration::from_secs(2);
         if tokio::time::timeout(patience, renewed).await.is_err() {
             tracing::warn!("the leases that are kept alive could not be renewed before stopping");

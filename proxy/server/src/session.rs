@@ -40,9 +40,9 @@ use tokio::net::TcpStream;
 
 use crate::clock::Moment;
 use crate::cohort::{self, Application};
-use crate::heirs;
 use crate::inbox::Inbox;
-use crate::kept::{Holder, KeptLease};
+use crate::keep_alive::handover;
+use crate::keep_alive::kept::{Holder, KeptLease};
 use crate::metrics::{CommandClass, CommandResult, ProtocolErrorKind, Side, Tally};
 use crate::peers::Peer;
 use crate::proxy_protocol::Origin;
@@ -332,7 +332,7 @@ impl Session {
         for (key, lease) in self.shared.kept.of_session(self.number) {
             let watched = self.state.watched.contains(&key);
             if key.db == self.state.selected && !watched {
-                let step = lease.renewal.plan(prefix);
+                let step = plan::renew(std::iter::once((&lease.renewal, true)), prefix);
                 self.wires.execute(
                     &step,
                     Form::Text,
@@ -498,7 +498,7 @@ impl Drop for Session {
         self.count_redirects();
         self.unwatch();
         self.shared.peers.remove(self.state.who().session);
-        heirs::end_session(&self.shared, self.number);
+        handover::end_session(&self.shared, self.number);
         self.shared.metrics.client_connections.dec();
     }
 }

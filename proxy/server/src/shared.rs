@@ -20,7 +20,7 @@ use crate::backend::Address;
 use crate::cohort::{Cohorts, Partly};
 use crate::config::{Network, Sessions};
 use crate::facts::Server;
-use crate::kept::Kept;
+use crate::keep_alive::kept::Kept;
 use crate::logging::{ObservationFolder, RepeatFolder};
 use crate::metrics::{Metrics, ModeLabel, NamespaceMetrics};
 use crate::mirror::Mirror;

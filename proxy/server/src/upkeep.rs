@@ -1,11 +1,11 @@
 //! The proxy's own connection to the backend: it finds out what the server is, says whether it is
-//! there, and renews the leases whose TTL the proxy chose. It never touches a client's traffic.
+//! there, and looks after leases that run out, are broken or were not delivered. It never touches a
+//! client's traffic; keep-alive has a connection of its own, see `keep_alive`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::Lapse;
 use lockwarden_lock::plan::{self, Form};
 use lockwarden_resp::Value;
@@ -15,8 +15,7 @@ use crate::backend::{BackendError, Conversation};
 use crate::breaking::{BreakError, BreakOrder};
 use crate::config::Sessions;
 use crate::facts::{self, Standing};
-use crate::kept::KeptLease;
-use crate::metrics::{ConnectionState, KeepAliveOutcome, ReconnectReason, UndeliveredOutcome};
+use crate::metrics::{ConnectionState, ReconnectReason, UndeliveredOutcome};
 use crate::mirror;
 use crate::session::ending;
 use crate::shared::{NamespaceDetails, Shared};
@@ -29,17 +28,11 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Between two tries to reach one that is not: doubled up to a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// No lease is looked at more often than this.
-const SHORTEST_WAIT: Duration = Duration::from_millis(5);
-/// Renewals sent at once.
+/// Notices or marks sent at once.
 const BATCH: usize = 256;
-/// A renewal waits for a watched key until this part of the TTL is left.
-const WATCHED_UNTIL: u32 = 4;
 
 /// An order to the upkeep connection.
 pub(crate) enum Order {
-    /// Renew every kept lease to its full TTL, then say so.
-    RenewAll(tokio::sync::oneshot::Sender<()>),
     /// End a lease, then say what came of it.
     Break(BreakOrder),
 }
@@ -76,10 +69,6 @@ pub(crate) async fn run(
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             order = orders.recv() => match order {
-                Some(Order::RenewAll(done)) => {
-                    // Whoever asked may have stopped waiting.
-                    let _ = done.send(());
-                }
                 Some(Order::Break(order)) => order.refuse(BreakError::Down),
                 None => return,
             },
@@ -100,7 +89,7 @@ async fn connection(
         conversation: shared.backend.converse().await?,
         db: None,
         commands: None,
-        may_renew: false,
+        may_ask: false,
     };
     {
         let mut stranger = Conversation::new(shared.backend.connect().await?);
@@ -121,7 +110,7 @@ async fn connection(
             &report.version
         };
         stand(shared, standing, version);
-        own.may_renew = report.may_ask;
+        own.may_ask = report.may_ask;
         if !report.may_ask {
             tracing::warn!(
                 backend = %shared.backend,
@@ -175,7 +164,7 @@ struct Upkeep {
     /// How many commands the server had when it was asked last.
     commands: Option<i64>,
     /// Whether this connection is logged in.
-    may_renew: bool,
+    may_ask: bool,
 }
 
 impl Upkeep {
@@ -185,32 +174,19 @@ impl Upkeep {
         orders: &mut mpsc::Receiver<Order>,
     ) -> Result<(), BackendError> {
         let mut heartbeat = Instant::now() + HEARTBEAT;
-        let mut sweeper = Sweeper::new(shared.sweep.filter(|_| self.may_renew));
+        let mut sweeper = Sweeper::new(shared.sweep.filter(|_| self.may_ask));
         loop {
             let now = Instant::now();
-            let due = [shared.kept.next_due(now), sweeper.due()]
-                .into_iter()
-                .flatten()
-                .fold(heartbeat, Instant::min);
+            let due = sweeper.due().map_or(heartbeat, |due| due.min(heartbeat));
             tokio::select! {
                 () = tokio::time::sleep(due.saturating_duration_since(now)) => {}
-                () = shared.kept.changed() => continue,
                 () = shared.undelivered.changed() => self.mark_undelivered(shared).await?,
                 order = orders.recv() => match order {
-                    Some(Order::RenewAll(done)) => {
-                        let all = shared.kept.all();
-                        let renewed = self.renew(shared, all, Instant::now()).await;
-                        // Whoever asked may have stopped waiting.
-                        let _ = done.send(());
-                        renewed?;
-                    }
                     Some(Order::Break(order)) => self.break_lease(shared, order).await?,
                     None => return Ok(()),
                 },
             }
             let now = Instant::now();
-            let due = self.wait_for_watchers(shared, shared.kept.due(now, BATCH), now);
-            self.renew(shared, due, now).await?;
             if sweeper.due().is_some_and(|due| due <= now)
                 && let Some(db) = sweeper.step(shared, &mut self.conversation).await?
             {
@@ -257,7 +233,7 @@ impl Upkeep {
     /// Asks whether leases that seem to have run out really did, and counts those that did.
     async fn notice(&mut self, shared: &Shared, lapses: Vec<Lapse>) -> Result<(), BackendError> {
         let active = shared.active.load();
-        let lapses = if self.may_renew { lapses } else { Vec::new() };
+        let lapses = if self.may_ask { lapses } else { Vec::new() };
         for batch in lapses.chunks(BATCH) {
             let mut requests = BytesMut::new();
             let mut selected = Vec::with_capacity(batch.len());
@@ -290,7 +266,7 @@ impl Upkeep {
         shared: &Shared,
         order: BreakOrder,
     ) -> Result<(), BackendError> {
-        if !self.may_renew {
+        if !self.may_ask {
             order.refuse(BreakError::NoLogin);
             return Ok(());
         }
@@ -335,7 +311,7 @@ impl Upkeep {
             if batch.is_empty() {
                 return Ok(());
             }
-            if !self.may_renew {
+            if !self.may_ask {
                 for lease in &batch {
                     ending::count(shared, lease, UndeliveredOutcome::Failed);
                 }
@@ -388,103 +364,6 @@ impl Upkeep {
         self.db = Some(db);
         true
     }
-
-    /// Puts off what a session of this proxy watches, as long as there is time.
-    fn wait_for_watchers(
-        &self,
-        shared: &Shared,
-        due: Vec<(DbKey, KeptLease)>,
-        now: Instant,
-    ) -> Vec<(DbKey, KeptLease)> {
-        due.into_iter()
-            .filter(|(key, lease)| {
-                let ttl = Duration::from_millis(lease.renewal.ttl_ms);
-                let latest = lease.ends.checked_sub(ttl / WATCHED_UNTIL).unwrap_or(now);
-                if !shared.watches.is_watched(key) || now >= latest {
-                    return true;
-                }
-                let again = (now + ttl / 16).min(latest);
-                shared
-                    .kept
-                    .postpone(key, lease, again.max(now + Duration::from_millis(5)));
-                count(shared, lease, KeepAliveOutcome::Skipped);
-                false
-            })
-            .collect()
-    }
-
-    async fn renew(
-        &mut self,
-        shared: &Shared,
-        leases: Vec<(DbKey, KeptLease)>,
-        now: Instant,
-    ) -> Result<(), BackendError> {
-        if !self.may_renew {
-            for (key, lease) in &leases {
-                lease.nudge.work();
-                let again = now + Duration::from_millis(lease.renewal.ttl_ms) / 12;
-                shared
-                    .kept
-                    .postpone(key, lease, again.max(now + SHORTEST_WAIT));
-                if now > lease.ends {
-                    shared.kept.ended(key, lease);
-                }
-            }
-            return Ok(());
-        }
-        let prefix = shared.active.load().companion_prefix.clone();
-        for batch in leases.chunks(BATCH) {
-            let mut requests = BytesMut::new();
-            let mut selected = Vec::with_capacity(batch.len());
-            for (key, lease) in batch {
-                selected.push(self.select(key.db, &mut requests));
-                // The text goes along: it is short beside a round trip, and it is always known.
-                lease.renewal.plan(&prefix).put(&mut requests, Form::Text);
-            }
-            self.conversation.send(&requests).await?;
-            for ((key, lease), select) in batch.iter().zip(selected) {
-                if select {
-                    self.conversation.read().await?;
-                }
-                let answer = self.conversation.read().await?;
-                settle(shared, key, lease, &answer, now);
-            }
-        }
-        Ok(())
-    }
-}
-
-/// What a renewal's answer means.
-pub(crate) fn settle(
-    shared: &Shared,
-    key: &DbKey,
-    lease: &KeptLease,
-    answer: &Value,
-    now: Instant,
-) {
-    match answer {
-        Value::Integer(ttl) if *ttl > 0 => {
-            let ttl = Duration::from_millis(u64::try_from(*ttl).unwrap_or(0));
-            shared.kept.renewed(key, lease, ttl, now);
-            let event = lockwarden_lock::lease::LeaseEvent::Extended { ttl: Some(ttl) };
-            shared.mirror.apply(key, event, now);
-            count(shared, lease, KeepAliveOutcome::Renewed);
-        }
-        Value::Integer(_) => {
-            shared.kept.ended(key, lease);
-            count(shared, lease, KeepAliveOutcome::Ended);
-        }
-        // Not now, for example while the server loads; it is tried again as long as there is time.
-        other => {
-            tracing::debug!(error = ?other.as_error(), "a lease could not be renewed");
-            if now >= lease.ends {
-                shared.kept.ended(key, lease);
-                count(shared, lease, KeepAliveOutcome::Ended);
-            } else {
-                shared.kept.postpone(key, lease, now + FIRST_PAUSE);
-            }
-        }
-    }
 }
 
 /// A lease ran out before its holder gave it back.
@@ -492,11 +371,4 @@ fn ran_out(lapse: &Lapse, details: &NamespaceDetails) -> Entry {
     let mut entry = Entry::noticed(Happened::RanOut, details, lapse.key.clone());
     entry.held_ms = u64::try_from(lapse.transition.held.as_millis()).ok();
     entry
-}
-
-fn count(shared: &Shared, lease: &KeptLease, outcome: KeepAliveOutcome) {
-    let active = shared.active.load();
-    if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
-        details.metrics.keep_alive.at(outcome).inc();
-    }
 }

@@ -61,6 +61,7 @@ mod opaque;
 mod outages;
 mod pools;
 mod reloading;
+mod renewing;
 mod reports;
 mod scripts;
 mod several;

@@ -1,14 +1,32 @@
--- Keeps a lease alive whose TTL the proxy chose. Only that grant, only while nothing ended its keep-alive.
--- KEYS  lock, companion
--- ARGV  1 grant  2 TTL  3 age up to which an invented TTL is renewed  4 outlive
--- Answers the new TTL in ms, or 0 where there is nothing to keep alive any more.
-local m = redis.call('MGET', KEYS[1], KEYS[2])
-local value, record = m[1] or share(KEYS[1], m[2]), m[2]
-if not governed(value, record) or sub(record, 4, 19) ~= ARGV[1] or bit.band(string.byte(record, 3), 3) ~= 2 then return 0 end
-local now, asked, until_ms = clock(), tonumber(sub(record, 81, 93)), 0
-if asked > 0 then until_ms = tonumber(sub(record, 94, 106)) else until_ms = tonumber(sub(record, 68, 80)) + tonumber(ARGV[3]) end
-local ttl = math.min(tonumber(ARGV[2]), until_ms - now)
-if ttl <= 0 then return 0 end
-redis.call('PEXPIRE', KEYS[1], ttl)
-redis.call('PEXPIRE', KEYS[2], ttl + tonumber(ARGV[4]))
-return ttl
+-- Keeps leases alive whose TTL the proxy chose: of each lock only that grant, only while nothing ended its keep-alive.
+-- KEYS  lock, companion, lock, companion, …
+-- ARGV  four a lock: 1 grant  2 TTL, ms  3 age up to which an invented TTL is renewed, ms  4 the record's TTL, ms, or ''
+--       where the record lives long enough without
+-- Answers an array with one number a lock: its new TTL in ms; 0 where there is nothing to keep alive any more; -1 where
+-- the lock is gone although its record says that it is held and kept alive.
+-- Lock by lock; what is true of one says nothing about the next.
+local found, t, answers = redis.call('MGET', unpack(KEYS)), redis.call('TIME'), {}
+local now = t[1] * 1000 + t[2] / 1000
+for at = 1, #KEYS, 2 do
+  local value, record, arg, answer = found[at], found[at + 1], at * 2 - 1, 0
+  if record and sub(record, 1, 2) == '1L' and sub(record, 4, 19) == ARGV[arg] and bit.band(string.byte(record, 3), 3) == 2 then
+    if not value or #value > 64 then
+      -- Rarely:
+      value = value and form(value) or share(KEYS[at], record)
+      if not value then answer = -1 end
+    end
+    if value == sub(record, 107) then
+      local left = sub(record, 94, 106) - now
+      if sub(record, 81, 93) == '0000000000000' then left = sub(record, 68, 80) + ARGV[arg + 2] - now end
+      answer = ARGV[arg + 1]
+      if left < answer + 0 then answer = string.format('%.0f', math.max(0, math.floor(left))) end
+      if answer ~= '0' then
+        redis.call('PEXPIRE', KEYS[at], answer)
+        if ARGV[arg + 3] ~= '' then redis.call('PEXPIRE', KEYS[at + 1], ARGV[arg + 3]) end
+      end
+      answer = tonumber(answer)
+    end
+  end
+  answers[#answers + 1] = answer
+end
+return answers

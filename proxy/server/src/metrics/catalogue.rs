@@ -112,6 +112,10 @@ metrics! {
         "namespace": NAMESPACE,
         "outcome": "`renewed`, `ended`, `skipped`"
     } "Renewals of TTLs that the proxy chose, while their holder lives.";
+    RENEWAL_LATENESS = Histogram "lockwarden_keep_alive_lateness_seconds" {
+    } "From when a renewal was due, a third of its TTL after the one before, until Redis had confirmed it.";
+    LAPSED = Counter "lockwarden_keep_alive_lapsed_total" {
+    } "Leases that ran out before they could be renewed, although their holder lived.";
     UNDELIVERED = Counter "lockwarden_undelivered_grants_total" {
         "namespace": NAMESPACE,
         "outcome": "`marked`, `over`, `failed`"
@@ -284,6 +288,7 @@ What to look at first:
 | What would enforce mode refuse? | `sum by (namespace, reason) (increase(lockwarden_decisions_total{decision=\"would-deny\"}[1d]))` |
 | Did two holders overlap? | `increase(lockwarden_lock_overlaps_total[10m]) > 0` |
 | Which locks never end? | `lockwarden_locks_held{ttl=\"none\"} > 0` |
+| Did a kept lock run out under its holder? | `increase(lockwarden_keep_alive_lapsed_total[10m]) > 0` |
 | How old is the oldest lock? | `max(time() - lockwarden_oldest_lock_acquired_timestamp_seconds)` |
 | What does the proxy cost? | `histogram_quantile(0.99, sum by (le, path) (rate(lockwarden_added_latency_seconds_bucket[5m])))` |
 
@@ -302,6 +307,7 @@ What the Prometheus client libraries say about every process: CPU, memory, open 
 | `lockwarden_lock_hold_duration_seconds` | 10 ms | 30 min | shorter holds are a few round trips; longer ones are looked up one by one |
 | `lockwarden_lock_wait_duration_seconds` | 10 ms | 60 s | who waits less was refused once; longer than that people wait, too |
 | `lockwarden_lock_remaining_ttl_ratio` | 0.05 | 0.5 | below the first the next slow day is an overlap; above the last there is room |
+| `lockwarden_keep_alive_lateness_seconds` | 5 ms | 60 s | within the first a renewal is on time; two thirds of a default TTL are 20 s |
 | `lockwarden_added_latency_seconds` | 10 µs | 1 s | a passed-through command costs less than the first; a second is a fault |
 | `lockwarden_backend_latency_seconds` | 50 µs | 5 s | a loopback round trip; longer than that clients give up |
 | `lockwarden_policy_evaluation_duration_seconds` | 250 ns | 10 ms | a warm built-in policy; above the largest sensible deadline |

@@ -20,7 +20,7 @@ use super::refusals::policy_of;
 use super::telling::{Lease, told};
 use super::{InFlight, Session};
 use crate::clock::Moment;
-use crate::kept::Kin;
+use crate::keep_alive::kept::Kin;
 use crate::logging::Example;
 use crate::metrics::{AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation, ReleaseOutcome};
 use crate::peers;

@@ -2,8 +2,6 @@
 //! go on from what Redis has accepted. `CLIENT REPLY` is the exception: the proxy does it, and the
 //! backend always answers. Those on which the reading of what follows depends are order barriers.
 
-use std::time::Instant;
-
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::companion::companion_key;
@@ -17,6 +15,7 @@ use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
 use super::state::{Block, DEFAULT_USER, Place, ReplyMode, StateChange};
 use super::{Look, Session};
 use crate::inbox::Inbox;
+use crate::keep_alive::renewals;
 use crate::metrics::{CommandClass, CommandResult};
 use crate::pushes::Channels;
 use crate::trunk::Login;
@@ -234,13 +233,7 @@ impl Session {
             }
             Look::Renewed(renewed) => {
                 if let Ok(value) = parse_reply(&frame, self.state.protocol) {
-                    crate::upkeep::settle(
-                        &self.shared,
-                        &renewed.0,
-                        &renewed.1,
-                        &value,
-                        Instant::now(),
-                    );
+                    renewals::settle_own(&self.shared, &renewed.0, &renewed.1, &value);
                 }
             }
             // A session whose client is gone reads these itself.

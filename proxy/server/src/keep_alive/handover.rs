@@ -9,7 +9,7 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::token::{Identity, Process};
 use tokio::runtime::Handle;
 
-use crate::kept::{KeptLease, Kin, SessionNumber};
+use super::kept::{KeptLease, Kin, SessionNumber};
 use crate::peers::Peer;
 use crate::shared::Shared;
 

@@ -1,0 +1,81 @@
+//! The step of keep-alive: many leases in one call, each with the TTL that it gets again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockwarden_resp::Value;
+use smallvec::SmallVec;
+
+use super::{Plan, Step};
+use crate::scripts;
+use crate::token::Grant;
+
+/// A record is given so many parts of what it outlives its lease by more than it needs, so that a
+/// renewal seldom has to give it a TTL anew.
+const RECORD_RESERVE: u64 = 4;
+
+/// What keep-alive needs to renew a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renewal {
+    /// The lock key.
+    pub lock: Bytes,
+    /// The lease.
+    pub grant: Grant,
+    /// The TTL that each renewal gives, ms.
+    pub ttl_ms: u64,
+    /// The age up to which an invented TTL is renewed, ms.
+    pub keep_alive_ms: u64,
+    /// How much longer the companion lives, ms.
+    pub outlive_ms: u64,
+}
+
+impl Renewal {
+    /// How long a record lives long enough once a renewal has given it a TTL.
+    pub fn record_reserve(&self) -> Duration {
+        Duration::from_millis(self.outlive_ms / RECORD_RESERVE)
+    }
+}
+
+/// What came of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewed {
+    /// It has this TTL now.
+    For(Duration),
+    /// There is nothing to keep alive any more.
+    Ended,
+    /// The lock is gone, although its record says that it is held and kept alive.
+    Gone,
+}
+
+/// Renews leases of one database; each with whether its record is given a TTL anew.
+pub fn renew<'a>(
+    leases: impl Iterator<Item = (&'a Renewal, bool)> + Clone,
+    companion_prefix: &[u8],
+) -> Plan {
+    let locks: SmallVec<[&[u8]; 1]> = leases.clone().map(|(lease, _)| &lease.lock[..]).collect();
+    let mut step = Step::new(&locks, companion_prefix, &[]);
+    for (lease, with_record) in leases {
+        step.bytes(&lease.grant.0);
+        step.number(lease.ttl_ms);
+        step.number(lease.keep_alive_ms);
+        if with_record {
+            let reserve = lease.outlive_ms / RECORD_RESERVE;
+            let lives = lease.ttl_ms.saturating_add(lease.outlive_ms);
+            step.number(lives.saturating_add(reserve));
+        } else {
+            step.bytes(b"");
+        }
+    }
+    step.done(&scripts::RENEW, SmallVec::new())
+}
+
+/// Reads the answer of [`renew`], one entry a lease. `None` for an answer that is none of the
+/// script's own.
+pub fn renewed(answer: &Value) -> Option<Vec<Renewed>> {
+    let one = |value: &Value| match value.as_integer()? {
+        -1 => Some(Renewed::Gone),
+        0 => Some(Renewed::Ended),
+        ms => Some(Renewed::For(Duration::from_millis(u64::try_from(ms).ok()?))),
+    };
+    answer.as_items()?.iter().map(one).collect()
+}

@@ -1,0 +1,7 @@
+//! Keep-alive: a lease whose TTL the proxy chose is renewed while its holder lives. `kept` knows which
+//! leases these are and when each is due, `renewals` renews them, `handover` finds who keeps a lease
+//! alive when the connection that took it ends. Redis decides what is renewed; this only asks.
+
+pub(crate) mod handover;
+pub(crate) mod kept;
+pub(crate) mod renewals;

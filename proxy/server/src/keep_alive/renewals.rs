@@ -1,0 +1,425 @@
+//! Renews the leases whose TTL the proxy chose, over a connection of its own, so that nothing else
+//! that the proxy does of its own accord can hold a renewal up. What ends first goes first, many
+//! leases in one call. Where that connection may not log in, each holder's own renews.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use lockwarden_lock::db_key::DbKey;
+use lockwarden_lock::lease::LeaseEvent;
+use lockwarden_lock::plan::{self, Form, Renewed};
+use lockwarden_resp::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use super::kept::KeptLease;
+use crate::backend::{BackendError, Conversation};
+use crate::metrics::{ConnectionState, KeepAliveOutcome};
+use crate::shared::Shared;
+
+/// Leases renewed in one call: above that other commands would wait for it noticeably.
+const MAX_BATCH: usize = 128;
+/// Calls that are on their way at once, so that a long way to Redis does not bound how many leases
+/// can be kept alive.
+const MAX_CALLS: usize = 2;
+/// Between two tries to connect: doubled up to a second.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Between two looks whether the proxy's own connection may log in by now.
+const NO_LOGIN_PAUSE: Duration = Duration::from_secs(10);
+/// A renewal waits for a watched key until this part of the TTL is left.
+const WATCHED_UNTIL: u32 = 4;
+/// How often failed renewals are logged.
+const LOG_PAUSE: Duration = Duration::from_secs(10);
+
+/// An order to renew every kept lease to its full TTL, and to say when that is done.
+pub(crate) type RenewAll = oneshot::Sender<()>;
+
+/// Runs until the process ends.
+pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<RenewAll>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        // Without a lease to renew there is no connection.
+        while shared.kept.is_empty() {
+            tokio::select! {
+                () = shared.kept.changed() => {}
+                order = orders.recv() => match order {
+                    // Who asked may have stopped waiting.
+                    Some(done) => { let _ = done.send(()); }
+                    None => return,
+                },
+            }
+        }
+        let ended = match Renewals::connect(&shared).await {
+            Ok(mut renewals) => {
+                pause = FIRST_PAUSE;
+                renewals.serve(&mut orders).await
+            }
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(()) => return,
+            Err(Unusable::NoLogin) => {
+                let until = Instant::now() + NO_LOGIN_PAUSE;
+                over_holders(&shared, until, &mut orders).await;
+            }
+            // The holders' connections are left alone: what is sent on one that breaks costs its client.
+            Err(Unusable::Broken(error)) => {
+                tracing::debug!(%error, "the connection that renews leases was lost");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+}
+
+/// Why the connection is of no use.
+enum Unusable {
+    /// It wants a password that the proxy does not have.
+    NoLogin,
+    Broken(BackendError),
+}
+
+impl From<BackendError> for Unusable {
+    fn from(error: BackendError) -> Unusable {
+        Unusable::Broken(error)
+    }
+}
+
+/// Has the holders' own connections renew what is due until then.
+async fn over_holders(shared: &Shared, until: Instant, orders: &mut mpsc::Receiver<RenewAll>) {
+    loop {
+        let now = Instant::now();
+        if now >= until {
+            return;
+        }
+        for (key, lease) in shared.kept.take_due(now, usize::MAX) {
+            if now > lease.ends {
+                shared.kept.ended(&key, &lease);
+            } else {
+                lease.nudge.work();
+            }
+        }
+        let next = shared
+            .kept
+            .next_due(now)
+            .map_or(until, |due| due.min(until));
+        tokio::select! {
+            () = tokio::time::sleep_until(next.into()) => {}
+            () = shared.kept.changed() => {}
+            order = orders.recv() => match order {
+                Some(done) => {
+                    shared.kept.all_are_due();
+                    // They are asked to; who asked may have stopped waiting.
+                    let _ = done.send(());
+                }
+                None => return,
+            },
+        }
+    }
+}
+
+/// The connection, and the calls that are on their way.
+struct Renewals<'a> {
+    shared: &'a Shared,
+    conversation: Conversation,
+    /// The database that is selected, once one was.
+    db: Option<u32>,
+    calls: VecDeque<Call>,
+    failures: Failures,
+}
+
+/// One call, in the order in which they are answered.
+struct Call {
+    leases: Vec<(DbKey, KeptLease)>,
+    /// A SELECT was sent before it.
+    selects: bool,
+    form: Form,
+    sent: Instant,
+}
+
+impl Call {
+    /// Whether the record of this lease is given a TTL, too.
+    fn with_record(&self, lease: &KeptLease) -> bool {
+        lease.record_until <= self.sent
+    }
+}
+
+impl<'a> Renewals<'a> {
+    async fn connect(shared: &'a Shared) -> Result<Renewals<'a>, Unusable> {
+        let mut conversation = shared.backend.converse().await?;
+        if let Value::Error(text) = conversation.ask(&["PING"]).await? {
+            if text.starts_with(b"NOAUTH") {
+                return Err(Unusable::NoLogin);
+            }
+            if !text.starts_with(b"NOPERM") {
+                return Err(refused(&text));
+            }
+        }
+        Ok(Renewals {
+            shared,
+            conversation,
+            db: None,
+            calls: VecDeque::new(),
+            failures: Failures::default(),
+        })
+    }
+
+    async fn serve(&mut self, orders: &mut mpsc::Receiver<RenewAll>) -> Result<(), Unusable> {
+        let open = self
+            .shared
+            .metrics
+            .backend_connections
+            .at(ConnectionState::Open);
+        open.inc();
+        let ended = self.renew(orders).await;
+        open.dec();
+        ended
+    }
+
+    async fn renew(&mut self, orders: &mut mpsc::Receiver<RenewAll>) -> Result<(), Unusable> {
+        let mut asked: Option<RenewAll> = None;
+        loop {
+            let now = Instant::now();
+            while self.calls.len() < MAX_CALLS {
+                let due = self.shared.kept.take_due(now, MAX_BATCH);
+                if due.is_empty() {
+                    break;
+                }
+                self.send_all(due, now).await?;
+            }
+            if let Some(call) = self.calls.pop_front() {
+                self.read(call).await?;
+                continue;
+            }
+            if let Some(done) = asked.take() {
+                // Who asked may have stopped waiting.
+                let _ = done.send(());
+            }
+            let due = self.shared.kept.next_due(now);
+            let sleep = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = sleep => {}
+                () = self.shared.kept.changed() => {}
+                order = orders.recv() => match order {
+                    Some(done) => {
+                        self.shared.kept.all_are_due();
+                        asked = Some(done);
+                    }
+                    None => return Ok(()),
+                },
+            }
+        }
+    }
+
+    /// Sends calls for these leases, one for each database.
+    async fn send_all(
+        &mut self,
+        leases: Vec<(DbKey, KeptLease)>,
+        now: Instant,
+    ) -> Result<(), BackendError> {
+        let mut leases = wait_for_watchers(self.shared, leases, now);
+        while let Some((first, _)) = leases.first() {
+            let db = first.db;
+            let (these, others) = leases.into_iter().partition(|(key, _)| key.db == db);
+            leases = others;
+            self.send(these, Form::Sha).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(
+        &mut self,
+        leases: Vec<(DbKey, KeptLease)>,
+        form: Form,
+    ) -> Result<(), BackendError> {
+        let Some(db) = leases.first().map(|(key, _)| key.db) else {
+            return Ok(());
+        };
+        let mut request = BytesMut::new();
+        let selects = self.db != Some(db);
+        if selects {
+            let word = db.to_string();
+            lockwarden_resp::put_request(&mut request, &[b"SELECT", word.as_bytes()]);
+            self.db = Some(db);
+        }
+        let call = Call {
+            leases,
+            selects,
+            form,
+            sent: Instant::now(),
+        };
+        let leases = call.leases.iter();
+        let renewals = leases.map(|(_, lease)| (&lease.renewal, call.with_record(lease)));
+        let prefix = self.shared.active.load().companion_prefix.clone();
+        plan::renew(renewals, &prefix).put(&mut request, form);
+        self.conversation.send(&request).await?;
+        self.calls.push_back(call);
+        Ok(())
+    }
+
+    /// Reads the answer to a call.
+    async fn read(&mut self, call: Call) -> Result<(), Unusable> {
+        if call.selects {
+            self.conversation.read().await?;
+        }
+        let answer = self.conversation.read().await?;
+        match &answer {
+            // Nothing has run, so this is no repetition.
+            Value::Error(text) if text.starts_with(b"NOSCRIPT") && call.form == Form::Sha => {
+                self.send(call.leases, Form::Text).await?;
+                return Ok(());
+            }
+            Value::Error(text) if means_another_server(text) => return Err(refused(text)),
+            // One lock that this user may not touch must not cost the others.
+            Value::Error(_) if call.leases.len() > 1 => {
+                for lease in call.leases {
+                    self.send(vec![lease], call.form).await?;
+                }
+                return Ok(());
+            }
+            Value::Error(text) => self.failures.count(text),
+            _ => {}
+        }
+        self.failures.log();
+        let now = Instant::now();
+        let renewed = plan::renewed(&answer).unwrap_or_default();
+        for ((key, lease), renewed) in call.leases.iter().zip(renewed) {
+            settle(
+                self.shared,
+                key,
+                lease,
+                renewed,
+                call.with_record(lease),
+                now,
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Whether an error says that leases cannot be renewed on this server now: what its name stands for may
+/// be another by now.
+fn means_another_server(error: &[u8]) -> bool {
+    [&b"READONLY"[..], b"MASTERDOWN", b"LOADING", b"NOAUTH"]
+        .iter()
+        .any(|code| error.starts_with(code))
+}
+
+fn refused(error: &[u8]) -> Unusable {
+    let text = String::from_utf8_lossy(error).into_owned();
+    Unusable::Broken(BackendError::Login(text))
+}
+
+/// Puts off what a session of this proxy watches, as long as there is time.
+fn wait_for_watchers(
+    shared: &Shared,
+    mut due: Vec<(DbKey, KeptLease)>,
+    now: Instant,
+) -> Vec<(DbKey, KeptLease)> {
+    due.retain(|(key, lease)| {
+        let ttl = Duration::from_millis(lease.renewal.ttl_ms);
+        let latest = lease.ends.checked_sub(ttl / WATCHED_UNTIL).unwrap_or(now);
+        if !shared.watches.is_watched(key) || now >= latest {
+            return true;
+        }
+        let again = (now + ttl / 16).min(latest);
+        let again = again.max(now + Duration::from_millis(5));
+        shared.kept.postpone(key, lease, again);
+        count(shared, lease, KeepAliveOutcome::Skipped);
+        false
+    });
+    due
+}
+
+/// What the answer to a renewal over the holder's own connection means.
+pub(crate) fn settle_own(shared: &Shared, key: &DbKey, lease: &KeptLease, answer: &Value) {
+    let now = Instant::now();
+    match plan::renewed(answer).as_deref() {
+        Some([renewed]) => settle(shared, key, lease, *renewed, true, now),
+        _ => tracing::debug!(error = ?answer.as_error(), "a lease could not be renewed"),
+    }
+}
+
+/// What came of a renewal. One that failed comes again by itself.
+fn settle(
+    shared: &Shared,
+    key: &DbKey,
+    lease: &KeptLease,
+    renewed: Renewed,
+    with_record: bool,
+    now: Instant,
+) {
+    let late = now.saturating_duration_since(lease.due);
+    shared.metrics.renewal_lateness.observe(late.as_secs_f64());
+    let outcome = match renewed {
+        Renewed::For(ttl) => {
+            shared.kept.renewed(key, lease, ttl, with_record, now);
+            let event = LeaseEvent::Extended { ttl: Some(ttl) };
+            shared.mirror.apply(key, event, now);
+            KeepAliveOutcome::Renewed
+        }
+        Renewed::Gone if now >= lease.ends => {
+            lapsed(shared, key, late);
+            KeepAliveOutcome::Ended
+        }
+        Renewed::Gone | Renewed::Ended => KeepAliveOutcome::Ended,
+    };
+    if outcome != KeepAliveOutcome::Renewed {
+        shared.kept.ended(key, lease);
+    }
+    count(shared, lease, outcome);
+}
+
+/// A lease was renewed too late. What was done with the lock since, nobody can say, so it is not made
+/// again.
+fn lapsed(shared: &Shared, key: &DbKey, late: Duration) {
+    shared.metrics.lapsed.inc();
+    tracing::warn!(
+        key = %String::from_utf8_lossy(&key.key),
+        late_ms = u64::try_from(late.as_millis()).unwrap_or(u64::MAX),
+        "a lease ran out under its holder: Redis could not be asked in time to renew it"
+    );
+}
+
+fn count(shared: &Shared, lease: &KeptLease, outcome: KeepAliveOutcome) {
+    let active = shared.active.load();
+    if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
+        details.metrics.keep_alive.at(outcome).inc();
+    }
+}
+
+/// Renewals that Redis refused: one line for many.
+#[derive(Default)]
+struct Failures {
+    count: u64,
+    last: String,
+    logged: Option<Instant>,
+}
+
+impl Failures {
+    fn count(&mut self, error: &[u8]) {
+        self.count += 1;
+        self.last = String::from_utf8_lossy(error).into_owned();
+    }
+
+    fn log(&mut self) {
+        let now = Instant::now();
+        let is_time = self.logged.is_none_or(|at| now >= at + LOG_PAUSE);
+        if self.count > 0 && is_time {
+            let (count, error) = (self.count, &self.last);
+            tracing::warn!(
+                count,
+                error,
+                "leases could not be renewed: they are tried again until they end"
+            );
+            (self.count, self.logged) = (0, Some(now));
+        }
+    }
+}
