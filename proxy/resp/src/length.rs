@@ -12,6 +12,9 @@ pub(crate) enum LengthStep {
     More,
     /// The line ended; this many bytes of the slice belong to it.
     Done(Length, usize),
+    /// The same with a number below -1, which is none of a reply's and which Redis ignores before a
+    /// request.
+    Negative(usize),
     /// Not a canonical length, or not ended by CRLF.
     Malformed,
     /// More bytes than the line may have, and no end in sight.
@@ -32,10 +35,13 @@ enum Place {
     Zero,
     Digits,
     Minus,
-    MinusOne,
+    Negative,
     LineFeed,
-    NullLineFeed,
+    NegativeLineFeed,
 }
+
+/// The least number that Redis reads, without its sign.
+const LEAST: u64 = 1 << 63;
 
 impl LengthReader {
     /// At the byte behind the type byte.
@@ -63,15 +69,21 @@ impl LengthReader {
                     Place::Digits
                 }
                 (Place::First, b'-') => Place::Minus,
-                (Place::Minus, b'1') => Place::MinusOne,
+                (Place::Minus, b'1'..=b'9') | (Place::Negative, b'0'..=b'9') => {
+                    self.value = self.value.saturating_mul(10).saturating_add(digit(byte));
+                    Place::Negative
+                }
                 (Place::Zero | Place::Digits, b'\r') => Place::LineFeed,
-                (Place::MinusOne, b'\r') => Place::NullLineFeed,
+                (Place::Negative, b'\r') if self.value <= LEAST => Place::NegativeLineFeed,
                 (Place::LineFeed, b'\n') => return LengthStep::Done(Some(self.value), index + 1),
-                (Place::NullLineFeed, b'\n') => return LengthStep::Done(None, index + 1),
+                (Place::NegativeLineFeed, b'\n') if self.value == 1 => {
+                    return LengthStep::Done(None, index + 1);
+                }
+                (Place::NegativeLineFeed, b'\n') => return LengthStep::Negative(index + 1),
                 _ => return LengthStep::Malformed,
             };
             self.seen += 1;
-            if self.seen > max_line && self.place == Place::Digits {
+            if self.seen > max_line && matches!(self.place, Place::Digits | Place::Negative) {
                 return LengthStep::TooLong;
             }
         }
@@ -128,6 +140,7 @@ mod tests {
             match reader.read(&[byte], LINE) {
                 LengthStep::More => {}
                 LengthStep::Done(length, used) => return LengthStep::Done(length, index + used),
+                LengthStep::Negative(used) => return LengthStep::Negative(index + used),
                 end => return end,
             }
         }
@@ -152,8 +165,12 @@ mod tests {
             ("-1\r", LengthStep::More),
             ("\r\n", LengthStep::Malformed),
             ("-0\r\n", LengthStep::Malformed),
-            ("-2\r\n", LengthStep::Malformed),
-            ("-10\r\n", LengthStep::Malformed),
+            ("-01\r\n", LengthStep::Malformed),
+            ("-2\r\n", LengthStep::Negative(4)),
+            ("-10\r\n", LengthStep::Negative(5)),
+            ("-9223372036854775808\r\n", LengthStep::Negative(22)),
+            ("-9223372036854775809\r\n", LengthStep::Malformed),
+            ("-\r\n", LengthStep::Malformed),
             ("+1\r\n", LengthStep::Malformed),
             ("01\r\n", LengthStep::Malformed),
             ("00\r\n", LengthStep::Malformed),

@@ -13,6 +13,7 @@ pub mod elements;
 
 pub mod encode;
 
+mod error_kind;
 mod length;
 
 #[cfg(any(test, feature = "properties"))]
@@ -23,6 +24,7 @@ pub use encode::{
     RequestWriter, put_array_header, put_bulk, put_error, put_integer, put_null, put_null_array,
     put_request, put_simple, put_value,
 };
+pub use error_kind::ErrorKind;
 pub use reply::{Redirects, ReplyError, ReplyLimits, ReplyScanner, Scan, Skipped};
 pub use request::{
     OwnedRequest, Request, RequestDecoder, RequestError, RequestLimits, Step, UnexpectedByte,

@@ -286,7 +286,9 @@ impl ReplyScanner {
                     let kind = *kind;
                     return self.announced(kind, length);
                 }
-                LengthStep::Malformed | LengthStep::TooLong => return Err(ReplyError::Length),
+                LengthStep::Negative(_) | LengthStep::Malformed | LengthStep::TooLong => {
+                    return Err(ReplyError::Length);
+                }
             },
             State::Body(missing) => {
                 let taken = rest

@@ -82,7 +82,7 @@ pub enum Step {
         /// whoever reserves memory by it caps it first.
         wants: usize,
     },
-    /// `*0`, `*-1` or an empty line: Redis answers nothing, and so does the proxy.
+    /// `*0`, `*-1`, any other number below or an empty line: Redis answers nothing, and so does the proxy.
     Ignored {
         /// Bytes to drop.
         consumed: usize,
@@ -313,7 +313,7 @@ impl RequestDecoder {
                 self.phase = Phase::ArrayLength(reader);
                 Ok(Some(Step::Incomplete { wants: 1 }))
             }
-            LengthStep::Done(None | Some(0), used) => {
+            LengthStep::Done(None | Some(0), used) | LengthStep::Negative(used) => {
                 let consumed = self.pos + used;
                 self.begin();
                 Ok(Some(Step::Ignored { consumed }))
@@ -351,7 +351,9 @@ impl RequestDecoder {
                 self.phase = Phase::BulkBody { len };
                 Ok(None)
             }
-            LengthStep::Done(None, _) | LengthStep::Malformed => Err(RequestError::BulkLength),
+            LengthStep::Done(None, _) | LengthStep::Negative(_) | LengthStep::Malformed => {
+                Err(RequestError::BulkLength)
+            }
             LengthStep::TooLong => Err(RequestError::BulkLine),
         }
     }

@@ -146,9 +146,13 @@ async fn client(shared: Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
         End::Client | End::Done | End::Backend => {
             tracing::debug!(%peer, %end, "a client's session ended")
         }
-        End::OutOfStep(_) => {
-            let unexpected = shared.metrics.protocol_errors.at(Side::Backend);
-            unexpected.at(ProtocolErrorKind::Unexpected).inc();
+        End::OutOfStep(_) | End::Framing(_) => {
+            let kind = match &end {
+                End::Framing(error) => error.kind().into(),
+                _ => ProtocolErrorKind::Unexpected,
+            };
+            let errors = shared.metrics.protocol_errors.at(Side::Backend);
+            errors.at(kind).inc();
             tracing::error!(%peer, %end, "a client's connections were closed");
         }
     }

@@ -43,7 +43,7 @@ use crate::cohort::{self, Application};
 use crate::inbox::Inbox;
 use crate::keep_alive::handover;
 use crate::keep_alive::kept::{Holder, KeptLease};
-use crate::metrics::{CommandClass, CommandResult, ProtocolErrorKind, Side, Tally};
+use crate::metrics::{CommandClass, CommandResult, Side, Tally};
 use crate::peers::Peer;
 use crate::proxy_protocol::Origin;
 use crate::random;
@@ -430,18 +430,9 @@ impl Session {
     }
 
     async fn malformed(&mut self, error: RequestError, inbox: &mut Inbox) -> End {
-        let kind = if error.kind().contains("limit") || error.kind().contains("too") {
-            ProtocolErrorKind::Limit
-        } else {
-            ProtocolErrorKind::Malformed
-        };
-        self.shared
-            .metrics
-            .protocol_errors
-            .at(Side::Client)
-            .at(kind)
-            .inc();
-        tracing::info!(client = %self.peer, kind = error.kind(), "closing a connection: not a request");
+        let errors = self.shared.metrics.protocol_errors.at(Side::Client);
+        errors.at(error.kind().into()).inc();
+        tracing::info!(client = %self.peer, %error, "closing a connection: not a request");
         let Some(line) = error.reply() else {
             return End::Done;
         };

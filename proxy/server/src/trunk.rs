@@ -25,7 +25,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
-use lockwarden_resp::{ReplyLimits, ReplyScanner};
+use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner};
 use tokio::io::AsyncWrite;
 
 use crate::backend::Link;
@@ -287,9 +287,13 @@ async fn run(trunk: Rc<Trunk>, lane: Lane, shared: Arc<Shared>) {
                 Err(why @ (Ended::Gone(_) | Ended::HungUp)) => {
                     tracing::debug!(%why, "a shared connection to the backend ended");
                 }
-                Err(why @ Ended::OutOfStep(_)) => {
-                    let unexpected = shared.metrics.protocol_errors.at(Side::Backend);
-                    unexpected.at(ProtocolErrorKind::Unexpected).inc();
+                Err(why @ (Ended::Unasked | Ended::Framing(_))) => {
+                    let kind = match &why {
+                        Ended::Framing(error) => error.kind().into(),
+                        _ => ProtocolErrorKind::Unexpected,
+                    };
+                    let errors = shared.metrics.protocol_errors.at(Side::Backend);
+                    errors.at(kind).inc();
                     tracing::error!(%why, "a shared connection to the backend was closed");
                 }
             }
@@ -315,8 +319,10 @@ enum Ended {
     Gone(#[from] io::Error),
     #[error("the backend hung up")]
     HungUp,
+    #[error("the backend is out of step: a reply that nobody asked for")]
+    Unasked,
     #[error("the backend is out of step: {0}")]
-    OutOfStep(String),
+    Framing(#[from] ReplyError),
 }
 
 impl Pump {
@@ -379,13 +385,10 @@ impl Pump {
                 // Redis says an error of its own accord when it is about to hang up.
                 return Err(match self.from_backend[0] {
                     b'-' => Ended::HungUp,
-                    _ => Ended::OutOfStep("a reply that nobody asked for".to_owned()),
+                    _ => Ended::Unasked,
                 });
             };
-            let skipped = self
-                .scanner
-                .skip_frames(&self.from_backend, due.frames)
-                .map_err(|error| Ended::OutOfStep(error.to_string()))?;
+            let skipped = self.scanner.skip_frames(&self.from_backend, due.frames)?;
             let mut place = due.place.borrow_mut();
             if place.gone {
                 self.from_backend.advance(skipped.bytes);

@@ -445,7 +445,7 @@ impl<L> Wires<L> {
                 continue;
             }
             let scan = self.scanner.scan(&self.from_backend[self.scanned..]);
-            let frame = match scan.map_err(out_of_step)? {
+            let frame = match scan? {
                 Scan::Partial => {
                     self.scanned = self.from_backend.len();
                     if self.scanned > self.longest_collected {
@@ -495,10 +495,7 @@ impl<L> Wires<L> {
             ),
             _ => return Ok(false),
         };
-        let skipped = self
-            .scanner
-            .skip_frames(&self.from_backend, most)
-            .map_err(out_of_step)?;
+        let skipped = self.scanner.skip_frames(&self.from_backend, most)?;
         match muted {
             Muted::No => move_front(&mut self.from_backend, skipped.bytes, &mut self.to_client),
             Muted::Yes => self.from_backend.advance(skipped.bytes),
@@ -615,7 +612,7 @@ impl<L> Wires<L> {
                 self.expected.push_front(Expect::Relay { frames: 1, muted });
                 Ok(())
             }
-            _ => Err(End::OutOfStep("a reply is too long to look at".into())),
+            _ => Err(End::Framing(ReplyError::TooBig)),
         }
     }
 
@@ -707,8 +704,4 @@ impl<L> Wires<L> {
             Poll::Pending
         }
     }
-}
-
-fn out_of_step(error: ReplyError) -> End {
-    End::OutOfStep(error.to_string())
 }

@@ -1,8 +1,10 @@
 //! Bytes that are no command, commands that are written by hand, and floods.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use lockwarden_tests::{Client, Proxy, Redis, encode};
+use lockwarden_tests::{Client, PATIENCE, Proxy, ProxyBuilder, Redis, encode};
 
 /// Not in the one form that is relayed: a protocol error, and the connection ends.
 const MALFORMED: &[&[u8]] = &[
@@ -57,6 +59,9 @@ fn malformed_frames_end_their_connection_and_nobody_elses() {
         other.sends("PING").gets("+PONG");
     }
     proxy.counts("lockwarden_protocol_errors_total", MALFORMED.len() as f64);
+    // More elements, or a longer one, than there may be.
+    let limits = "lockwarden_protocol_errors_total{side=\"client\",kind=\"limit\"}";
+    assert_eq!(proxy.metric(limits), 4.0);
     other.sends("DEL lock:job").gets(":1");
 }
 
@@ -103,9 +108,105 @@ fn empty_frames_are_ignored() {
     let proxy = Proxy::enforcing(&redis);
     let client = proxy.client();
     client
-        .sends_bytes(b"*0\r\n\r\n*-1\r\n\n   \r\nPING\r\n")
+        .sends_bytes(b"*0\r\n\r\n*-1\r\n*-10\r\n\n   \r\nPING\r\n")
         .gets("+PONG");
     client.hears_nothing_for(Duration::from_millis(50));
+}
+
+/// Everything that is answered to these bytes, until the connection ends.
+fn answered(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address).expect("somebody listens");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream.write_all(bytes).expect("somebody reads");
+    let mut answer = Vec::new();
+    // A reset behind the last answer ends it, too.
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+#[test]
+fn numbers_before_a_request_mean_what_they_mean_to_the_server() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    for begins in [
+        "*0",
+        "*-1",
+        "*-2",
+        "*-10",
+        "*-9223372036854775808",
+        "",
+        " ",
+        "\t",
+        "*-0",
+        "*-",
+        "*-x",
+        "*-01",
+        "*-9223372036854775809",
+        "*1\r\n$-1",
+        "*1\r\n$-10",
+        "*2147483648",
+        "*1\r\n$536870913",
+        "*1\r\n$-0",
+    ] {
+        let bytes = format!("{begins}\r\nPING\r\nQUIT\r\n");
+        let [straight, through] =
+            [redis.address(), proxy.address()].map(|address| answered(address, bytes.as_bytes()));
+        assert_eq!(
+            through.escape_ascii().to_string(),
+            straight.escape_ascii().to_string(),
+            "{begins:?}"
+        );
+    }
+}
+
+#[test]
+fn replies_that_are_none_are_counted_by_what_is_wrong_with_them() {
+    let redis = Redis::start();
+    for (reply, kind) in [
+        (&b"?what\r\n"[..], "malformed"),
+        (b"$5368709120\r\n", "limit"),
+    ] {
+        let relay = garbling(redis.address(), b"garble", reply);
+        let proxy = ProxyBuilder::for_backend(&format!("redis://{relay}")).start();
+        let client = proxy.client();
+        client.sends("SET plain garble").gets_close();
+        let series =
+            format!("lockwarden_protocol_errors_total{{side=\"backend\",kind=\"{kind}\"}}");
+        proxy.counts(&series, 1.0);
+    }
+}
+
+/// A way to the server that answers, instead of forwarding it, whatever contains `word` with `reply`.
+fn garbling(server: SocketAddr, word: &'static [u8], reply: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(mut backend) = TcpStream::connect(server) else {
+                return;
+            };
+            let (mut from, mut to) = (
+                backend.try_clone().expect("a socket"),
+                client.try_clone().expect("a socket"),
+            );
+            std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+            let mut client = client;
+            std::thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(read @ 1..) = client.read(&mut bytes) {
+                    let sent = &bytes[..read];
+                    let done = match sent.windows(word.len()).any(|part| part == word) {
+                        true => client.write_all(reply),
+                        false => backend.write_all(sent),
+                    };
+                    if done.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    address
 }
 
 #[test]

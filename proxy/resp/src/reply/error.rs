@@ -1,6 +1,8 @@
 //! How a backend's bytes stop being replies. Each of these means that nobody can tell any more
 //! which reply is whose, so the backend connection is dropped; nothing here is ever repaired.
 
+use crate::error_kind::ErrorKind;
+
 /// The backend's bytes are no reply. Final for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplyError {
@@ -40,18 +42,19 @@ pub enum ReplyError {
 }
 
 impl ReplyError {
-    /// A word from a small closed set, for metric labels.
+    /// What kind of error it is, for whoever counts.
     #[must_use]
-    pub fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Type(_) | Self::Streamed => "type",
-            Self::Length => "length",
-            Self::Number | Self::Boolean => "value",
-            Self::LineEnd => "line_end",
-            Self::TooDeep => "depth",
-            Self::TooBig | Self::TooManyElements => "size",
-            Self::NotOneFrame => "incomplete",
-            Self::Protocol => "protocol",
+            Self::Type(_)
+            | Self::Length
+            | Self::Number
+            | Self::Boolean
+            | Self::LineEnd
+            | Self::Streamed
+            | Self::NotOneFrame
+            | Self::Protocol => ErrorKind::Malformed,
+            Self::TooDeep | Self::TooBig | Self::TooManyElements => ErrorKind::Limit,
         }
     }
 }

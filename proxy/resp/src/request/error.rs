@@ -2,6 +2,7 @@
 //! ends the connection; this module only says what is written before and how it is counted.
 
 use super::RequestLimits;
+use crate::error_kind::ErrorKind;
 use std::{borrow::Cow, fmt};
 
 /// A client's bytes are no request that may go on. Final for the connection.
@@ -10,9 +11,12 @@ pub enum RequestError {
     /// The first byte is a frame type other than an array's.
     #[error("expected '*', got '{0}'")]
     ExpectedArray(UnexpectedByte),
-    /// An array length that is not canonical, or over the limit.
+    /// An array length that is not canonical.
     #[error("invalid multibulk length")]
     ArrayLength,
+    /// More elements than the limit.
+    #[error("invalid multibulk length")]
+    TooManyElements,
     /// More elements than a client may send before it authenticates.
     #[error("unauthenticated multibulk length")]
     UnauthenticatedArrayLength,
@@ -22,9 +26,12 @@ pub enum RequestError {
     /// An element that is no bulk string.
     #[error("expected '$', got '{0}'")]
     ExpectedBulk(UnexpectedByte),
-    /// A bulk length that is not canonical (null included), or over the limit.
+    /// A bulk length that is not canonical (null included).
     #[error("invalid bulk length")]
     BulkLength,
+    /// A bigger argument than the limit.
+    #[error("invalid bulk length")]
+    TooBigBulk,
     /// A bigger argument than a client may send before it authenticates.
     #[error("unauthenticated bulk length")]
     UnauthenticatedBulkLength,
@@ -56,7 +63,7 @@ impl RequestError {
         if limits.unauthenticated {
             Self::UnauthenticatedArrayLength
         } else {
-            Self::ArrayLength
+            Self::TooManyElements
         }
     }
 
@@ -64,7 +71,7 @@ impl RequestError {
         if limits.unauthenticated {
             Self::UnauthenticatedBulkLength
         } else {
-            Self::BulkLength
+            Self::TooBigBulk
         }
     }
 
@@ -78,17 +85,26 @@ impl RequestError {
         }
     }
 
-    /// A word from a small closed set, for metric labels.
+    /// What kind of error it is, for whoever counts.
     #[must_use]
-    pub fn kind(&self) -> &'static str {
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::ExpectedArray(_) | Self::ExpectedBulk(_) => "type",
-            Self::ArrayLength | Self::ArrayLine | Self::BulkLength | Self::BulkLine => "length",
-            Self::UnauthenticatedArrayLength | Self::UnauthenticatedBulkLength => "unauthenticated",
-            Self::BulkEnd => "line_end",
-            Self::FrameSize => "size",
-            Self::InlineSize | Self::InlineNul | Self::UnbalancedQuotes => "inline",
-            Self::CrossProtocol => "cross_protocol",
+            Self::ExpectedArray(_)
+            | Self::ArrayLength
+            | Self::ExpectedBulk(_)
+            | Self::BulkLength
+            | Self::BulkEnd
+            | Self::InlineNul
+            | Self::UnbalancedQuotes
+            | Self::CrossProtocol => ErrorKind::Malformed,
+            Self::TooManyElements
+            | Self::UnauthenticatedArrayLength
+            | Self::ArrayLine
+            | Self::TooBigBulk
+            | Self::UnauthenticatedBulkLength
+            | Self::BulkLine
+            | Self::FrameSize
+            | Self::InlineSize => ErrorKind::Limit,
         }
     }
 }

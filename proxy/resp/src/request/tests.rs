@@ -1,4 +1,5 @@
 use super::*;
+use crate::ErrorKind;
 use std::time::{Duration, Instant};
 
 fn decode(input: &[u8]) -> Result<Step, RequestError> {
@@ -58,6 +59,9 @@ fn what_redis_ignores_is_ignored() {
     for input in [
         "*0\r\n",
         "*-1\r\n",
+        "*-2\r\n",
+        "*-10\r\n",
+        "*-9223372036854775808\r\n",
         "\r\n",
         "\n",
         "   \r\n",
@@ -81,7 +85,22 @@ fn what_redis_ignores_is_ignored() {
 #[test]
 fn lengths_that_are_not_canonical_are_protocol_errors() {
     for length in [
-        "-0", "+1", "01", " 1", "1 ", "-2", "00", "", "1\t", "0x1", "?", "1e0", "-01",
+        "-0",
+        "+1",
+        "01",
+        " 1",
+        "1 ",
+        "00",
+        "",
+        "1\t",
+        "0x1",
+        "?",
+        "1e0",
+        "-01",
+        "-",
+        "- 1",
+        "-1 ",
+        "-9223372036854775809",
     ] {
         let array = format!("*{length}\r\n$4\r\nPING\r\n");
         assert_eq!(
@@ -221,7 +240,7 @@ fn other_protocols_are_hung_up_on_without_a_word() {
     for input in inputs {
         let error = error_of(input);
         assert_eq!(error, RequestError::CrossProtocol, "{input:?}");
-        assert_eq!((error.reply(), error.kind()), (None, "cross_protocol"));
+        assert_eq!((error.reply(), error.kind()), (None, ErrorKind::Malformed));
     }
     assert_eq!(words(b"POSTS x\n"), [&b"POSTS"[..], b"x"]);
     assert_eq!(words(b"\x16x\n"), [b"\x16x"]);
@@ -266,28 +285,39 @@ fn before_auth_ten_elements_and_16_kib_are_the_most() {
 fn sizes_over_the_limits_are_refused_and_at_the_limits_are_not() {
     let table: [(&str, Result<Step, RequestError>); 8] = [
         ("*1048576\r\n", Ok(Step::Incomplete { wants: 1 })),
-        ("*1048577\r\n", Err(RequestError::ArrayLength)),
-        ("*2147483647\r\n", Err(RequestError::ArrayLength)),
+        ("*1048577\r\n", Err(RequestError::TooManyElements)),
+        ("*2147483647\r\n", Err(RequestError::TooManyElements)),
         (
             "*9999999999999999999999\r\n",
-            Err(RequestError::ArrayLength),
+            Err(RequestError::TooManyElements),
         ),
         (
             "*1\r\n$536870912\r\n",
             Ok(Step::Incomplete { wants: 536_870_914 }),
         ),
-        ("*1\r\n$536870913\r\n", Err(RequestError::BulkLength)),
+        ("*1\r\n$536870913\r\n", Err(RequestError::TooBigBulk)),
         (
             "*1\r\n$99999999999999999999\r\n",
-            Err(RequestError::BulkLength),
+            Err(RequestError::TooBigBulk),
         ),
         (
             "*1\r\n$18446744073709551615\r\n",
-            Err(RequestError::BulkLength),
+            Err(RequestError::TooBigBulk),
         ),
     ];
     for (input, expected) in table {
         assert_eq!(decode(input.as_bytes()), expected, "{input:?}");
+        if let Err(error) = expected {
+            assert_eq!(error.kind(), ErrorKind::Limit, "{input:?}");
+        }
+    }
+    // In Redis's words, which do not tell the two apart.
+    for (limit, malformed) in [
+        (RequestError::TooManyElements, RequestError::ArrayLength),
+        (RequestError::TooBigBulk, RequestError::BulkLength),
+    ] {
+        assert_eq!(limit.reply(), malformed.reply());
+        assert_eq!(malformed.kind(), ErrorKind::Malformed);
     }
 
     let limits = RequestLimits {

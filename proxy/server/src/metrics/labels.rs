@@ -3,6 +3,7 @@
 //! texts of the metrics stand in `catalogue.rs`.
 
 use lockwarden_lock::decision::{FaultKind, Operation};
+use lockwarden_resp::ErrorKind;
 
 /// A set of label values that is known when the program is compiled.
 pub(crate) trait Label: Copy + 'static {
@@ -323,6 +324,15 @@ label_set! {
         Limit = "limit",
         /// A good frame in a place where none may be.
         Unexpected = "unexpected",
+    }
+}
+
+impl From<ErrorKind> for ProtocolErrorKind {
+    fn from(kind: ErrorKind) -> ProtocolErrorKind {
+        match kind {
+            ErrorKind::Malformed => ProtocolErrorKind::Malformed,
+            ErrorKind::Limit => ProtocolErrorKind::Limit,
+        }
     }
 }
 

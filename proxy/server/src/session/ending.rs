@@ -70,7 +70,7 @@ impl Session {
         let unread = self.leaves_unread()
             && match end {
                 End::Client => true,
-                End::Backend | End::Done | End::OutOfStep(_) => {
+                End::Backend | End::Done | End::OutOfStep(_) | End::Framing(_) => {
                     inbox.done && self.wires.was_turned_down().await
                 }
             };

@@ -1,7 +1,7 @@
 //! What happens on the wires, what a session waits for, and how it ends.
 
 use bytes::Bytes;
-use lockwarden_resp::RequestError;
+use lockwarden_resp::{ReplyError, RequestError};
 
 /// Why a session ends.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +19,9 @@ pub(crate) enum End {
     /// The backend sent what no Redis sends, or a script answered what none of ours does.
     #[error("the backend is out of step: {0}")]
     OutOfStep(String),
+    /// The backend's bytes are no frame.
+    #[error("the backend is out of step: {0}")]
+    Framing(#[from] ReplyError),
 }
 
 /// What happened on the wires.
