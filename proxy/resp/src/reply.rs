@@ -11,7 +11,7 @@ mod tests;
 pub use error::ReplyError;
 
 use crate::length::{Length, LengthReader, LengthStep, short_length};
-use memchr::memchr2;
+use memchr::{memchr, memchr2, memmem};
 use number::{DoubleReader, IntegerReader, NumberStep};
 
 /// What one reply may be. The scanner needs no memory for it: these bounds are there to notice a
@@ -89,6 +89,7 @@ pub struct ReplyScanner {
     begun: bool,
     frame_type: Option<u8>,
     redirects: Redirects,
+    is_of_replica: bool,
     failed: Option<ReplyError>,
 }
 
@@ -136,6 +137,7 @@ impl ReplyScanner {
             begun: false,
             frame_type: None,
             redirects: Redirects::default(),
+            is_of_replica: false,
             failed: None,
         }
     }
@@ -218,6 +220,18 @@ impl ReplyScanner {
     /// is not among them.
     pub fn take_redirects(&mut self) -> Redirects {
         std::mem::take(&mut self.redirects)
+    }
+
+    /// Whether an error came since this was asked last that only a replica gives. It is told apart by its
+    /// first word alone, so a script may have made it up.
+    #[must_use]
+    pub fn has_replica_error(&self) -> bool {
+        self.is_of_replica
+    }
+
+    /// The same, and from now on it did not.
+    pub fn take_replica_error(&mut self) -> bool {
+        std::mem::take(&mut self.is_of_replica)
     }
 
     /// The quick way for an element that is here in full and as usual. Leaves everything else, also
@@ -337,7 +351,7 @@ impl ReplyScanner {
             b'+' | b'(' => State::Text,
             // Only here, so that other replies do not pay for the look.
             b'-' => {
-                self.note_redirect(rest);
+                self.note_error(rest);
                 State::Text
             }
             b':' => State::Integer(IntegerReader::new()),
@@ -354,11 +368,13 @@ impl ReplyScanner {
         Ok(())
     }
 
-    fn note_redirect(&mut self, rest: &[u8]) {
+    fn note_error(&mut self, rest: &[u8]) {
         if rest.starts_with(b"-MOVED ") {
             self.redirects.moved += 1;
         } else if rest.starts_with(b"-ASK ") {
             self.redirects.ask += 1;
+        } else if is_of_replica(rest) {
+            self.is_of_replica = true;
         }
     }
 
@@ -426,6 +442,16 @@ impl ReplyScanner {
         self.begun = false;
         Progress::FrameEnded
     }
+}
+
+/// Whether this is an error that only a replica gives. Before Redis 7 that of a command in a script
+/// stands behind other words.
+fn is_of_replica(rest: &[u8]) -> bool {
+    if rest.starts_with(b"-ERR Error running script (") || rest.starts_with(b"-@user_script: ") {
+        let line = memchr(b'\r', rest).map_or(rest, |end| &rest[..end]);
+        return memmem::find(line, b" -READONLY ").is_some();
+    }
+    rest.starts_with(b"-READONLY ") || rest.starts_with(b"-MASTERDOWN ")
 }
 
 /// The size of the element that `rest` begins with, if it is one that holds no others, is here to

@@ -1,11 +1,16 @@
 //! Where the backend is, and how to reach it. Also the small client of the proxy's own connection:
 //! one request, one reply, with a deadline. Clients' traffic does not come here; see `wires`.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwapOption;
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_resp::{Protocol, ReplyLimits, ReplyScanner, Scan, Value, parse_reply, put_request};
 use prometheus::IntGauge;
@@ -13,18 +18,28 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::config::BackendUrl;
-use crate::metrics::{ConnectionState, Metrics};
+use crate::facts::{Role, RoleQuestion};
+use crate::metrics::ConnectionState;
+use crate::shared::Shared;
+use crate::sockets;
 use crate::trunk::{Lane, Login};
 
-/// How long a connection may take to be made, and a reply of the own connection to come.
+/// How long a connection may take to be made.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a reply of the own connection may take to come. While a script runs Redis answers nobody
+/// for `busy-reply-threshold`, 5 s unless it is set.
+const REPLY_PATIENCE: Duration = Duration::from_secs(7);
 /// The longest reply that the own connection reads. `COMMAND` of a server with modules has less.
 const LONGEST_REPLY: usize = 16 * 1024 * 1024;
+/// Addresses of the backend's name that are tried.
+const MAX_ADDRESSES: usize = 16;
 
 /// Where the backend is.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     pub(crate) url: BackendUrl,
+    /// Where a name has several addresses: which of them was the primary when it was asked last.
+    primary: Arc<ArcSwapOption<SocketAddr>>,
 }
 
 impl fmt::Display for Address {
@@ -48,32 +63,70 @@ pub(crate) enum BackendError {
     /// It did not let the proxy's own user in.
     #[error("the backend refused the login of its URL: {0}")]
     Login(String),
+    /// It will answer later.
+    #[error("the backend does not answer questions now: {0}")]
+    NotNow(String),
+    /// It follows another server.
+    #[error(
+        "the backend is a replica and takes no writes: \
+         promote it, or let the backend's name lead to the primary"
+    )]
+    Replica,
 }
 
 impl Address {
+    pub(crate) fn new(url: BackendUrl) -> Address {
+        Address {
+            url,
+            primary: Arc::default(),
+        }
+    }
+
     /// Connects. The name is looked up every time, so a backend that moved is found.
     pub(crate) async fn connect(&self) -> Result<TcpStream, BackendError> {
+        let addresses = self.addresses().await?;
+        let known = self.primary.load_full();
+        self.connect_to_first(to_try(&addresses, known.as_deref()))
+            .await
+    }
+
+    /// All addresses of the name.
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, BackendError> {
         let target = (self.url.host.as_str(), self.url.port);
-        let attempt = tokio::time::timeout(PATIENCE, TcpStream::connect(target)).await;
-        let stream = match attempt {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(source)) => return Err(self.unreachable(source)),
-            Err(_) => return Err(self.unreachable(io::ErrorKind::TimedOut.into())),
-        };
-        stream
-            .set_nodelay(true)
-            .map_err(|source| self.unreachable(source))?;
-        Ok(stream)
+        match tokio::time::timeout(PATIENCE, tokio::net::lookup_host(target)).await {
+            Ok(Ok(found)) => Ok(found.take(MAX_ADDRESSES).collect()),
+            Ok(Err(source)) => Err(self.unreachable(source)),
+            Err(_) => Err(self.unreachable(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    /// Connects to the first of these that listens.
+    async fn connect_to_first(&self, addresses: &[SocketAddr]) -> Result<TcpStream, BackendError> {
+        let each = PATIENCE / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for address in addresses {
+            match tokio::time::timeout(each, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    let prepared = sockets::prepare_backend(&stream);
+                    prepared.map_err(|source| self.unreachable(source))?;
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(self.unreachable(last))
     }
 
     /// Opens a connection of this kind for clients.
-    pub(crate) async fn open(&self, lane: &Lane, metrics: &Metrics) -> Result<Link, BackendError> {
+    pub(crate) async fn open(&self, lane: &Lane, shared: &Shared) -> Result<Link, BackendError> {
+        let (metrics, era) = (&shared.metrics, shared.server.era());
         let connecting = metrics.backend_connections.at(ConnectionState::Connecting);
         connecting.inc();
         let opened = self.introduced(lane).await;
         connecting.dec();
         let open = metrics.backend_connections.at(ConnectionState::Open);
-        opened.map(|stream| Link::new(stream, open))
+        opened.map(|stream| Link::new(stream, era, open))
     }
 
     /// Connects, and says what connections of this kind say first.
@@ -102,7 +155,12 @@ impl Address {
 
     /// A connection of the proxy's own, logged in as the URL says.
     pub(crate) async fn converse(&self) -> Result<Conversation, BackendError> {
-        let mut conversation = Conversation::new(self.connect().await?);
+        let stream = self.connect().await?;
+        self.log_in(stream).await
+    }
+
+    async fn log_in(&self, stream: TcpStream) -> Result<Conversation, BackendError> {
+        let mut conversation = Conversation::new(stream);
         if let Some(password) = &self.url.password {
             let user = self.url.user.as_deref().unwrap_or("default");
             let password = password.expose();
@@ -111,6 +169,47 @@ impl Address {
                 .await?;
         }
         Ok(conversation)
+    }
+
+    /// The same with the primary, of all addresses that the name has; and the question by which it
+    /// tells its role. Clients are led to that address from now on, as long as the name has it.
+    pub(crate) async fn converse_with_primary(
+        &self,
+    ) -> Result<(Conversation, RoleQuestion), BackendError> {
+        let addresses = self.addresses().await?;
+        self.find_primary(&addresses).await
+    }
+
+    async fn find_primary(
+        &self,
+        addresses: &[SocketAddr],
+    ) -> Result<(Conversation, RoleQuestion), BackendError> {
+        let (mut failure, mut silent) = (None, None);
+        for address in addresses {
+            let mut question = RoleQuestion::Hello;
+            let asked = async {
+                let stream = self.connect_to_first(std::slice::from_ref(address)).await?;
+                let mut own = self.log_in(stream).await?;
+                let role = question.ask(&mut own).await?;
+                Ok((own, role))
+            };
+            match asked.await {
+                Ok((own, Role::Primary)) => {
+                    self.primary.store(Some(Arc::new(*address)));
+                    return Ok((own, question));
+                }
+                Ok((own, Role::Unknown)) => silent = silent.or(Some((own, question))),
+                Ok((_, Role::Replica)) => failure = Some(BackendError::Replica),
+                // What a replica is, is known; why another does not answer is not.
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        self.primary.store(None);
+        match (silent, failure) {
+            (Some(silent), _) => Ok(silent),
+            (None, Some(failure)) => Err(failure),
+            (None, None) => Err(self.unreachable(io::ErrorKind::NotFound.into())),
+        }
     }
 
     /// The address of the proxy's own Redis.
@@ -122,21 +221,33 @@ impl Address {
             password: None,
             db: 0,
         };
-        Address { url }
+        Address::new(url)
+    }
+}
+
+/// Which of a name's addresses a connection goes to: where one was the primary, it alone, for as long
+/// as the name has it.
+fn to_try<'a>(addresses: &'a [SocketAddr], primary: Option<&SocketAddr>) -> &'a [SocketAddr] {
+    match addresses.iter().position(|one| Some(one) == primary) {
+        Some(at) => &addresses[at..=at],
+        None => addresses,
     }
 }
 
 /// A connection for clients. Counted while it is open.
 pub(crate) struct Link {
     pub(crate) stream: TcpStream,
+    /// In which the backend's name was looked up for it.
+    pub(crate) era: u64,
     open: IntGauge,
 }
 
 impl Link {
-    fn new(stream: TcpStream, open: &IntGauge) -> Link {
+    fn new(stream: TcpStream, era: u64, open: &IntGauge) -> Link {
         open.inc();
         Link {
             stream,
+            era,
             open: open.clone(),
         }
     }
@@ -151,7 +262,7 @@ impl Link {
     #[cfg(test)]
     pub(crate) fn uncounted(stream: TcpStream) -> Link {
         let open = IntGauge::new("uncounted", "uncounted").expect("a name");
-        Link::new(stream, &open)
+        Link::new(stream, 0, &open)
     }
 }
 
@@ -219,7 +330,7 @@ impl Conversation {
 
     /// Reads one reply, as it came.
     async fn frame(&mut self) -> Result<Bytes, BackendError> {
-        match tokio::time::timeout(PATIENCE, self.read_frame()).await {
+        match tokio::time::timeout(REPLY_PATIENCE, self.read_frame()).await {
             Ok(frame) => frame,
             Err(_) => Err(BackendError::Broken(io::ErrorKind::TimedOut.into())),
         }

@@ -15,7 +15,8 @@ use lockwarden_resp::Value;
 use crate::backend::{Address, BackendError, Conversation};
 use crate::config::{Backend, Config, Finding, Report, Severity, Summary};
 use crate::control::Source;
-use crate::{exit, facts, policies, run};
+use crate::facts::{self, WithoutLogin};
+use crate::{exit, policies, run};
 
 /// Pages of a thousand keys that are looked at for names that are in use.
 const MOST_PAGES: usize = 200;
@@ -81,7 +82,7 @@ fn ask_backend(config: &Config) -> ExitCode {
             return exit::configuration();
         }
     };
-    let address = Address { url: url.clone() };
+    let address = Address::new(url.clone());
     let globs = |keys: &Vec<Bytes>| keys.iter().cloned().map(Glob::new).collect();
     let namespaces = Namespaces::new(
         config
@@ -149,8 +150,8 @@ async fn ask(
 ) -> Result<(facts::Report, Option<String>, Option<String>), BackendError> {
     let mut own = address.converse().await?;
     let peers = peers::ask(&mut own).await?;
-    let mut stranger = Conversation::new(address.connect().await?);
-    let (report, _) = facts::ask(&mut own, &mut stranger).await?;
+    let without_login = WithoutLogin::ask(address).await;
+    let (report, _) = facts::ask(&mut own, without_login).await?;
     let mut cursor = Bytes::from_static(b"0");
     for _ in 0..MOST_PAGES {
         let page = own.ask(&[b"SCAN", &cursor[..], b"COUNT", b"1000"]).await?;

@@ -1,14 +1,21 @@
 //! What is known of the server: whether it is there, whether it may be served, what commands it
 //! has. Asked by the upkeep connection; sessions and `/ready` only read it.
 
+mod login;
+mod role;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use lockwarden_lock::table::{ForeignSpec, ForeignTable};
 use lockwarden_resp::Value;
+use tokio::sync::Notify;
 
 use crate::backend::{BackendError, Conversation};
+
+pub(crate) use login::WithoutLogin;
+pub(crate) use role::{Role, RoleQuestion, is_of_replica};
 
 /// Whether clients can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,19 +33,23 @@ pub(crate) struct Report {
     pub(crate) version: String,
     /// It is part of a Redis Cluster.
     pub(crate) cluster: bool,
-    /// It lets anybody in without a password.
-    pub(crate) open: bool,
+    /// What it lets a connection do that has not logged in.
+    pub(crate) without_login: WithoutLogin,
     /// The proxy's own connection is logged in, or needs no login.
     pub(crate) may_ask: bool,
     /// Keys may be evicted whatever their TTL.
     pub(crate) evicts_all: bool,
+    /// Which run of which server it is; empty where the proxy may not ask.
+    pub(crate) run_id: String,
 }
 
 /// The server as known now.
 pub(crate) struct Server {
     standing: ArcSwap<Standing>,
     commands: ArcSwapOption<ForeignTable>,
-    wants_password: AtomicBool,
+    without_login: AtomicU8,
+    era: AtomicU64,
+    doubts: Notify,
     names_scripts: AtomicU8,
     version: ArcSwapOption<String>,
 }
@@ -60,7 +71,9 @@ impl Default for Server {
         Server {
             standing: ArcSwap::from_pointee(standing),
             commands: ArcSwapOption::empty(),
-            wants_password: AtomicBool::new(false),
+            without_login: AtomicU8::new(WithoutLogin::Unknown as u8),
+            era: AtomicU64::new(0),
+            doubts: Notify::new(),
             names_scripts: AtomicU8::new(0),
             version: ArcSwapOption::empty(),
         }
@@ -87,9 +100,47 @@ impl Server {
         self.commands.store(Some(Arc::new(commands)));
     }
 
+    /// What a client may do before it logs in.
+    pub(crate) fn without_login(&self) -> WithoutLogin {
+        WithoutLogin::from_number(self.without_login.load(Ordering::Relaxed))
+    }
+
     /// Whether a client has to log in before it may send much.
     pub(crate) fn wants_password(&self) -> bool {
-        self.wants_password.load(Ordering::Relaxed)
+        self.without_login() == WithoutLogin::Nothing
+    }
+
+    /// The same, or nobody knows.
+    pub(crate) fn may_want_password(&self) -> bool {
+        matches!(
+            self.without_login(),
+            WithoutLogin::Nothing | WithoutLogin::Unknown
+        )
+    }
+
+    pub(crate) fn set_without_login(&self, found: WithoutLogin) {
+        self.without_login.store(found as u8, Ordering::Relaxed);
+    }
+
+    /// Counts the servers that stood behind the backend's name: connections of an older era may lead
+    /// to one that takes no writes any more.
+    pub(crate) fn era(&self) -> u64 {
+        self.era.load(Ordering::Relaxed)
+    }
+
+    /// Another server stands behind the name now, or the same as a replica.
+    pub(crate) fn begin_era(&self) {
+        self.era.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A client found that its connection leads to a replica: the next heartbeat is due now.
+    pub(crate) fn doubt(&self) {
+        self.doubts.notify_one();
+    }
+
+    /// Waits until somebody has doubts.
+    pub(crate) async fn is_doubted(&self) {
+        self.doubts.notified().await;
     }
 
     pub(crate) fn names_scripts(&self) -> NamesScripts {
@@ -114,25 +165,27 @@ impl Server {
         let version = (!version.is_empty()).then(|| Arc::new(version.to_owned()));
         self.version.store(version);
     }
-
-    pub(crate) fn set_wants_password(&self, wants: bool) {
-        self.wants_password.store(wants, Ordering::Relaxed);
-    }
 }
 
-/// Asks a server what it is. `stranger` is a connection that did not log in.
+/// Asks a server what it is. What it lets strangers do was asked over another connection.
 pub(crate) async fn ask(
     own: &mut Conversation,
-    stranger: &mut Conversation,
+    without_login: WithoutLogin,
 ) -> Result<(Report, Option<ForeignTable>), BackendError> {
-    let open = !matches!(stranger.ask(&["PING"]).await?, Value::Error(_));
     let mut report = Report {
-        open,
+        without_login,
         ..Report::default()
     };
     let info = own.ask(&["INFO"]).await?;
-    let Value::Bulk(info) = &info else {
-        return Ok((report, None));
+    let info = match &info {
+        Value::Bulk(info) => info,
+        // It will say later; what it says now is about a script that runs for long.
+        Value::Error(text) if role::is_for_now(text) => {
+            return Err(BackendError::NotNow(
+                String::from_utf8_lossy(text).into_owned(),
+            ));
+        }
+        _ => return Ok((report, None)),
     };
     report.may_ask = true;
     let info = String::from_utf8_lossy(info);
@@ -148,6 +201,7 @@ pub(crate) async fn ask(
         (None, Some(version)) => format!("redis {version}"),
         (None, None) => String::new(),
     };
+    report.run_id = field("run_id:").unwrap_or_default().to_owned();
     report.evicts_all =
         field("maxmemory_policy:").is_some_and(|policy| policy.starts_with("allkeys"));
     Ok((report, ask_commands(own).await?))

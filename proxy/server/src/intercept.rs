@@ -21,6 +21,7 @@ use smallvec::SmallVec;
 
 use crate::buffers::WORTH_A_SWAP;
 use crate::clock::Moment;
+use crate::facts::is_of_replica;
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 use crate::random::{self, refusal_id};
@@ -314,7 +315,7 @@ impl Session {
         name: &[u8],
     ) -> Result<Option<BytesMut>, End> {
         self.settled(inbox).await?;
-        let stranger = !self.state.logged_in && self.shared.server.wants_password();
+        let stranger = !self.state.logged_in && self.shared.server.may_want_password();
         if self.state.block.is_some() || !(stranger || self.wires.pushes.takes_no_commands()) {
             return Ok(None);
         }
@@ -486,6 +487,12 @@ impl Session {
     ) -> Result<Concluded, End> {
         let permitted = &flight.permitted;
         let op = &permitted.command().op;
+        // Before Redis 7 the error of a script begins with other words than the error in it.
+        if let Answers::Error(text) = answers
+            && is_of_replica(text)
+        {
+            self.suspect_replica();
+        }
         if let Some(rights) = lacking_rights(answers) {
             if !permitted.enforces() && self.state.block.is_none() {
                 // Rights that are missing for one key say nothing about the next command.

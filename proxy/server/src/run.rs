@@ -141,7 +141,7 @@ impl Prepared {
                 let address = Address::private(private.address());
                 (Some(private), address)
             }
-            Backend::Redis(url) => (None, Address { url: url.clone() }),
+            Backend::Redis(url) => (None, Address::new(url.clone())),
         };
         let fingerprints = match &config.audit.key {
             Some(key) => Fingerprints::with_key(key.expose().as_bytes()),
@@ -429,7 +429,7 @@ pub(crate) fn refusal(
                 .into(),
         );
     }
-    sockets::open_network_refusal(listen, report.open, allow_open)
+    sockets::open_network_refusal(listen, report.without_login, allow_open)
 }
 
 /// Puts what policies do on the metrics page.

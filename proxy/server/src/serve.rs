@@ -194,7 +194,7 @@ async fn uplink(shared: &Arc<Shared>) -> Result<Uplink, BackendError> {
     {
         return Ok(Uplink::shared(port));
     }
-    let link = shared.backend.open(&Lane::plain(), &shared.metrics).await?;
+    let link = shared.backend.open(&Lane::plain(), shared).await?;
     Ok(Uplink::own(link))
 }
 

@@ -12,6 +12,7 @@ mod listings;
 mod reads;
 mod recording;
 mod refusals;
+mod replica;
 pub(crate) mod rights;
 mod sharing;
 pub(crate) mod state;
@@ -69,6 +70,8 @@ pub(crate) enum Look {
     Scripts(Box<Arguments>),
     /// A lease of this session was renewed over its own connection.
     Renewed(Box<(DbKey, KeptLease)>),
+    /// It says whether the server is a replica.
+    Role,
     /// It says whether a grant that nobody heard of was marked; its place in the list of those.
     Marked(usize),
     /// The proxy's own tidying up; nobody wants the answer.
@@ -119,6 +122,8 @@ pub(crate) struct Session {
     pub(crate) last_refusal: Option<String>,
     /// The client said that it goes.
     pub(crate) took_leave: bool,
+    /// What is known of whether this connection leads to a replica.
+    pub(crate) replica: replica::Suspicion,
     requests: u32,
     draining: bool,
 }
@@ -184,10 +189,11 @@ impl Session {
             asked: Vec::new(),
             last_refusal: None,
             took_leave: false,
+            replica: replica::Suspicion::None,
             requests: 0,
             draining: false,
         };
-        session.state.was_let_in = !session.shared.server.wants_password();
+        session.state.was_let_in = !session.shared.server.may_want_password();
         session.introduce();
         // Whoever says so from now on finds this session.
         if *session.shared.drain.borrow() {
@@ -232,13 +238,14 @@ impl Session {
             Event::Drain if self.may_go() => return Err(End::Done),
             Event::Drain => self.draining = true,
             Event::Nudge => self.nudged(),
-            Event::Settled => {}
+            Event::Idle | Event::Settled => {}
         }
         if self.draining && self.requests > 0 && self.may_go() {
             self.wires.keep_draining();
         }
         if inbox.is_empty() {
             self.count_redirects();
+            self.look_for_replica()?;
         }
         Ok(())
     }
@@ -270,6 +277,7 @@ impl Session {
                 | Event::Malformed(_)
                 | Event::ClientDone
                 | Event::Nudge
+                | Event::Idle
                 | Event::Settled => {}
             }
         }
@@ -285,6 +293,7 @@ impl Session {
                 | Event::Malformed(_)
                 | Event::ClientDone
                 | Event::Nudge
+                | Event::Idle
                 | Event::Settled => {}
             }
         }
@@ -301,6 +310,7 @@ impl Session {
                 | Event::Request
                 | Event::Malformed(_)
                 | Event::ClientDone
+                | Event::Idle
                 | Event::Nudge => {}
             }
         }

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
+use crate::facts::WithoutLogin;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 /// Connections that wait to be accepted. Redis's own default (`tcp-backlog`); the kernel cuts it
@@ -30,6 +31,10 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 /// Sets what every client's connection needs: replies leave at once, and a peer that vanished
 /// without a word is noticed within about half a minute.
 pub(crate) fn prepare_client(stream: &impl AsFd) -> io::Result<()> {
+    prepare(stream, UNACKNOWLEDGED)
+}
+
+fn prepare(stream: &impl AsFd, unacknowledged: Duration) -> io::Result<()> {
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
@@ -38,7 +43,7 @@ pub(crate) fn prepare_client(stream: &impl AsFd) -> io::Result<()> {
         .with_retries(KEEPALIVE_RETRIES);
     socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(UNACKNOWLEDGED))?;
+    socket.set_tcp_user_timeout(Some(unacknowledged))?;
     Ok(())
 }
 
@@ -56,6 +61,17 @@ pub(crate) fn unacknowledged(stream: &impl AsRawFd) -> u64 {
         }
     }
     0
+}
+
+/// How long data sent to the backend may stay unacknowledged. Longer than for clients: Linux counts
+/// the time in which the other side takes no more bytes as well, and a Redis that runs a long script
+/// or waits for a slow disk takes none meanwhile, though it is there.
+const UNACKNOWLEDGED_BY_BACKEND: Duration = Duration::from_secs(60);
+
+/// Sets what every connection to the backend needs: requests leave at once, and a server that vanished
+/// without a word is noticed within about a minute.
+pub(crate) fn prepare_backend(stream: &impl AsFd) -> io::Result<()> {
+    prepare(stream, UNACKNOWLEDGED_BY_BACKEND)
 }
 
 /// How a process comes to its addresses.
@@ -184,17 +200,24 @@ pub(crate) fn is_loopback(address: SocketAddr) -> bool {
 /// behind the proxy everybody comes from the proxy's, so the proxy has to do that job.
 pub(crate) fn open_network_refusal(
     listen: SocketAddr,
-    backend_lets_anybody_in: bool,
+    without_login: WithoutLogin,
     allow_open: bool,
 ) -> Option<String> {
-    if is_loopback(listen) || !backend_lets_anybody_in || allow_open {
+    if is_loopback(listen) || allow_open {
         return None;
     }
-    Some(format!(
-        "the backend lets anybody in without a password and {listen} can be reached from the \
-         network: set a password in the backend (requirepass, or an ACL for the default user), \
-         or listen on 127.0.0.1, or say allow_open = true"
-    ))
+    match without_login {
+        WithoutLogin::Nothing | WithoutLogin::Restricted => None,
+        WithoutLogin::Unknown => Some(format!(
+            "the backend has not said yet whether it wants a password, and {listen} can be reached \
+             from the network"
+        )),
+        WithoutLogin::Everything => Some(format!(
+            "the backend lets anybody in without a password and {listen} can be reached from the \
+             network: set a password in the backend (requirepass, or an ACL for the default user), \
+             or listen on 127.0.0.1, or say allow_open = true"
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -219,6 +242,20 @@ mod tests {
         assert_eq!(socket.tcp_keepalive_interval().unwrap(), KEEPALIVE_INTERVAL);
         assert_eq!(socket.tcp_keepalive_retries().unwrap(), KEEPALIVE_RETRIES);
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
+    }
+
+    #[test]
+    fn a_backends_socket_notices_a_vanished_server_later() {
+        let listener = open("127.0.0.1:0", Arrival::Alone).unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        prepare_backend(&stream).unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.tcp_nodelay().unwrap());
+        assert!(socket.keepalive().unwrap());
+        assert_eq!(
+            socket.tcp_user_timeout().unwrap(),
+            Some(UNACKNOWLEDGED_BY_BACKEND)
+        );
     }
 
     fn open(address_text: &str, arrival: Arrival) -> io::Result<TcpListener> {
@@ -281,19 +318,24 @@ mod tests {
     }
 
     #[test]
-    fn only_an_open_backend_on_the_network_without_leave_is_refused() {
-        for (listen, open, allowed, refused) in [
-            ("0.0.0.0:6380", true, false, true),
-            ("10.0.0.7:6380", true, false, true),
-            ("[::]:6380", true, false, true),
-            ("0.0.0.0:6380", true, true, false),
-            ("0.0.0.0:6380", false, false, false),
-            ("127.0.0.1:6380", true, false, false),
-            ("[::1]:6380", true, false, false),
+    fn only_a_backend_on_the_network_that_may_be_open_is_refused_without_leave() {
+        use WithoutLogin::{Everything, Nothing, Restricted, Unknown};
+        for (listen, found, allowed, refused) in [
+            ("0.0.0.0:6380", Everything, false, true),
+            ("10.0.0.7:6380", Everything, false, true),
+            ("[::]:6380", Everything, false, true),
+            ("0.0.0.0:6380", Unknown, false, true),
+            ("0.0.0.0:6380", Everything, true, false),
+            ("0.0.0.0:6380", Unknown, true, false),
+            ("0.0.0.0:6380", Nothing, false, false),
+            ("0.0.0.0:6380", Restricted, false, false),
+            ("127.0.0.1:6380", Everything, false, false),
+            ("127.0.0.1:6380", Unknown, false, false),
+            ("[::1]:6380", Everything, false, false),
         ] {
-            let refusal = open_network_refusal(address(listen), open, allowed);
-            assert_eq!(refusal.is_some(), refused, "{listen} {open} {allowed}");
-            assert!(refusal.is_none_or(|text| !text.contains('\n') && text.contains("allow_open")));
+            let refusal = open_network_refusal(address(listen), found, allowed);
+            assert_eq!(refusal.is_some(), refused, "{listen} {found:?} {allowed}");
+            assert!(refusal.is_none_or(|text| !text.contains('\n')));
         }
     }
 }

@@ -22,7 +22,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner};
@@ -42,10 +42,16 @@ const MOST_UNREAD: usize = 64 * 1024 * 1024;
 /// A client that takes none of those replies for so long, while others wait, is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// A client may say that a shared connection leads to a replica; one that was opened just now is not
+/// opened again for it.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+
 /// One shared connection.
-#[derive(Default)]
 struct Trunk {
     inner: RefCell<Inner>,
+    /// In which the backend's name was looked up for it.
+    era: u64,
+    opened: Instant,
 }
 
 #[derive(Default)]
@@ -125,6 +131,9 @@ impl Port {
     /// Puts whole requests on the trunk, to which so many replies will come. Takes nothing where there
     /// is no room; then [`Port::poll_room`] says when.
     pub(crate) fn send(&mut self, requests: &mut BytesMut, replies: u64) {
+        if self.trunk.era != self.shared.server.era() {
+            self.trunk.retire(&self.lane);
+        }
         if self.trunk.inner.borrow().retired {
             // What was sent before has to be answered before: order is kept on one connection only.
             if self.place.borrow().due > 0 {
@@ -157,6 +166,14 @@ impl Port {
         }
         if let Some(pump) = inner.pump.take() {
             pump.wake();
+        }
+    }
+
+    /// This connection leads to a server that takes no writes any more: who has a request goes by
+    /// another one.
+    pub(crate) fn leave_replica(&self) {
+        if self.trunk.opened.elapsed() >= SHORTEST_LIFE {
+            self.trunk.retire(&self.lane);
         }
     }
 
@@ -222,6 +239,14 @@ impl Drop for Port {
 }
 
 impl Trunk {
+    fn new(era: u64) -> Trunk {
+        Trunk {
+            inner: RefCell::default(),
+            era,
+            opened: Instant::now(),
+        }
+    }
+
     fn take_place(&self) {
         let mut inner = self.inner.borrow_mut();
         inner.ports += 1;
@@ -253,7 +278,7 @@ impl Trunk {
 
     /// No more requests come this way.
     fn retire(self: &Rc<Trunk>, lane: &Lane) {
-        self.inner.borrow_mut().retired = true;
+        self.close();
         yard::remove(lane, self);
         for waiting in mem::take(&mut self.inner.borrow_mut().waiting) {
             waiting.wake();
@@ -274,7 +299,7 @@ impl Trunk {
 
 /// The life of a trunk.
 async fn run(trunk: Rc<Trunk>, lane: Lane, shared: Arc<Shared>) {
-    match shared.backend.open(&lane, &shared.metrics).await {
+    match shared.backend.open(&lane, &shared).await {
         Ok(link) => {
             let mut pump = Pump {
                 trunk: trunk.clone(),

@@ -10,11 +10,11 @@ use lockwarden_lock::lease::Lapse;
 use lockwarden_lock::plan::{self, Form};
 use lockwarden_resp::Value;
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 
 use crate::backend::{BackendError, Conversation};
 use crate::breaking::{BreakError, BreakOrder};
-use crate::config::Sessions;
-use crate::facts::{self, Standing};
+use crate::facts::{self, Role, RoleQuestion, Standing, WithoutLogin};
 use crate::metrics::{ConnectionState, ReconnectReason, UndeliveredOutcome};
 use crate::mirror;
 use crate::session::ending;
@@ -47,21 +47,12 @@ pub(crate) async fn run(
     mut orders: mpsc::Receiver<Order>,
 ) {
     let mut pause = FIRST_PAUSE;
+    let mut run_id = String::new();
     loop {
-        match connection(&shared, &refusal, &mut orders, &mut pause).await {
+        match connection(&shared, &refusal, &mut orders, &mut pause, &mut run_id).await {
             Ok(()) => return,
             Err(error) => {
-                let reason = match &error {
-                    BackendError::Connect { .. } => ReconnectReason::Refused,
-                    BackendError::Broken(cause) if cause.kind() == std::io::ErrorKind::TimedOut => {
-                        ReconnectReason::Timeout
-                    }
-                    BackendError::Broken(_) => ReconnectReason::Closed,
-                    BackendError::OutOfStep(_) | BackendError::Login(_) => {
-                        ReconnectReason::Protocol
-                    }
-                };
-                shared.metrics.backend_reconnects.at(reason).inc();
+                shared.metrics.backend_reconnects.at(reason(&error)).inc();
                 shared.metrics.backend_up.set(0);
                 stand(&shared, Standing::NotServing(error.to_string()), "");
             }
@@ -77,69 +68,69 @@ pub(crate) async fn run(
     }
 }
 
-/// One connection, from its making to its end.
+fn reason(error: &BackendError) -> ReconnectReason {
+    match error {
+        BackendError::Connect { .. } => ReconnectReason::Refused,
+        BackendError::Broken(cause) if cause.kind() == std::io::ErrorKind::TimedOut => {
+            ReconnectReason::Timeout
+        }
+        BackendError::Broken(_) => ReconnectReason::Closed,
+        BackendError::OutOfStep(_) | BackendError::Login(_) | BackendError::NotNow(_) => {
+            ReconnectReason::Protocol
+        }
+        BackendError::Replica => ReconnectReason::Demoted,
+    }
+}
+
+/// One connection, from its making to its end. `run_id` names the server of the one before.
 async fn connection(
     shared: &Arc<Shared>,
     refusal: &Judgement,
     orders: &mut mpsc::Receiver<Order>,
     pause: &mut Duration,
+    run_id: &mut String,
 ) -> Result<(), BackendError> {
     let open = shared.metrics.backend_connections.at(ConnectionState::Open);
+    let (mut conversation, role) = shared.backend.converse_with_primary().await?;
+    let without_login = WithoutLogin::ask(&shared.backend).await;
+    shared.server.set_without_login(without_login);
+    let (report, commands) = facts::ask(&mut conversation, without_login).await?;
+    shared.server.set_version(&report.version);
+    if let Some(commands) = commands {
+        shared.server.set_commands(commands);
+    }
+    if report.run_id != *run_id {
+        run_id.clone_from(&report.run_id);
+        shared.server.begin_era();
+        // What is held may have little time left.
+        shared.kept.all_are_due();
+    }
     let mut own = Upkeep {
-        conversation: shared.backend.converse().await?,
+        conversation,
+        role,
         db: None,
         commands: None,
-        may_ask: false,
+        may_ask: report.may_ask,
+        report,
+        asking: None,
     };
-    {
-        let mut stranger = Conversation::new(shared.backend.connect().await?);
-        let (report, commands) = facts::ask(&mut own.conversation, &mut stranger).await?;
-        shared.server.set_wants_password(!report.open);
-        shared.server.set_version(&report.version);
-        if let Some(commands) = commands {
-            shared.server.set_commands(commands);
-        }
-        let standing = match refusal(&report) {
-            Some(why) => Standing::NotServing(why),
-            None => Standing::Serving,
-        };
-        shared.metrics.backend_up.set(1);
-        let version = if report.version.is_empty() {
-            "unknown"
-        } else {
-            &report.version
-        };
-        stand(shared, standing, version);
-        own.may_ask = report.may_ask;
-        if !report.may_ask {
-            tracing::warn!(
-                backend = %shared.backend,
-                "the proxy's own connection may not log in: name a user in the backend URL; \
-                 until then leases whose TTL the proxy chose are renewed over their holders' connections"
-            );
-        }
+    shared.metrics.backend_up.set(1);
+    own.stand(shared, refusal);
+    if !own.may_ask {
+        tracing::warn!(
+            backend = %shared.backend,
+            "the proxy's own connection may not log in: name a user in the backend URL; \
+             until then leases whose TTL the proxy chose are renewed over their holders' connections"
+        );
     }
     *pause = FIRST_PAUSE;
     open.inc();
-    let ended = own.serve(shared, orders).await;
+    let ended = own.serve(shared, refusal, orders).await;
     open.dec();
-    ended
-}
-
-/// Who shares a connection that is logged in never meets the server as a stranger does, so somebody has
-/// to look whether strangers are still let in.
-async fn look_after_the_door(shared: &Shared) {
-    let Ok(stream) = shared.backend.connect().await else {
-        return;
-    };
-    match Conversation::new(stream).ask(&["PING"]).await {
-        Ok(Value::Error(text)) if text.starts_with(b"NOAUTH") => {
-            shared.server.set_wants_password(true);
-        }
-        // Full, loading: it says nothing of passwords.
-        Ok(Value::Error(_)) | Err(_) => {}
-        Ok(_) => shared.server.set_wants_password(false),
+    if let Err(BackendError::Replica) = ended {
+        shared.server.begin_era();
     }
+    ended
 }
 
 /// Says in one log line that clients are served, or that they are not; only when it is news.
@@ -159,18 +150,47 @@ fn stand(shared: &Shared, standing: Standing, version: &str) {
 
 struct Upkeep {
     conversation: Conversation,
+    /// By which it tells whether it is the primary.
+    role: RoleQuestion,
     /// The database that is selected, once one was.
     db: Option<u32>,
     /// How many commands the server had when it was asked last.
     commands: Option<i64>,
     /// Whether this connection is logged in.
     may_ask: bool,
+    /// What the server said of itself.
+    report: facts::Report,
+    /// Finds out whether a password is wanted.
+    asking: Option<JoinHandle<()>>,
+}
+
+impl Drop for Upkeep {
+    fn drop(&mut self) {
+        if let Some(asking) = self.asking.take() {
+            asking.abort();
+        }
+    }
 }
 
 impl Upkeep {
+    /// Serves clients, or says why not.
+    fn stand(&mut self, shared: &Shared, refusal: &Judgement) {
+        self.report.without_login = shared.server.without_login();
+        let standing = match refusal(&self.report) {
+            Some(why) => Standing::NotServing(why),
+            None => Standing::Serving,
+        };
+        let version = match self.report.version.as_str() {
+            "" => "unknown",
+            version => version,
+        };
+        stand(shared, standing, version);
+    }
+
     async fn serve(
         &mut self,
         shared: &Arc<Shared>,
+        refusal: &Judgement,
         orders: &mut mpsc::Receiver<Order>,
     ) -> Result<(), BackendError> {
         let mut heartbeat = Instant::now() + HEARTBEAT;
@@ -181,6 +201,7 @@ impl Upkeep {
             tokio::select! {
                 () = tokio::time::sleep(due.saturating_duration_since(now)) => {}
                 () = shared.undelivered.changed() => self.mark_undelivered(shared).await?,
+                () = shared.server.is_doubted() => self.check_role().await?,
                 order = orders.recv() => match order {
                     Some(Order::Break(order)) => self.break_lease(shared, order).await?,
                     None => return Ok(()),
@@ -193,10 +214,10 @@ impl Upkeep {
                 self.db = Some(db);
             }
             if now >= heartbeat {
+                self.check_role().await?;
                 self.look_after_commands(shared).await?;
-                if shared.sessions == Sessions::Multiplexed {
-                    look_after_the_door(shared).await;
-                }
+                self.check_password_wanted(shared);
+                self.stand(shared, refusal);
                 for folded in shared.refusals.drain(now) {
                     let (reason, repeated) = (folded.reason.word(), folded.repeated);
                     tracing::info!(
@@ -214,8 +235,36 @@ impl Upkeep {
         }
     }
 
-    /// The heartbeat. Any answer will do, also that a login is wanted; a new number says that a
-    /// module brought commands or took them away.
+    /// The heartbeat. A server that was made a replica is left, and the name is looked up anew.
+    async fn check_role(&mut self) -> Result<(), BackendError> {
+        match self.role.ask(&mut self.conversation).await? {
+            Role::Replica => Err(BackendError::Replica),
+            Role::Primary | Role::Unknown => Ok(()),
+        }
+    }
+
+    /// Asks over a new connection whether a password is wanted, and does not wait for the answer: clients
+    /// on connections that are logged in never see a `NOAUTH`.
+    fn check_password_wanted(&mut self, shared: &Arc<Shared>) {
+        if self
+            .asking
+            .as_ref()
+            .is_some_and(|asking| !asking.is_finished())
+        {
+            return;
+        }
+        let shared = shared.clone();
+        self.asking = Some(tokio::spawn(async move {
+            let found = WithoutLogin::ask(&shared.backend).await;
+            // A server that does not answer now is still the same server.
+            if found != WithoutLogin::Unknown {
+                shared.server.set_without_login(found);
+            }
+        }));
+    }
+
+    /// Any answer will do, also that a login is wanted; a new number says that a module brought commands
+    /// or took them away.
     async fn look_after_commands(&mut self, shared: &Shared) -> Result<(), BackendError> {
         let count = self
             .conversation

@@ -91,6 +91,7 @@ pub(crate) struct Wires<L> {
     nudge: Arc<Nudge>,
     nudged: bool,
     draining: bool,
+    tells_when_idle: bool,
     backend_closed: bool,
     closing: bool,
     half_closed: bool,
@@ -130,6 +131,7 @@ impl<L> Wires<L> {
             nudge,
             nudged: false,
             draining: false,
+            tells_when_idle: false,
             backend_closed: false,
             closing: false,
             half_closed: false,
@@ -274,6 +276,16 @@ impl<L> Wires<L> {
         self.scanner.take_redirects()
     }
 
+    /// Whether the backend gave an error since this was asked last that only a replica gives.
+    pub(crate) fn take_replica_error(&mut self) -> bool {
+        self.scanner.take_replica_error()
+    }
+
+    /// Says so once, when nothing is under way.
+    pub(crate) fn tell_when_idle(&mut self) {
+        self.tells_when_idle = true;
+    }
+
     /// The way to the backend, to be changed only where nothing is under way.
     pub(crate) fn uplink(&mut self) -> &mut Uplink {
         &mut self.uplink
@@ -360,6 +372,11 @@ impl<L> Wires<L> {
                 if self.nudged && want == Want::Request {
                     self.nudged = false;
                     return Ok(Event::Nudge);
+                }
+                let tells = self.tells_when_idle || self.scanner.has_replica_error();
+                if tells && want == Want::Request && inbox.is_empty() {
+                    self.tells_when_idle = false;
+                    return Ok(Event::Idle);
                 }
                 if self.draining && want == Want::Request && inbox.is_empty() {
                     self.draining = false;

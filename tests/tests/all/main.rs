@@ -78,10 +78,12 @@ mod connections;
 mod differential;
 mod documentation;
 mod examples;
+mod failing_over;
 mod grafana;
 mod grafana_live;
 mod handing_over;
 mod hidden;
+mod logging_in;
 mod operating;
 #[cfg(feature = "otel")]
 mod otel;

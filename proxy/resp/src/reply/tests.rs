@@ -277,3 +277,36 @@ fn redirections_are_noticed_in_passing_and_told_once() {
     assert_eq!(scanner.take_redirects(), Redirects { moved: 1, ask: 1 });
     assert_eq!(scanner.take_redirects(), Redirects::default());
 }
+
+#[test]
+fn errors_of_a_replica_are_noticed_in_passing_and_told_once() {
+    for (reply, expected) in [
+        (
+            "-READONLY You can't write against a read only replica.\r\n",
+            true,
+        ),
+        (
+            "*2\r\n+OK\r\n-READONLY You can't write against a read only replica.\r\n",
+            true,
+        ),
+        ("-@user_script: 1: -READONLY You can't write\r\n", true),
+        ("-MASTERDOWN Link with MASTER is down\r\n", true),
+        (
+            "-ERR Error running script (call to f_1): @user_script:1: -READONLY You can't\r\n",
+            true,
+        ),
+        (
+            "-ERR Error running script (call to f_1): @user_script:1: no\r\n+ -READONLY \r\n",
+            false,
+        ),
+        ("-ERR READONLY\r\n", false),
+        ("+READONLY yes\r\n", false),
+        ("$14\r\n\r\n-READONLY \r\n\r\n", false),
+    ] {
+        let mut scanner = ReplyScanner::new(ReplyLimits::default());
+        scanner.skip_frames(reply.as_bytes(), 9).unwrap();
+        assert_eq!(scanner.has_replica_error(), expected, "{reply}");
+        assert_eq!(scanner.take_replica_error(), expected, "{reply}");
+        assert!(!scanner.has_replica_error(), "{reply}");
+    }
+}

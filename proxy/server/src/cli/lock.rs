@@ -69,7 +69,7 @@ pub(super) fn lock(args: &LockArgs) -> ExitCode {
         return exit::configuration();
     }
     let address = match address(args) {
-        Ok(url) => Address { url },
+        Ok(url) => Address::new(url),
         Err(wrong) => {
             eprintln!("lockwarden: {wrong}");
             return exit::configuration();

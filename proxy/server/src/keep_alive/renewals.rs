@@ -123,6 +123,8 @@ async fn over_holders(shared: &Shared, until: Instant, orders: &mut mpsc::Receiv
 /// The connection, and the calls that are on their way.
 struct Renewals<'a> {
     shared: &'a Shared,
+    /// In which the backend's name was looked up for it.
+    era: u64,
     conversation: Conversation,
     /// The database that is selected, once one was.
     db: Option<u32>,
@@ -148,6 +150,7 @@ impl Call {
 
 impl<'a> Renewals<'a> {
     async fn connect(shared: &'a Shared) -> Result<Renewals<'a>, Unusable> {
+        let era = shared.server.era();
         let mut conversation = shared.backend.converse().await?;
         if let Value::Error(text) = conversation.ask(&["PING"]).await? {
             if text.starts_with(b"NOAUTH") {
@@ -159,6 +162,7 @@ impl<'a> Renewals<'a> {
         }
         Ok(Renewals {
             shared,
+            era,
             conversation,
             db: None,
             calls: VecDeque::new(),
@@ -181,6 +185,9 @@ impl<'a> Renewals<'a> {
     async fn renew(&mut self, orders: &mut mpsc::Receiver<RenewAll>) -> Result<(), Unusable> {
         let mut asked: Option<RenewAll> = None;
         loop {
+            if self.era != self.shared.server.era() {
+                return Err(refused(b"another server stands behind the backend's name"));
+            }
             let now = Instant::now();
             while self.calls.len() < MAX_CALLS {
                 let due = self.shared.kept.take_due(now, MAX_BATCH);
@@ -276,7 +283,12 @@ impl<'a> Renewals<'a> {
                 self.send(call.leases, Form::Text).await?;
                 return Ok(());
             }
-            Value::Error(text) if means_another_server(text) => return Err(refused(text)),
+            Value::Error(text) if means_another_server(text) => {
+                self.shared.server.doubt();
+                self.failures.count(text);
+                self.failures.log();
+                return Err(refused(text));
+            }
             // One lock that this user may not touch must not cost the others.
             Value::Error(_) if call.leases.len() > 1 => {
                 for lease in call.leases {

@@ -205,7 +205,7 @@ metrics! {
     } "1 while the backend answers the proxy, else 0.";
     BACKEND_RECONNECTS = Counter "lockwarden_backend_reconnects_total" {
         "backend": ONE,
-        "reason": "`refused`, `closed`, `timeout`, `protocol`"
+        "reason": "`refused`, `closed`, `timeout`, `protocol`, `demoted`"
     } "Times the proxy's own connection to the backend had to be made again.";
     BACKEND_REDIRECTS = Counter "lockwarden_backend_redirects_total" {
         "kind": "`moved`, `ask`"

@@ -302,6 +302,8 @@ label_set! {
         Timeout = "timeout",
         /// The answer was not what the protocol allows, or a log-in failed.
         Protocol = "protocol",
+        /// The backend is a replica.
+        Demoted = "demoted",
     }
 }
 

@@ -103,7 +103,8 @@ impl Session {
     /// Whether it has yet to log in. Nobody knows whether a connection that is open already was let in
     /// when strangers still were, so it gets a new one.
     fn is_stranger(&self) -> bool {
-        self.state.login.is_none() && !self.state.was_let_in && self.shared.server.wants_password()
+        let wanted = self.shared.server.may_want_password();
+        self.state.login.is_none() && !self.state.was_let_in && wanted
     }
 
     /// The kind of connection that this session needs.
@@ -128,12 +129,12 @@ impl Session {
             let lane = self.lane();
             let spare = match self.is_stranger() {
                 true => None,
-                false => trunk::spare(&lane),
+                false => trunk::spare(&lane, self.shared.server.era()),
             };
             let link = match spare {
                 Some(link) => link,
                 None => {
-                    let opened = self.shared.backend.open(&lane, &self.shared.metrics).await;
+                    let opened = self.shared.backend.open(&lane, &self.shared).await;
                     opened.map_err(|error| {
                         tracing::debug!(peer = %self.peer, %error, "no connection of its own");
                         End::Backend

@@ -232,12 +232,14 @@ impl Session {
                 }
             }
             Look::Renewed(renewed) => {
+                self.own_step_failed(&frame);
                 if let Ok(value) = parse_reply(&frame, self.state.protocol) {
                     renewals::settle_own(&self.shared, &renewed.0, &renewed.1, &value);
                 }
             }
+            Look::Role => self.learn_role(&frame),
             // A session whose client is gone reads these itself.
-            Look::Own | Look::Marked(_) => {}
+            Look::Own | Look::Marked(_) => self.own_step_failed(&frame),
             Look::Answer => {
                 return Err(End::OutOfStep("an answer that nobody waits for".into()));
             }
@@ -286,7 +288,7 @@ impl Session {
             }
             (StateChange::Reset, true) => {
                 self.state.reset();
-                self.state.was_let_in = !self.shared.server.wants_password();
+                self.state.was_let_in = !self.shared.server.may_want_password();
                 self.introduce();
                 self.wires.pushes.reset();
                 if self.shared.server.wants_password() {

@@ -54,27 +54,32 @@ pub(crate) fn keep_spare(lane: &Lane, link: Link) {
     });
 }
 
-/// A connection that is as it was when it was opened, if there is one.
-pub(crate) fn spare(lane: &Lane) -> Option<Link> {
+/// A connection of this era that is as it was when it was opened, if there is one.
+pub(crate) fn spare(lane: &Lane, era: u64) -> Option<Link> {
     YARD.with_borrow_mut(|yard| {
         let spare = yard.spare.get_mut(lane)?;
         // One that was closed meanwhile, or on which something was said, is dropped.
         std::iter::from_fn(|| spare.pop())
             .map(|spare| spare.link)
-            .find(Link::is_quiet)
+            .find(|link| link.era == era && link.is_quiet())
     })
 }
 
 /// The trunk of this kind, opened if need be; `None` where there are too many kinds.
 pub(super) fn trunk(lane: &Lane, shared: &Arc<Shared>) -> Option<Rc<Trunk>> {
     YARD.with_borrow_mut(|yard| {
+        let era = shared.server.era();
         if let Some(trunk) = yard.trunks.get(lane) {
-            return Some(trunk.clone());
+            if trunk.era == era {
+                return Some(trunk.clone());
+            }
+            trunk.close();
+            yard.trunks.remove(lane);
         }
         if yard.trunks.len() >= MOST_TRUNKS && !yard.make_place() {
             return None;
         }
-        let trunk = Rc::new(Trunk::default());
+        let trunk = Rc::new(Trunk::new(era));
         yard.trunks.insert(lane.clone(), trunk.clone());
         tokio::task::spawn_local(run(trunk.clone(), lane.clone(), shared.clone()));
         yard.tend();
@@ -167,9 +172,9 @@ mod tests {
             .run_until(async {
                 let (near, _far) = link().await;
                 keep_spare(&lane(1), near);
-                assert!(spare(&lane(0)).is_none());
-                assert!(spare(&lane(1)).is_some());
-                assert!(spare(&lane(1)).is_none());
+                assert!(spare(&lane(0), 0).is_none());
+                assert!(spare(&lane(1), 0).is_some());
+                assert!(spare(&lane(1), 0).is_none());
             })
             .await;
     }
@@ -189,9 +194,9 @@ mod tests {
                 for link in [quiet, talking, closed] {
                     keep_spare(&lane(0), link);
                 }
-                let found = spare(&lane(0)).expect("the quiet one");
+                let found = spare(&lane(0), 0).expect("the quiet one");
                 assert_eq!(found.stream.local_addr().unwrap(), port);
-                assert!(spare(&lane(0)).is_none());
+                assert!(spare(&lane(0), 0).is_none());
             })
             .await;
     }
@@ -204,11 +209,11 @@ mod tests {
                 keep_spare(&lane(0), near);
                 assert!(!look());
                 // Used: it counts as new.
-                let near = spare(&lane(0)).expect("it is still there");
+                let near = spare(&lane(0), 0).expect("it is still there");
                 keep_spare(&lane(0), near);
                 assert!(!look());
                 assert!(look(), "nothing is left to look after");
-                assert!(spare(&lane(0)).is_none());
+                assert!(spare(&lane(0), 0).is_none());
             })
             .await;
     }
@@ -223,7 +228,7 @@ mod tests {
                     far.push(other);
                     keep_spare(&lane(0), near);
                 }
-                let kept = std::iter::from_fn(|| spare(&lane(0))).count();
+                let kept = std::iter::from_fn(|| spare(&lane(0), 0)).count();
                 assert_eq!(kept, MOST_SPARE);
             })
             .await;

@@ -39,6 +39,9 @@ pub(crate) enum Event<L> {
     Drain,
     /// Leases of this session want to be renewed over its own connection.
     Nudge,
+    /// Nothing is under way, and an error has come before that only a replica gives, or
+    /// [`super::Wires::tell_when_idle`] was asked for.
+    Idle,
     /// Every request has been answered; only for [`Want::Nothing`].
     Settled,
 }

@@ -1,0 +1,74 @@
+//! Which of a name's addresses is taken: servers that only say their role.
+
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// A server that answers every request with this.
+async fn server(says: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut bytes = [0; 512];
+                while stream.read(&mut bytes).await.is_ok_and(|read| read > 0) {
+                    stream.write_all(says.as_bytes()).await.unwrap();
+                }
+            });
+        }
+    });
+    address
+}
+
+async fn nobody() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap()
+}
+
+const PRIMARY: &str = "*2\r\n$4\r\nrole\r\n$6\r\nmaster\r\n";
+const REPLICA: &str = "*2\r\n$4\r\nrole\r\n$7\r\nreplica\r\n";
+const SILENT: &str = "-NOAUTH Authentication required.\r\n";
+
+fn address() -> Address {
+    Address::private("127.0.0.1:1".parse().unwrap())
+}
+
+#[tokio::test]
+async fn of_several_addresses_the_primary_is_taken_for_clients_as_well() {
+    let (replica, primary) = (server(REPLICA).await, server(PRIMARY).await);
+    let addresses = [nobody().await, replica, primary];
+    let backend = address();
+    let (own, _) = backend.find_primary(&addresses).await.unwrap();
+    assert_eq!(own.stream.peer_addr().unwrap(), primary);
+    let known = backend.primary.load_full();
+    assert_eq!(to_try(&addresses, known.as_deref()), [primary]);
+    // A name that does not lead there any more leads elsewhere.
+    assert_eq!(to_try(&[replica], known.as_deref()), [replica]);
+}
+
+#[tokio::test]
+async fn a_name_that_leads_to_replicas_alone_leads_nowhere() {
+    let addresses = [server(REPLICA).await, nobody().await];
+    let found = address().find_primary(&addresses).await;
+    assert!(matches!(found, Err(BackendError::Replica)));
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_say_its_role_is_taken_where_nobody_is_the_primary() {
+    let (silent, primary) = (server(SILENT).await, server(PRIMARY).await);
+    let backend = address();
+    let (own, question) = backend.find_primary(&[silent]).await.unwrap();
+    assert_eq!(own.stream.peer_addr().unwrap(), silent);
+    assert_eq!(question, RoleQuestion::Nothing);
+    let (own, _) = backend.find_primary(&[silent, primary]).await.unwrap();
+    assert_eq!(own.stream.peer_addr().unwrap(), primary);
+}
+
+#[tokio::test]
+async fn nobody_there_is_said_as_such() {
+    let found = address().find_primary(&[nobody().await]).await;
+    assert!(matches!(found, Err(BackendError::Connect { .. })));
+    let found = address().find_primary(&[]).await;
+    assert!(matches!(found, Err(BackendError::Connect { .. })));
+}

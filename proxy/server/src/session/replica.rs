@@ -1,0 +1,95 @@
+//! A session whose connection leads to a server that was made a replica: behind a name that leads to
+//! another server by now, old connections may stay open, and every write over them fails. So the session
+//! ends once its client has read the error and nothing is under way; the client connects again, and to
+//! the primary. Where the connection is shared, the client keeps its own and goes by another shared one.
+
+use bytes::Bytes;
+use lockwarden_resp::parse_reply;
+
+use super::{Look, Session};
+use crate::facts::{Role, RoleQuestion, is_of_replica};
+use crate::wires::End;
+
+/// What is known of whether this connection leads to a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suspicion {
+    /// Nothing was said that only a replica says.
+    None,
+    /// An error was given that only a replica gives, or a script that made it up.
+    Raised,
+    /// The server was asked.
+    Asked,
+    /// It is a replica.
+    Confirmed,
+}
+
+impl Session {
+    /// An error was given that only a replica gives.
+    pub(crate) fn suspect_replica(&mut self) {
+        if self.replica == Suspicion::None {
+            self.replica = Suspicion::Raised;
+        }
+    }
+
+    /// Where nothing is under way: asks a suspected server for its role, and leaves one that is a replica.
+    pub(super) fn look_for_replica(&mut self) -> Result<(), End> {
+        if self.wires.take_replica_error() {
+            self.suspect_replica();
+        }
+        if self.replica == Suspicion::None || !self.wires.is_idle() || !self.may_leave() {
+            return Ok(());
+        }
+        match self.replica {
+            Suspicion::None | Suspicion::Asked => Ok(()),
+            Suspicion::Raised => {
+                self.replica = Suspicion::Asked;
+                // No user is refused it, and it changes nothing.
+                self.wires.inquire(&[b"HELLO"], Look::Role);
+                Ok(())
+            }
+            Suspicion::Confirmed => {
+                tracing::info!(
+                    client = %self.peer,
+                    "closing a connection: it led to a server that has become a replica"
+                );
+                Err(End::Done)
+            }
+        }
+    }
+
+    /// What the proxy sent on its own account found that the server is a replica. That is no reason to
+    /// close a client that has said nothing.
+    pub(super) fn own_step_failed(&mut self, frame: &[u8]) {
+        if frame.strip_prefix(b"-").is_some_and(is_of_replica) {
+            self.wires.take_replica_error();
+            self.shared.server.doubt();
+        }
+    }
+
+    fn may_leave(&self) -> bool {
+        self.state.block.is_none() && !self.wires.pushes.takes_no_commands()
+    }
+
+    /// The server has said what it is. One that does not know the question has given an error that only
+    /// a replica gives.
+    pub(super) fn learn_role(&mut self, frame: &Bytes) {
+        let answer = parse_reply(frame, self.state.protocol).ok();
+        let role = answer.and_then(|answer| RoleQuestion::Hello.read(&answer));
+        self.replica = match role {
+            Some(Role::Primary | Role::Unknown) => Suspicion::None,
+            Some(Role::Replica) | None => Suspicion::Confirmed,
+        };
+        if self.replica == Suspicion::None {
+            return;
+        }
+        self.wires.tell_when_idle();
+        self.shared.server.doubt();
+        let is_shared = self.wires.is_shared();
+        if is_shared && let Some(port) = self.wires.uplink().port() {
+            port.leave_replica();
+        }
+        if is_shared && !self.wires.uplink().has_own() {
+            self.replica = Suspicion::None;
+        }
+    }
+}
