@@ -105,6 +105,23 @@ impl Glob {
         &self.suffix
     }
 
+    /// Whether some key could match that begins and ends like this, whatever stands between. Of patterns
+    /// with a wildcard in their middle only the ends are looked at.
+    pub fn may_match_between(&self, beginning: &[u8], ending: &[u8]) -> bool {
+        let begins = starts_with(beginning, &self.prefix) || starts_with(&self.prefix, beginning);
+        let ends = ends_with(ending, &self.suffix) || ends_with(&self.suffix, ending);
+        match self.shape {
+            Shape::Exact => {
+                let text = &self.prefix;
+                starts_with(text, beginning)
+                    && ends_with(text, ending)
+                    && beginning.len() + ending.len() <= text.len()
+            }
+            Shape::StartsWith | Shape::Everything => begins,
+            Shape::Ends | Shape::General => begins && ends,
+        }
+    }
+
     /// Whether a key that begins with this byte could match.
     pub fn may_begin_with(&self, byte: u8) -> bool {
         match self.prefix.first() {

@@ -120,6 +120,13 @@ impl Namespaces {
             .map(|(id, _)| *id)
     }
 
+    /// The first namespace to which some key may belong that begins and ends like this.
+    pub fn find_between(&self, beginning: &[u8], ending: &[u8]) -> Option<NamespaceId> {
+        let may_match = |glob: &Glob| glob.may_match_between(beginning, ending);
+        let found = self.globs.iter().find(|(_, glob)| may_match(glob));
+        found.map(|(namespace, _)| *namespace)
+    }
+
     fn find_by_glob(&self, key: &[u8], may_be_by_ending: bool) -> Option<NamespaceId> {
         let mut found: Option<u32> = None;
         let mut look = |numbers: &[u32]| {
@@ -193,7 +200,49 @@ mod tests {
         assert_eq!(namespaces(&[&[]]).find(b"a"), None);
     }
 
+    #[test]
+    fn what_is_known_of_a_key_may_rule_namespaces_out() {
+        let namespaces = namespaces(&[&["lock:*"], &["*:mutex"], &["one", "job-*:[ab]"]]);
+        for (beginning, ending, expected) in [
+            ("", "", Some(0)),
+            ("lock:", "x", Some(0)),
+            ("lo", "", Some(0)),
+            ("bull:q:", ":lock", None),
+            ("bull:q:", "", Some(1)),
+            ("bull:q:", ":mutex", Some(1)),
+            ("on", "ne", None),
+            ("o", "e", Some(2)),
+            ("o", ":x", None),
+            ("job-1", ":a", Some(2)),
+            ("job-1", ":b", Some(2)),
+        ] {
+            let found = namespaces.find_between(beginning.as_bytes(), ending.as_bytes());
+            assert_eq!(found, expected.map(NamespaceId), "{beginning}*{ending}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn no_namespace_is_ruled_out_that_has_such_a_key(
+            patterns in proptest::collection::vec("[ab*?\\[\\]^\\\\-]{0,5}|[ab*]{0,3}", 0..6),
+            key in "[ab*\\]]{0,6}",
+            beginning in 0..4_usize,
+            ending in 0..4_usize,
+        ) {
+            let globs: Vec<Glob> =
+                patterns.into_iter().map(|pattern| Glob::new(pattern.into())).collect();
+            let namespaces = Namespaces::new(globs.into_iter().map(|glob| vec![glob]).collect());
+            let beginning = beginning.min(key.len());
+            let ending = ending.min(key.len() - beginning);
+            let between = namespaces.find_between(
+                &key.as_bytes()[..beginning],
+                &key.as_bytes()[key.len() - ending..],
+            );
+            if let Some(found) = namespaces.find(key.as_bytes()) {
+                prop_assert!(between.is_some_and(|between| between <= found));
+            }
+        }
+
         #[test]
         fn the_short_cuts_change_no_answer(
             patterns in proptest::collection::vec("[ab*?\\[\\]^\\\\-]{0,5}|[ab*]{0,3}", 0..12),

@@ -10,6 +10,7 @@ mod facts;
 mod lexer;
 mod literals;
 mod meaning;
+mod names;
 mod release;
 mod shape;
 mod syntax;
@@ -19,6 +20,7 @@ mod value;
 
 pub use facts::{ScriptFacts, ScriptSha, Wrapped};
 pub use literals::NamedKey;
+pub use names::{Name, Names, Pattern};
 
 use bytes::Bytes;
 

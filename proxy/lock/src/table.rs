@@ -11,11 +11,13 @@ mod lookup;
 #[cfg(test)]
 pub(crate) mod replaced;
 mod rows;
+mod scripted;
 
 pub use foreign::{ForeignSpec, ForeignTable, for_each_foreign_key};
 pub use integer::{NotAnInteger, parse_integer};
 pub use keys::{KeyError, for_each_key};
 pub use lookup::{Lookup, lookup};
+pub use scripted::{InScript, Places, in_script};
 
 /// The arguments of a command, its name included as argument 0.
 pub trait Arguments {

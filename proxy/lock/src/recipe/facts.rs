@@ -12,7 +12,7 @@ use sha1::{Digest, Sha1};
 use super::literals::{NamedKey, written_keys};
 use super::meaning::Call;
 use super::release::{MOST_ARGUMENTS, Release};
-use super::{MAX_TEXT_LEN, Meaning, Reply, lexer, shape, syntax};
+use super::{MAX_TEXT_LEN, Meaning, Names, Reply, lexer, shape, syntax};
 use crate::scripts;
 use crate::token::hex;
 
@@ -67,6 +67,8 @@ pub struct ScriptFacts {
     releases: [OnceLock<Option<Release>>; MOST_ARGUMENTS],
     /// Bytes that these facts take.
     weight: usize,
+    /// The names of the keys that it may write.
+    pub names: Names,
     /// Whether it begins with `#!`, which Redis 7 reads and older servers refuse.
     pub shebang: bool,
     /// Whether its first line says `no-writes` in a form that the server cannot read otherwise, so
@@ -93,13 +95,14 @@ impl Eq for ScriptFacts {}
 impl ScriptFacts {
     /// The facts of a text. Linear in its length.
     pub fn of(text: &[u8]) -> ScriptFacts {
-        let (tree, weight) = match tree(text) {
-            Some((tree, tokens)) => (Some(tree), tokens * TOKEN_WEIGHT),
-            None => (None, 0),
+        let (tree, names, weight) = match tree(text) {
+            Some((tree, names, tokens)) => (tree, names, tokens * TOKEN_WEIGHT),
+            None => (None, Names::Computed, 0),
         };
         ScriptFacts {
             sha: ScriptSha::of(text),
             tree,
+            names,
             releases: Default::default(),
             weight: weight + text.len() + size_of::<ScriptFacts>(),
             shebang: text.starts_with(b"#!"),
@@ -240,14 +243,21 @@ fn shebang_and_chunk(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(end.map_or(text.len(), |end| end + 1))
 }
 
-/// The tree of a text and how many tokens it has.
-fn tree(text: &[u8]) -> Option<(syntax::Block, usize)> {
+/// What is known of a text that Lua can read: its tree, where it may be a recipe, the names of the keys that it
+/// writes, and how many tokens of it are kept.
+fn tree(text: &[u8]) -> Option<(Option<syntax::Block>, Names, usize)> {
+    let (shebang, chunk) = shebang_and_chunk(text);
     if text.len() > MAX_TEXT_LEN {
         return None;
     }
-    let tokens = lexer::tokens(text)?;
-    let count = tokens.len();
-    Some((syntax::parse(tokens)?, count))
+    let tokens = lexer::tokens(chunk)?;
+    let count = tokens.tokens.len();
+    let tree = syntax::parse(tokens)?;
+    let names = Names::of(&tree.block);
+    if !tree.plain || !shebang.is_empty() {
+        return Some((None, names, 0));
+    }
+    Some((Some(tree.block), names, count))
 }
 
 /// `#!lua flags=no-writes,…` up to a line end. A first line with anything odd in it (a control

@@ -1,11 +1,14 @@
-//! The words of a script, cut as Lua 5.1 cuts them (the Lua inside Redis), for the part of the
-//! language that lock scripts use. Anything else ends the reading at once: a sign, number or escape
-//! outside that part makes the whole text unknown. `syntax` puts the tokens together.
+//! The words of a script, cut as Lua 5.1 cuts them (the Lua inside Redis). A text that Lua would not
+//! cut either is not read at all. Lock scripts use a part of the language; whether a text keeps to it is
+//! noted here and in `syntax`, which puts the tokens together.
 
 use bytes::Bytes;
 
-/// Most tokens of a script that is looked at. Lock scripts have 20 to 150.
-const MAX_TOKENS: usize = 2048;
+/// Most tokens of a script that is looked at. The longest scripts of queue libraries have some 8,000.
+const MAX_TOKENS: usize = 32 * 1024;
+
+/// Most tokens of a script that may be a recipe. Lock scripts have 20 to 150.
+const MAX_PLAIN_TOKENS: usize = 2048;
 
 /// More digits than these are no TTL or answer of a lock script, and fewer are exact in a double.
 const MAX_DIGITS: usize = 15;
@@ -15,23 +18,30 @@ const MAX_DIGITS: usize = 15;
 pub(super) enum Token<'t> {
     Name(&'t [u8]),
     Number(i64),
+    /// A number that is no short decimal integer.
+    OtherNumber,
     Text(Bytes),
     And,
+    Break,
     Do,
     Else,
     ElseIf,
     End,
     False,
     For,
+    Function,
     If,
     In,
     Local,
     Nil,
     Not,
     Or,
+    Repeat,
     Return,
     Then,
     True,
+    Until,
+    While,
     Open,
     Close,
     OpenIndex,
@@ -48,9 +58,14 @@ pub(super) enum Token<'t> {
     Minus,
     Plus,
     Star,
+    Slash,
+    Percent,
+    Power,
     Length,
+    Varargs,
     Concat,
     Dot,
+    Colon,
     Comma,
     Semicolon,
 }
@@ -63,18 +78,32 @@ pub(super) struct Spanned<'t> {
     pub(super) on_new_line: bool,
 }
 
-/// The tokens of a text, or `None` at the first thing outside the part of Lua that is understood.
-pub(super) fn tokens(text: &[u8]) -> Option<Vec<Spanned<'_>>> {
-    // Lua's lexer treats NUL differently in its several versions, and no lock script has one.
+/// All tokens of a text.
+#[derive(Debug)]
+pub(super) struct Tokens<'t> {
+    pub(super) tokens: Vec<Spanned<'t>>,
+    /// Whether the text keeps to the part of Lua that recipes are written in, as far as tokens tell.
+    pub(super) plain: bool,
+}
+
+/// The tokens of a text, or `None` where Lua finds none, or its versions differ.
+pub(super) fn tokens(text: &[u8]) -> Option<Tokens<'_>> {
+    // Lua's lexer treats NUL differently in its several versions, and no script has one.
     if text.contains(&0) {
         return None;
     }
-    let mut lexer = Lexer { rest: text };
+    let mut lexer = Lexer {
+        rest: text,
+        plain: true,
+    };
     let mut tokens = Vec::new();
     loop {
         let on_new_line = lexer.skip_blanks()?;
         if lexer.rest.is_empty() {
-            return Some(tokens);
+            return Some(Tokens {
+                plain: lexer.plain && tokens.len() <= MAX_PLAIN_TOKENS,
+                tokens,
+            });
         }
         if tokens.len() == MAX_TOKENS {
             return None;
@@ -86,6 +115,7 @@ pub(super) fn tokens(text: &[u8]) -> Option<Vec<Spanned<'_>>> {
 
 struct Lexer<'t> {
     rest: &'t [u8],
+    plain: bool,
 }
 
 impl<'t> Lexer<'t> {
@@ -125,6 +155,25 @@ impl<'t> Lexer<'t> {
     }
 
     fn token(&mut self) -> Option<Token<'t>> {
+        let token = self.any_token()?;
+        self.plain &= !matches!(
+            token,
+            Token::Break
+                | Token::Function
+                | Token::Repeat
+                | Token::Until
+                | Token::While
+                | Token::OtherNumber
+                | Token::Varargs
+                | Token::Slash
+                | Token::Percent
+                | Token::Power
+                | Token::Colon
+        );
+        Some(token)
+    }
+
+    fn any_token(&mut self) -> Option<Token<'t>> {
         let (token, length) = match *self.rest {
             [b'=', b'=', ..] => (Token::Equal, 2),
             [b'~', b'=', ..] => (Token::Unequal, 2),
@@ -144,10 +193,14 @@ impl<'t> Lexer<'t> {
             [b'+', ..] => (Token::Plus, 1),
             [b'*', ..] => (Token::Star, 1),
             [b'#', ..] => (Token::Length, 1),
-            // Neither varargs nor a fraction.
-            [b'.', b'.', b'.', ..] | [b'.', b'0'..=b'9', ..] => return None,
+            [b'/', ..] => (Token::Slash, 1),
+            [b'%', ..] => (Token::Percent, 1),
+            [b'^', ..] => (Token::Power, 1),
+            [b'.', b'.', b'.', ..] => (Token::Varargs, 3),
             [b'.', b'.', ..] => (Token::Concat, 2),
+            [b'.', b'0'..=b'9', ..] => return self.number(),
             [b'.', ..] => (Token::Dot, 1),
+            [b':', ..] => (Token::Colon, 1),
             [b',', ..] => (Token::Comma, 1),
             [b';', ..] => (Token::Semicolon, 1),
             [quote @ (b'"' | b'\''), ..] => return self.quoted(quote).map(Token::Text),
@@ -163,36 +216,57 @@ impl<'t> Lexer<'t> {
         let word = self.take_while(is_word_byte);
         Some(match word {
             b"and" => Token::And,
+            b"break" => Token::Break,
             b"do" => Token::Do,
             b"else" => Token::Else,
             b"elseif" => Token::ElseIf,
             b"end" => Token::End,
             b"false" => Token::False,
             b"for" => Token::For,
+            b"function" => Token::Function,
             b"if" => Token::If,
             b"in" => Token::In,
             b"local" => Token::Local,
             b"nil" => Token::Nil,
             b"not" => Token::Not,
             b"or" => Token::Or,
+            b"repeat" => Token::Repeat,
             b"return" => Token::Return,
             b"then" => Token::Then,
             b"true" => Token::True,
-            b"break" | b"function" | b"repeat" | b"until" | b"while" => return None,
+            b"until" => Token::Until,
+            b"while" => Token::While,
             name => Token::Name(name),
         })
     }
 
-    /// Decimal integers only. Lua reads letters and points after digits as part of the number.
+    /// Lua reads letters and points behind digits as part of the number, and a sign behind an exponent.
     fn number(&mut self) -> Option<Token<'t>> {
-        let number = self.take_while(|byte| is_word_byte(byte) || byte == b'.');
-        if number.len() > MAX_DIGITS || !number.iter().all(u8::is_ascii_digit) {
-            return None;
+        let mut number = self
+            .take_while(|byte| byte.is_ascii_digit() || byte == b'.')
+            .to_vec();
+        if let [b'e' | b'E', rest @ ..] = self.rest {
+            number.push(b'e');
+            self.rest = rest;
+            if let [sign @ (b'+' | b'-'), rest @ ..] = self.rest {
+                number.push(*sign);
+                self.rest = rest;
+            }
         }
-        let value = number
-            .iter()
-            .fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
-        Some(Token::Number(value))
+        number.extend_from_slice(self.take_while(is_word_byte));
+        if number.len() <= MAX_DIGITS && number.iter().all(u8::is_ascii_digit) {
+            let value = number
+                .iter()
+                .fold(0, |value, digit| value * 10 + i64::from(digit - b'0'));
+            return Some(Token::Number(value));
+        }
+        let number = std::str::from_utf8(&number).ok()?;
+        let is_hex = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let fine = match number.strip_prefix("0x").or(number.strip_prefix("0X")) {
+            Some(digits) => !digits.is_empty() && is_hex(digits),
+            None => number.parse::<f64>().is_ok(),
+        };
+        fine.then_some(Token::OtherNumber)
     }
 
     fn take_while(&mut self, wanted: impl Fn(u8) -> bool) -> &'t [u8] {
@@ -216,6 +290,11 @@ impl<'t> Lexer<'t> {
             match *byte {
                 byte if byte == quote => break,
                 b'\n' | b'\r' => return None,
+                b'\\' if matches!(rest, [b'\n' | b'\r', ..]) => {
+                    self.plain = false;
+                    rest = after_line_end(rest);
+                    string.push(b'\n');
+                }
                 b'\\' => rest = unescape(rest, &mut string)?,
                 byte => string.push(byte),
             }
@@ -257,12 +336,34 @@ impl<'t> Lexer<'t> {
 
     fn long_string(&mut self) -> Option<Token<'t>> {
         let level = self.long_bracket()?;
-        let text = self.long_text(level)?;
-        // Lua drops a first line end and rewrites the others; none is needed in a lock script.
-        if text.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
-            return None;
+        let mut text = self.long_text(level)?;
+        if !text.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {
+            return Some(Token::Text(Bytes::copy_from_slice(text)));
         }
-        Some(Token::Text(Bytes::copy_from_slice(text)))
+        self.plain = false;
+        // Lua drops a first line end, and makes a line feed of each other one.
+        if let [b'\n' | b'\r', ..] = text {
+            text = after_line_end(text);
+        }
+        let mut string = Vec::with_capacity(text.len());
+        while let [first, rest @ ..] = text {
+            if matches!(first, b'\n' | b'\r') {
+                string.push(b'\n');
+                text = after_line_end(text);
+            } else {
+                string.push(*first);
+                text = rest;
+            }
+        }
+        Some(Token::Text(Bytes::from(string)))
+    }
+}
+
+/// What follows a line end: `\n`, `\r`, or both in any order.
+fn after_line_end(text: &[u8]) -> &[u8] {
+    match text {
+        [b'\n', b'\r', rest @ ..] | [b'\r', b'\n', rest @ ..] | [_, rest @ ..] => rest,
+        [] => text,
     }
 }
 
@@ -277,7 +378,6 @@ fn unescape<'t>(rest: &'t [u8], string: &mut Vec<u8>) -> Option<&'t [u8]> {
         b'r' => b'\r',
         b't' => b'\t',
         b'v' => 0x0b,
-        b'\n' | b'\r' => return None,
         b'0'..=b'9' => {
             let length = rest
                 .iter()

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 
-use super::syntax::{Arithmetic, Block, Comparison, Expression, Statement};
+use super::syntax::{Arithmetic, Block, Comparison, Expression, Statement, list_of_ipairs};
 use super::value::{Function, Value, concatenated, error_reply, exact, line};
 use super::{DeleteCommand, Reply, TtlUnit, canonical_integer, release};
 
@@ -187,7 +187,10 @@ impl<'s> Run<'s> {
                 let values = self.assigned(names.len(), values)?;
                 // From the right, as Lua does it: in `a, a = 1, 2` the first value stays. A name
                 // that is no local is a global, which Redis refuses to set.
-                for (name, value) in names.iter().zip(values).rev() {
+                for (target, value) in names.iter().zip(values).rev() {
+                    let Expression::Name(name) = target else {
+                        return Err(Stop::NotUnderstood);
+                    };
                     *self.local(name).ok_or(Stop::NotUnderstood)? = value;
                 }
             }
@@ -203,7 +206,13 @@ impl<'s> Run<'s> {
                 return self.block(otherwise);
             }
             Statement::Do(block) => return self.block(block),
-            Statement::ForEach(index, value, list, body) => {
+            Statement::Iterate(names, lists, body) => {
+                let (index, value) = match &names[..] {
+                    [index] => (index, None),
+                    [index, value] => (index, Some(value)),
+                    _ => return Err(Stop::NotUnderstood),
+                };
+                let list = list_of_ipairs(lists).ok_or(Stop::NotUnderstood)?;
                 let list = self.value(list)?;
                 let items = self.items(&list)?;
                 for (at, item) in items.iter().enumerate() {
@@ -215,7 +224,7 @@ impl<'s> Run<'s> {
                     }
                 }
             }
-            Statement::Count(index, first, last, body) => {
+            Statement::Count(index, first, last, None, body) => {
                 let first = self.value(first)?.number().ok_or(Stop::NotUnderstood)?;
                 let last = self.value(last)?.number().ok_or(Stop::NotUnderstood)?;
                 if last.saturating_sub(first) >= MAX_INDEX as i64 {
@@ -228,13 +237,19 @@ impl<'s> Run<'s> {
                     }
                 }
             }
-            Statement::Return(value) => {
-                let value = match value {
-                    Some(expression) => self.value(expression)?,
-                    None => Value::Nil,
+            Statement::Return(values) => {
+                let value = match &values[..] {
+                    [] => Value::Nil,
+                    [expression] => self.value(expression)?,
+                    _ => return Err(Stop::NotUnderstood),
                 };
                 return Ok(Flow::Returned(value));
             }
+            Statement::Count(..)
+            | Statement::LocalFunction(..)
+            | Statement::While(..)
+            | Statement::Repeat(..)
+            | Statement::Break => return Err(Stop::NotUnderstood),
         }
         Ok(Flow::Ended)
     }
@@ -332,7 +347,10 @@ impl<'s> Run<'s> {
                 let arguments = self.values(arguments)?;
                 self.called(&function, &arguments)
             }
-            Expression::Table(field, value) => {
+            Expression::Table(fields) => {
+                let [(Some(Expression::Text(field)), value)] = &fields[..] else {
+                    return Err(Stop::NotUnderstood);
+                };
                 let reply = match (&field[..], self.value(value)?) {
                     (b"ok", Value::Text(text)) => line(text).map(Value::Status),
                     (b"err", Value::Text(text)) => line(text).map(Value::Error),
@@ -386,6 +404,10 @@ impl<'s> Run<'s> {
                 }
                 Ok(result)
             }
+            Expression::OtherNumber
+            | Expression::Varargs
+            | Expression::Function(_)
+            | Expression::Method(..) => Err(Stop::NotUnderstood),
             Expression::All(parts) => self.first_that_is(false, parts),
             Expression::Any(parts) => self.first_that_is(true, parts),
             Expression::Compare(comparison, left, right) => {
@@ -525,6 +547,7 @@ impl<'s> Run<'s> {
                 // A product of zero may be Lua's -0.
                 Arithmetic::Multiply if left == 0 || right == 0 => None,
                 Arithmetic::Multiply => exact(left.checked_mul(right)),
+                Arithmetic::Other => None,
             };
         }
         match (operator, left, right) {

@@ -77,7 +77,7 @@ mod tests {
     fn found(text: &str, arguments: usize) -> Option<usize> {
         let tokens = lexer::tokens(text.as_bytes()).expect("tokens");
         let tree = syntax::parse(tokens).expect("a tree");
-        Release::of(&tree, arguments).map(|release| release.argument)
+        Release::of(&tree.block, arguments).map(|release| release.argument)
     }
 
     #[test]

@@ -1,0 +1,289 @@
+//! Names of keys that are written, as the text of a script tells them.
+
+use super::*;
+use crate::recipe::ScriptFacts;
+
+fn names(text: &str) -> Names {
+    ScriptFacts::of(text.as_bytes()).names
+}
+
+/// The names beside `KEYS`, as they would be written; `?` for what is not known.
+fn shown(text: &str) -> Vec<String> {
+    let Names::Known(names) = names(text) else {
+        return vec!["computed".to_owned()];
+    };
+    let part = |part: &Part| match part {
+        Part::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        Part::Key(Some(place)) => format!("<KEYS {}>", place + 1),
+        Part::Key(None) => "<KEYS>".to_owned(),
+        Part::Argument(Some(place)) => format!("<ARGV {}>", place + 1),
+        Part::Argument(None) => "<ARGV>".to_owned(),
+        Part::Rest => "?".to_owned(),
+    };
+    let name = |name: &Name| name.0.iter().map(part).collect();
+    names.iter().map(name).collect()
+}
+
+#[test]
+fn names_that_come_from_keys_are_told() {
+    for text in [
+        "return 1",
+        "return redis.call('set', KEYS[1], ARGV[1])",
+        "return redis.call('get', 'x' .. ARGV[1])",
+        "local k = KEYS[1] return redis.call('del', k)",
+        "local call, k = redis.call, KEYS return call('DEL', k[1], k[2])",
+        "for i = 1, #KEYS do redis.call('incr', KEYS[i]) end",
+        "for i = #KEYS, 1, -1 do redis.call('incr', KEYS[i]) end",
+        "for i, k in ipairs(KEYS) do redis.call('incr', k) end",
+        "for _, k in pairs(KEYS) do redis.call('incr', k) end",
+        "for _, k in next, KEYS do redis.call('incr', k) end",
+        "redis.call('del', unpack(KEYS))",
+        "return redis.call('sadd', KEYS[1], unpack(ARGV))",
+        "local t = {} for i = 2, #ARGV do t[#t + 1] = ARGV[i] end return redis.call('zadd', KEYS[1], unpack(t))",
+        "local function f(key, n) if n == 0 then return 0 end redis.call('incr', key) return f(key, n - 1) end return f(KEYS[1], 3)",
+        "local f = function(a) redis.call('incr', a.key) end f({key = KEYS[1]}) f{key = KEYS[2]}",
+        "local m = {} function m.go(k) return redis.call('del', k) end return m.go(KEYS[1])",
+        "local m = {} function m:go(k) self.k = k return redis.call('del', self.k) end return m:go(KEYS[1])",
+        "local ok, e = pcall(redis.call, 'del', KEYS[1]) return ok",
+        "return pcall(function(k) return redis.call('del', k) end, KEYS[1])",
+        "redis.call('rename', KEYS[1], KEYS[2]) redis.call('sort', KEYS[1], 'by', 'nosort', 'store', KEYS[2])",
+        "redis.call('zunionstore', KEYS[1], 2, 'a', 'b') redis.call('lmpop', 2, KEYS[1], KEYS[2], 'LEFT')",
+        "redis.call('lmpop', #KEYS, unpack(KEYS))",
+        "local ks = {KEYS[1], KEYS[2]} table.sort(ks) table.insert(ks, KEYS[3]) for _, k in ipairs(ks) do redis.call('del', k) end",
+        "local k = table.remove(KEYS, 1) redis.call('del', k, KEYS[1])",
+        "local k = ARGV[1] == 'a' and KEYS[1] or KEYS[2] redis.call('del', k)",
+        "while redis.call('llen', KEYS[1]) > 0 do redis.call('lpop', KEYS[1]) end",
+        "repeat local n = redis.call('spop', KEYS[1]) until not n",
+        "local x = cjson.decode(ARGV[1]) x.n = (x.n or 0) + 1 redis.call('set', KEYS[1], cjson.encode(x))",
+        "redis.call('copy', KEYS[1], KEYS[2], 'REPLACE')",
+        "string.gsub(ARGV[1], '%w+', function(w) redis.call('sadd', KEYS[1], w) end)",
+        "for w in string.gmatch(ARGV[1], '%a+') do redis.call('sadd', KEYS[1], w) end",
+        "for w in ARGV[1]:gmatch('%a+') do redis.call('sadd', KEYS[1], w:lower()) end",
+        "redis.call('xgroup', 'create', KEYS[1], 'g', '$') redis.call('memory', 'usage', 'x')",
+        "#!lua flags=allow-oom\nreturn redis.call('del', KEYS[1])",
+        "return server.call('del', KEYS[1])",
+        "if true then return end redis.log(redis.LOG_NOTICE, 'x')",
+        "KEYS[1]:format() redis.pcall('del', tostring(KEYS[1]))",
+    ] {
+        assert_eq!(shown(text), [""; 0], "{text}");
+        assert!(names(text).come_from_keys(), "{text}");
+    }
+}
+
+#[test]
+fn other_names_are_told_as_far_as_they_stand_there() {
+    for (text, expected) in [
+        ("return redis.call('del', 'lock:a')", &["lock:a"][..]),
+        ("return redis.call 'del'", &[]),
+        (
+            "local f = redis.call f('del', 'lock:' .. 'a', [[lock:b]])",
+            &["lock:a", "lock:b"],
+        ),
+        (
+            "local f = redis['call'] f('del', ('lock:' .. 'a'))",
+            &["lock:a"],
+        ),
+        ("redis.call('\\100el', 'lo\\99k:c')", &["lock:c"]),
+        (
+            "local n = 'lock:a' local m = n redis.call('del', m)",
+            &["lock:a"],
+        ),
+        (
+            "redis.call('del', string.format('lock:%s', 'a'))",
+            &["lock:a"],
+        ),
+        (
+            "redis.call('del', ('%s:%s%%'):format('lock', ARGV[2]))",
+            &["lock:<ARGV 2>%"],
+        ),
+        (
+            "redis.call('del', ('lock:%05d'):format(ARGV[2]))",
+            &["lock:?"],
+        ),
+        ("redis.call('del', ARGV[1])", &["<ARGV 1>"]),
+        (
+            "for _, k in ipairs(ARGV) do redis.call('del', k) end",
+            &["<ARGV>"],
+        ),
+        (
+            "redis.call('del', KEYS[1] .. ':queue')",
+            &["<KEYS 1>:queue"],
+        ),
+        (
+            "redis.call('del', KEYS[1] .. ARGV[1] .. 7)",
+            &["<KEYS 1><ARGV 1>7"],
+        ),
+        (
+            "for i = 1, #KEYS do redis.call('del', KEYS[i] .. ':x') end",
+            &["<KEYS>:x"],
+        ),
+        (
+            "redis.call('del', 'job:' .. redis.call('incr', KEYS[1]))",
+            &["job:?"],
+        ),
+        (
+            "local id = redis.call('lpop', KEYS[1]) redis.call('hset', KEYS[2] .. id .. ':lock', 'a', 1)",
+            &["<KEYS 2>?:lock"],
+        ),
+        ("redis.call('sort', 'src', 'store', 'lock:d')", &["lock:d"]),
+        (
+            "redis.call('zunionstore', 'lock:e', #KEYS, 'lock:f')",
+            &["lock:e"],
+        ),
+        ("redis.call('mset', 'a', 'v1', 'b', 'v2')", &["a", "b"]),
+        (
+            "redis.call('xreadgroup', 'group', 'g', 'c', 'streams', 's', '>')",
+            &[">", "c", "g", "group", "s", "streams"],
+        ),
+        (
+            "local t = {a = 'lock:a'} redis.call('del', t.a)",
+            &["lock:a"],
+        ),
+        (
+            "local t = {} t['a'] = 'lock:a' redis.call('del', t.a)",
+            &["lock:a"],
+        ),
+        (
+            "local k if KEYS[1] then k = 'a' else k = 'b' end redis.call('del', k)",
+            &["a", "b"],
+        ),
+        (
+            "local function f(k) redis.call('del', k) end f('a') f(KEYS[1])",
+            &["a"],
+        ),
+        (
+            "local function f(...) redis.call('del', ...) end f('a', KEYS[1])",
+            &["a"],
+        ),
+        (
+            "local function f(...) local a = {...} redis.call('del', a[2]) end f(1, 'a')",
+            &["1", "a"],
+        ),
+        (
+            "local function n() return 'a' end redis.call('del', n())",
+            &["a"],
+        ),
+        (
+            "local function n() return 'a' end redis.call('del', (n()), n())",
+            &["a"],
+        ),
+        (
+            "table.remove(ARGV, 1) redis.call('del', ARGV[1] .. 'x')",
+            &["?x"],
+        ),
+        (
+            "table.remove(KEYS, 1) redis.call('del', KEYS[1] .. 'x')",
+            &["<KEYS>x"],
+        ),
+        (
+            "ARGV[1] = 'lock:a' redis.call('del', 'x' .. ARGV[1])",
+            &["x?"],
+        ),
+        ("select(2, redis.call('del', 'a'))", &["a"]),
+        ("for _ in pairs({}), redis.call('del', 'a') do end", &["a"]),
+        ("redis.call(({'del'})[1], 'a')", &["a"]),
+        ("if false then redis.call('del', 'a') end", &["a"]),
+    ] {
+        assert_eq!(shown(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn names_and_commands_that_only_the_run_tells_are_computed() {
+    for text in [
+        "redis.call('del', redis.call('get', KEYS[1]))",
+        "redis.call(ARGV[1], KEYS[1])",
+        "redis.call(unpack(ARGV))",
+        "redis.call('del', unpack(redis.call('keys', 'a*')))",
+        "for _, k in ipairs(redis.call('keys', '*')) do redis.call('del', k) end",
+        "redis.call('select', 1)",
+        "redis.call('flushall')",
+        "redis.call('migrate', 'h', 1, KEYS[1], 0, 9)",
+        "redis.call('move', KEYS[1], 3)",
+        "redis.call('copy', KEYS[1], KEYS[2], 'DB', 3)",
+        "redis.call('copy', KEYS[1], KEYS[2], unpack(ARGV))",
+        "redis.call('json.set', KEYS[1], '$', '1')",
+        "redis.call('del', string.rep('a', 3))",
+        "redis.call('del', table.concat({'lock', 'a'}, ':'))",
+        "redis.call('del', string.lower('LOCK:A'))",
+        "redis.call('sort', KEYS[1], ARGV[1], redis.call('get', 'x'))",
+        "_G.redis.call('del', KEYS[1])",
+        "loadstring(ARGV[1])()",
+        "local f = coroutine.wrap(function() redis.call('del', KEYS[1]) end) f()",
+        "setmetatable({}, {__index = function() redis.call('del', 'x') end})",
+        "KEYS[1] = 'lock:a' redis.call('del', KEYS[1])",
+        "KEYS = {'lock:a'} redis.call('del', KEYS[1])",
+        "table.insert(KEYS, 'lock:a') redis.call('del', KEYS[2])",
+        "local redis = {call = redis.call} redis.call(ARGV[1], KEYS[1])",
+        "local t = cjson.decode('{}') t.f = redis.call t.f('del', 'x')",
+        "local t = cjson.decode('{}') t.k = KEYS redis.call('del', KEYS[1])",
+        "error(redis)",
+        "string.gsub('del', '.+', redis.call)",
+        "f_3fa0e42c54527adfc42c9fe8b53d5243d1412adf()",
+        "local f, s, i = pairs({function(k) redis.call('del', k) end}) for _, g in f, s, i do g('lock:a') end",
+        "local n = '' for i = 1, 3 do n = n .. redis.sha1hex(n) redis.call('del', n) end",
+        "return 1 end redis.call('del', 'lock:a') do",
+    ] {
+        assert_eq!(names(text), Names::Computed, "{text}");
+    }
+}
+
+/// What goes where nobody follows it comes back as anything.
+#[test]
+fn tables_that_are_held_elsewhere_hold_anything() {
+    for text in [
+        "local t = {k = KEYS[1]} local d = cjson.decode('{}') d.t = t d.t.k = 'lock:a' redis.call('del', t.k)",
+        "local t = {k = KEYS[1]} pcall(error, t) local ok, e = pcall(error, t) e.k = 'lock:a' redis.call('del', t.k)",
+    ] {
+        assert_eq!(names(text), Names::Computed, "{text}");
+    }
+}
+
+fn in_call(text: &str, keys: &[&str], arguments: &[&str]) -> Vec<String> {
+    let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+    let arguments: Vec<&[u8]> = arguments.iter().map(|word| word.as_bytes()).collect();
+    let Names::Known(names) = names(text) else {
+        panic!("computed: {text}");
+    };
+    let mut found = Vec::new();
+    for name in names {
+        name.in_call(&keys, &arguments, &mut |pattern| {
+            let shown = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+            found.push(match pattern.exact() {
+                Some(exact) => shown(exact),
+                None => format!("{}*{}", shown(pattern.beginning()), shown(pattern.ending())),
+            });
+        });
+    }
+    found
+}
+
+#[test]
+fn a_call_tells_what_its_keys_and_arguments_make_of_a_name() {
+    for (text, expected) in [
+        ("redis.call('del', KEYS[1] .. ':queue')", &["a:queue"][..]),
+        ("redis.call('del', KEYS[3] .. ':queue')", &[]),
+        (
+            "for _, k in ipairs(KEYS) do redis.call('del', k .. ':queue') end",
+            &["a:queue", "b:queue"],
+        ),
+        ("redis.call('del', ARGV[1])", &["x"]),
+        (
+            "redis.call('del', 'job:' .. redis.call('incr', KEYS[1]) .. ':lock')",
+            &["job:*:lock"],
+        ),
+        (
+            "redis.call('del', ARGV[1] .. redis.call('get', 'x') .. KEYS[2] .. redis.call('get', 'y'))",
+            &["x*"],
+        ),
+        (
+            "for _, k in ipairs(KEYS) do for _, a in ipairs(ARGV) do redis.call('del', k .. a) end end",
+            &["ax", "ay", "bx", "by"],
+        ),
+    ] {
+        assert_eq!(in_call(text, &["a", "b"], &["x", "y"]), expected, "{text}");
+    }
+    let many: Vec<&str> = vec!["k"; 300];
+    let text = "for _, k in ipairs(KEYS) do redis.call('del', k .. ':x') end";
+    assert_eq!(in_call(text, &many, &[]), ["*:x"]);
+}

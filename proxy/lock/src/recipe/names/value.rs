@@ -1,0 +1,180 @@
+//! What a variable of a script may hold at any time, as far as names of keys go: a set of possibilities
+//! that only grows while a text is looked through.
+
+use smallvec::SmallVec;
+
+use super::{Name, Part};
+
+/// Possibilities that are kept apart.
+const MAX_ATOMS: usize = 16;
+
+/// One possibility. Nil and booleans are none: nothing is named by them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Atom {
+    /// A text put together like this.
+    Name(Name),
+    /// A whole number that stands in the script.
+    Number(i64),
+    /// Any text or number, or a table of such, or a function of Lua's own that does nothing with keys.
+    Data,
+    /// `KEYS`
+    Keys,
+    /// `ARGV`
+    Arguments,
+    /// `redis`
+    Redis,
+    /// One of Lua's libraries.
+    Library(Library),
+    Function(Builtin),
+    /// A function of the script, by its place in the text.
+    Closure(usize),
+    /// A table that the script makes, by its place in the text.
+    Table(usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Library {
+    String,
+    Table,
+    /// One whose functions compute.
+    Other,
+}
+
+/// A function that a script finds there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Builtin {
+    /// `redis.call`, `redis.pcall`
+    Call,
+    /// `redis.register_function`
+    Register,
+    Assert,
+    Error,
+    Ipairs,
+    Pairs,
+    Next,
+    ProtectedCall,
+    ProtectedCallWithHandler,
+    RawGet,
+    Select,
+    ToString,
+    Unpack,
+    /// `string.format`
+    Format,
+    /// One of `string` that may call a function that it is given.
+    Text,
+    /// `table.insert`
+    Insert,
+    /// `table.remove`
+    Remove,
+    /// `table.sort`
+    Sort,
+    /// One that computes.
+    Pure,
+}
+
+/// A set of possibilities, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Value(SmallVec<[Atom; 2]>);
+
+impl Value {
+    pub(super) fn of(atom: Atom) -> Value {
+        Value(SmallVec::from_iter([atom]))
+    }
+
+    pub(super) fn data() -> Value {
+        Value::of(Atom::Data)
+    }
+
+    pub(super) fn name(name: Name) -> Value {
+        // What is not known at all need not be told from other data.
+        match name.0[..] {
+            [Part::Rest] => Value::data(),
+            _ => Value::of(Atom::Name(name)),
+        }
+    }
+
+    pub(super) fn atoms(&self) -> &[Atom] {
+        &self.0
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds the possibilities of another; says whether there are new ones.
+    pub(super) fn join(&mut self, other: &Value) -> bool {
+        let mut grown = false;
+        for atom in &other.0 {
+            let is_covered =
+                self.0.contains(&Atom::Data) && matches!(atom, Atom::Name(_) | Atom::Number(_));
+            if is_covered {
+                continue;
+            }
+            if let Err(place) = self.0.binary_search(atom) {
+                self.0.insert(place, atom.clone());
+                grown = true;
+            }
+        }
+        if self.0.contains(&Atom::Data) || self.0.len() > MAX_ATOMS {
+            self.0
+                .retain(|atom| !matches!(atom, Atom::Name(_) | Atom::Number(_) | Atom::Data));
+            self.0.push(Atom::Data);
+            self.0.sort_unstable();
+        }
+        grown
+    }
+
+    pub(super) fn with(mut self, other: &Value) -> Value {
+        self.join(other);
+        self
+    }
+
+    /// Whether there are too many possibilities to be followed.
+    pub(super) fn is_too_wide(&self) -> bool {
+        self.0.len() > MAX_ATOMS
+    }
+
+    /// The texts that it may be, in a name or as a name; `None` where they are too many.
+    pub(super) fn names(&self) -> impl Iterator<Item = Name> {
+        self.0.iter().filter_map(|atom| match atom {
+            Atom::Name(name) => Some(name.clone()),
+            Atom::Number(number) => Some(Name::text(number.to_string())),
+            Atom::Data => Some(Name::rest()),
+            _ => None,
+        })
+    }
+
+    /// Every text that it may be, where each stands in the script and it can be nothing else.
+    pub(super) fn literals(&self) -> Option<SmallVec<[&[u8]; 2]>> {
+        fn literal(atom: &Atom) -> Option<&[u8]> {
+            match atom {
+                Atom::Name(name) => name.as_text().map(|text| &text[..]),
+                _ => None,
+            }
+        }
+        self.0.iter().map(literal).collect()
+    }
+
+    /// The whole numbers that it may be, where it can be nothing else.
+    pub(super) fn numbers(&self) -> Option<SmallVec<[i64; 2]>> {
+        let number = |atom: &Atom| match atom {
+            Atom::Number(number) => Some(*number),
+            _ => None,
+        };
+        self.0.iter().map(number).collect()
+    }
+
+    /// The tables that the script makes among the possibilities.
+    pub(super) fn tables(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().filter_map(|atom| match atom {
+            Atom::Table(table) => Some(*table),
+            _ => None,
+        })
+    }
+
+    /// Whether it is data and nothing else: no list that names come from, and nothing that could be called.
+    pub(super) fn is_inert(&self) -> bool {
+        let inert = |atom: &Atom| matches!(atom, Atom::Name(_) | Atom::Number(_) | Atom::Data);
+        self.0.iter().all(inert)
+    }
+}
