@@ -65,15 +65,16 @@ test-otel: setup ## build the proxy with OpenTelemetry, which no other target do
 test-clients-%:
 	$(MAKE) test-clients language=$*
 
-# The random script against a real server gets half of the time; the framer's properties run meanwhile as
-# many cases as they need, and the fuzz targets, where their tools are installed, share the other half.
+# The random script against a real server gets half of the time, random scripts that are refused a quarter; the framer's
+# properties run meanwhile as many cases as they need, and the fuzz targets, where their tools are installed, share a quarter.
 soak: setup ## random traffic for SOAK_SECONDS, SOAK_REQUESTS random requests at held locks, and fuzzing
 	cargo build $(locked) --workspace --bins --tests --examples
 	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 2)) cargo test $(locked) -p lockwarden-tests --test all -- differential --nocapture
+	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 4)) cargo test $(locked) -p lockwarden-tests --test all -- undoing::random --nocapture
 	LOCKWARDEN_REQUESTS=$(SOAK_REQUESTS) cargo test $(locked) -p lockwarden-tests --test all -- bypass::random --nocapture
 	PROPTEST_CASES=20000 cargo test $(locked) -p lockwarden-resp --lib properties
 	@if rustup toolchain list | grep -q '^nightly' && command -v cargo-fuzz >/dev/null; then \
-	    $(MAKE) fuzz FUZZ_SECONDS=$$(($(SOAK_SECONDS) / 2 / $(words $(fuzz_targets)))); \
+	    $(MAKE) fuzz FUZZ_SECONDS=$$(($(SOAK_SECONDS) / 4 / $(words $(fuzz_targets)))); \
 	else \
 	    echo 'soak: no fuzzing without nightly Rust and cargo-fuzz; make fuzz says how to get them'; \
 	fi

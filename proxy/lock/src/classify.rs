@@ -1,8 +1,9 @@
 //! What a request means, before anybody is asked: nothing to us, a change of connection state, a
 //! look at a lock, or an operation on one. Owns the decision which requests are judged at all; the
-//! arguments of the lock verbs are read in `verbs`, those of scripts in `scripts`. It never asks
+//! arguments of the lock verbs are read in `verbs`, scripts in `scripts` and `recipes`. It never asks
 //! Redis and never guesses: what it cannot read to the end is answered with Redis's own error.
 
+mod recipes;
 mod scripts;
 mod verbs;
 
@@ -18,8 +19,8 @@ use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, LockCommand, LockOp, OpaqueKind, Target};
 use crate::recipe::{ScriptFacts, ScriptSha};
 use crate::table::{
-    Access, CommandSpec, Effect, ForeignTable, KeySpec, Listing, Lookup, ScriptVerb, SessionVerb,
-    Verb, arity_ok, for_each_foreign_key, for_each_key, lookup,
+    Access, CommandSpec, Effect, ForeignTable, KeySpec, Listing, Lookup, SessionVerb, Verb,
+    arity_ok, for_each_foreign_key, for_each_key, lookup,
 };
 
 /// Longest lock key that is judged, in bytes.
@@ -251,146 +252,6 @@ impl Classifier<'_> {
             Err(_) if verb == Verb::GetEx => Class::PassThrough(pass),
             Err(error) => Class::Error(error.to_string()),
         }
-    }
-
-    fn script_command<'r>(
-        &self,
-        verb: ScriptVerb,
-        spec: &'static CommandSpec,
-        request: Request<'r>,
-        pass: PassThrough<'r>,
-    ) -> Class<'r> {
-        match verb {
-            ScriptVerb::ScriptLoad => return Class::ScriptLoad(pass),
-            ScriptVerb::ScriptExists => return Class::ScriptExists(pass),
-            ScriptVerb::ScriptFlush
-            | ScriptVerb::EvalRo
-            | ScriptVerb::EvalShaRo
-            | ScriptVerb::FcallRo => return Class::PassThrough(pass),
-            ScriptVerb::Eval | ScriptVerb::EvalSha | ScriptVerb::Fcall => {}
-        }
-        let (target, kind) = match self.first_written_lock(spec, &request) {
-            Ok(None) => match self.named_in_text(verb, &request) {
-                Some(target) => {
-                    return self.opaque(spec.name, request, target, OpaqueKind::Script);
-                }
-                None => return Class::PassThrough(pass),
-            },
-            Ok(Some(found)) => found,
-            Err(error) => return self.uncountable(request, pass, error),
-        };
-        let trusted = verb == ScriptVerb::Fcall && (self.trusted_function)(request.arg(1));
-        if kind == OpaqueKind::Command && trusted {
-            return Class::Trusted(pass, target);
-        }
-        if kind == OpaqueKind::Companion || verb == ScriptVerb::Fcall {
-            let kind = if kind == OpaqueKind::Companion {
-                kind
-            } else {
-                OpaqueKind::Script
-            };
-            return self.opaque(spec.name, request, target, kind);
-        }
-        if target.key.len() > LONGEST_KEY {
-            return self.too_long(spec.name, request, target, TooLong::Key);
-        }
-        let facts = match verb {
-            ScriptVerb::Eval => Some((self.saw)(request.arg(1))),
-            _ => ScriptSha::from_hex(request.arg(1)).and_then(|sha| (self.script)(&sha)),
-        };
-        let (frame, argv) = copied(&request);
-        let command = |op, argv| {
-            Box::new(LockCommand {
-                name: spec.name,
-                op,
-                argv,
-                frame,
-            })
-        };
-        let opaque = LockOp::Opaque {
-            target: target.clone(),
-            kind: OpaqueKind::Script,
-        };
-        let Some(facts) = facts else {
-            return Class::UnknownScript(command(opaque, argv));
-        };
-        let is_lock = |key: &[u8]| self.namespaces.find(key).is_some();
-        match scripts::read(&facts, &argv, &target, &is_lock) {
-            scripts::Script::Operation(op) => return Class::Judge(command(op, argv)),
-            scripts::Script::Reads => return Class::PassThrough(pass),
-            scripts::Script::Unknown if facts.no_writes => return Class::PassThrough(pass),
-            scripts::Script::Unknown => {}
-        }
-        // A lock that the text names beside its keys could not be put back.
-        if let Some(target) = self.undeclared(&facts, &request) {
-            return self.opaque(spec.name, request, target, OpaqueKind::Script);
-        }
-        let op = self.wrapped(spec, &request, facts).unwrap_or(opaque);
-        Class::Judge(command(op, argv))
-    }
-
-    /// A lock that a script writes without declaring any.
-    fn named_in_text(&self, verb: ScriptVerb, request: &Request<'_>) -> Option<Target> {
-        let facts = match verb {
-            ScriptVerb::Eval => (self.saw)(request.arg(1)),
-            ScriptVerb::EvalSha => (self.script)(&ScriptSha::from_hex(request.arg(1))?)?,
-            _ => return None,
-        };
-        self.undeclared(&facts, request)
-    }
-
-    /// A lock that the text of a script names where it writes, and that is not among its keys; or
-    /// one of the proxy's own keys.
-    fn undeclared(&self, facts: &ScriptFacts, request: &Request<'_>) -> Option<Target> {
-        if facts.no_writes {
-            return None;
-        }
-        facts.written.iter().find_map(|named| {
-            if let Some(record) = self.companion(&named.text) {
-                return Some(record);
-            }
-            let namespace = self.namespaces.find(&named.text).or_else(|| {
-                self.namespaces
-                    .find_beginning(&named.text)
-                    .filter(|_| named.is_beginning)
-            })?;
-            let declared = request.args().skip(3).any(|word| *word == named.text[..]);
-            (named.is_beginning || !declared).then(|| Target {
-                namespace,
-                key: named.text.clone(),
-            })
-        })
-    }
-
-    /// A script whose meaning is not known, with the locks among its keys; `None` if there are too
-    /// many of them, or the text is too long to be sent along.
-    fn wrapped(
-        &self,
-        spec: &'static CommandSpec,
-        request: &Request<'_>,
-        facts: Arc<ScriptFacts>,
-    ) -> Option<LockOp> {
-        let (mut locks, mut keys) = (Vec::new(), 0);
-        let mut seen = std::collections::HashSet::new();
-        for_each_key(spec, request, &mut |_, key, _| {
-            keys += 1;
-            if let Some(namespace) = self.namespaces.find(key)
-                && seen.insert(key)
-            {
-                let key = Bytes::copy_from_slice(key);
-                locks.push((Target { namespace, key }, keys));
-            }
-        })
-        .ok()?;
-        let bounded = locks.len() <= MOST_WRAPPED_LOCKS && facts.text.len() <= LONGEST_WRAPPED;
-        let key_too_long = locks
-            .iter()
-            .any(|(target, _)| target.key.len() > LONGEST_KEY);
-        (bounded && !key_too_long).then_some(LockOp::Wrapped {
-            locks,
-            script: facts,
-            keys,
-        })
     }
 
     fn admin<'r>(&self, spec: &'static CommandSpec, request: Request<'r>) -> Class<'r> {

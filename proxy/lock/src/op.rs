@@ -313,12 +313,16 @@ pub enum LockOp {
     /// A script whose meaning is not known. It runs as it is, in one step with a look at what it
     /// did to the locks among its keys.
     Wrapped {
-        /// The locks among its keys, each once, with the place of each in `KEYS`, from 1.
+        /// The locks that it names, each once, with the place of each among its keys and `named`, from 1.
         locks: Vec<(Target, usize)>,
         /// The script.
         script: Arc<ScriptFacts>,
         /// How many keys it has.
         keys: usize,
+        /// Keys that it names beside them and may write.
+        named: Vec<Bytes>,
+        /// Whether its keys and these are all that it may write.
+        names_all: bool,
     },
     /// Any other change of a lock key.
     Opaque {

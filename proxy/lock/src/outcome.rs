@@ -9,7 +9,7 @@ mod reply;
 
 pub use flush::{FlushAnswer, Found, LiveLeases, Looked, read_flush};
 pub use refusal::{
-    BulkRefusal, RefusalLine, bulk_line, limit_line, not_permitted_line, refusal_line,
+    BulkRefusal, OTHERS_STAND, RefusalLine, bulk_line, limit_line, not_permitted_line, refusal_line,
 };
 pub use reply::{Answered, answer, native_nothing, plain};
 
@@ -212,9 +212,11 @@ pub enum ScriptEnd {
         /// Where.
         at: RaisedAt,
     },
-    /// What it did was put back.
+    /// Its locks were put back.
     Undone {
-        /// Keys that could not be put back.
+        /// What it did to other keys stands.
+        others_stand: bool,
+        /// Keys that Redis would not have put back.
         lost: u64,
         /// The number that it returned, where all that it did was to set TTLs of locks.
         set_ttls: Option<i64>,
@@ -222,6 +224,20 @@ pub enum ScriptEnd {
 }
 
 impl Answers {
+    /// Whether a script was refused, and what it did to keys that are no locks stands.
+    pub fn others_stand(&self) -> bool {
+        matches!(
+            self,
+            Answers::Script(
+                ScriptEnd::Undone {
+                    others_stand: true,
+                    ..
+                },
+                _
+            )
+        )
+    }
+
     /// Whether the step found a lease that may be the client's own, so that trying once more, a
     /// moment later, is worthwhile. It has changed nothing then.
     pub fn perhaps_own(&self) -> bool {
@@ -307,7 +323,8 @@ fn script(items: &[Value]) -> Result<Answers, NotAnAnswer> {
             ScriptEnd::Raised { text, at }
         }
         b'n' => ScriptEnd::Undone {
-            lost: fields.number(6)?,
+            others_stand: fields.says(6),
+            lost: fields.number(8)?,
             set_ttls: items
                 .get(3)
                 .and_then(Value::as_integer)

@@ -482,16 +482,27 @@ pub fn plan(
             locks,
             script,
             keys,
+            named,
+            names_all,
         } => {
             let argv = &command.argv;
-            let names: SmallVec<[&[u8]; 8]> = argv[3..3 + keys].iter().map(|k| &k[..]).collect();
+            let names: SmallVec<[&[u8]; 8]> = argv[3..3 + keys]
+                .iter()
+                .chain(named)
+                .map(|key| &key[..])
+                .collect();
             let targets: SmallVec<[&[u8]; 2]> = locks.iter().map(|(t, _)| &t.key[..]).collect();
             let mut step = Step::wrapping(&names, &targets, companion_prefix);
             step.words(&argv[3 + keys..]);
             let ours = step.count();
-            step.letters(&[(monitor, b'm'), (speaks_of_resp(&script.text), b'x')]);
+            step.letters(&[
+                (monitor, b'm'),
+                (speaks_of_resp(&script.text), b'x'),
+                (*names_all, b'c'),
+            ]);
             step.who(who, &permitted.allowed()[0]);
             step.number(u64::from(who.db));
+            step.number(*keys as u64);
             step.number(locks.len() as u64);
             let mut grants = SmallVec::with_capacity(locks.len());
             let each = locks.iter().zip(permitted.allowed()).zip(facts);

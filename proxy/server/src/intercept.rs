@@ -537,11 +537,15 @@ impl Session {
             }
             outcome::Answered::Refusal(at, refused) => {
                 self.count(CommandClass::Policy, CommandResult::Denied);
-                if let Some(value) = own_no(flight.permitted.command(), flight, &refused) {
+                // A no of its own would hide that what it did to other keys stands.
+                let others_stand = answers.others_stand();
+                if !others_stand
+                    && let Some(value) = own_no(flight.permitted.command(), flight, &refused)
+                {
                     put_value(&mut reply, &value, self.state.protocol);
                     return Ok(Concluded::Reply(reply));
                 }
-                let line = self.refusal_of_step(flight, at, &refused, active);
+                let line = self.refusal_of_step(flight, (at, &refused), others_stand, active);
                 return Ok(Concluded::error(&line));
             }
         }

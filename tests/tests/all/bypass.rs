@@ -397,8 +397,11 @@ fn no_command_in_any_form_changes_a_lease_for_a_stranger() {
         for aim in &aims {
             let requests: Vec<Vec<u8>> = Form::ALL
                 .iter()
-                // A script may acquire what is free.
-                .filter(|form| **form != Form::ScriptKeys || aim.args[aim.at] != FREE.as_bytes())
+                // A script may acquire what is free, however it names it.
+                .filter(|form| {
+                    let is_script = matches!(form, Form::ScriptKeys | Form::ScriptText);
+                    !is_script || aim.args[aim.at] != FREE.as_bytes()
+                })
                 .filter_map(|form| aim.requests(*form))
                 .inspect(|_| sent += 2)
                 .flatten()

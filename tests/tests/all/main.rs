@@ -67,6 +67,7 @@ mod scripts;
 mod several;
 mod shortcuts;
 mod sweeping;
+mod undoing;
 
 mod bench;
 mod building;

@@ -37,9 +37,16 @@ pub struct RefusalLine<'a> {
     pub max_ms: Option<u64>,
     /// How long the lock has been held, ms.
     pub held_ms: Option<u64>,
+    /// Of a refused script: only the locks were put back, and what it did to other keys stands.
+    pub others_stand: bool,
     /// The policy's own words.
     pub detail: Option<&'a str>,
 }
+
+/// What the error line and the audit entry say of a refused script whose effects on keys that are no locks
+/// could not be undone.
+pub const OTHERS_STAND: &str =
+    "only the locks were put back: what the script did to other keys stands";
 
 /// Writes the line, without `-` and line end.
 pub fn refusal_line(line: &RefusalLine<'_>) -> String {
@@ -64,7 +71,13 @@ pub fn refusal_line(line: &RefusalLine<'_>) -> String {
             let _ = write!(text, " {name}={value}");
         }
     }
-    let hint = line.detail.unwrap_or_else(|| hint(line.reason));
+    let hint = match line.others_stand {
+        true => {
+            text.push_str(" undone=locks");
+            OTHERS_STAND
+        }
+        false => line.detail.unwrap_or_else(|| hint(line.reason)),
+    };
     let _ = write!(text, " hint=\"{}\"", words(hint));
     text.truncate(LONGEST_LINE);
     text
@@ -219,6 +232,7 @@ mod tests {
             ttl_ms: None,
             max_ms: None,
             held_ms: Some(812),
+            others_stand: false,
             detail,
         })
     }

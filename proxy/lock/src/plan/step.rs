@@ -42,7 +42,7 @@ impl Step {
         step
     }
 
-    /// Begins with the keys of an application's script, and the companions of the locks among them.
+    /// Begins with the keys that an application's script names, and the companions of the locks among them.
     pub(super) fn wrapping(keys: &[&[u8]], locks: &[&[u8]], prefix: &[u8]) -> Step {
         let mut step = Step {
             out: BytesMut::with_capacity(1024),

@@ -1,15 +1,19 @@
--- Runs a script of the application as it is and judges afterwards what it did to the locks among its keys:
--- where that may not be, everything it did to its keys is put back. The application's text stands in front
--- of this as the function `f`, on the script's first line, and sees nothing of what follows.
--- KEYS  the application's own, then one companion a lock
--- ARGV  the application's own, then ours: 1 flags (m monitor, x the text speaks of setresp)  2 session+identity
---       3 database  4 number of locks, then 17 a lock:
+-- Runs a script of the application as it is and judges afterwards what it did to the locks that it names. Where
+-- that may not be, the locks are put back; so is all that it did to other keys, or nothing of that: it is
+-- certain which keys it may write, and a copy of each was taken before, or what it did to them stands.
+-- The application's text stands in front of this as the function `f`, on the script's first line, and sees nothing
+-- of what follows.
+-- KEYS  the application's own, then others that its text names, then one companion a lock
+-- ARGV  the application's own, then ours: 1 flags (m monitor, x the text speaks of setresp, c the keys before the
+--       companions are all that it may write)  2 session+identity  3 database  4 how many keys are the
+--       application's own  5 number of locks, then 17 a lock:
 --         1 its place in KEYS  2 flags of proof for a release, 3 for an extension (as in extend.lua)  4 own grants
 --         5 observed grant  6 observed value  7 grant+session+identity+how long a debt lives  8 bits  9 fence  10 default  11 cap  12 keep
 --         13 outlive  14 longest hold  15-17 reasons for which a policy refuses an acquire, an extension, a release
 --       and last how many of ours there are
--- Answers { 'W', r it returned | e it raised an error | n refused, one answer a lock, reply | error, source, line,
--- keys that could not be put back, whether it had changed nothing but TTLs }. Of a lock: G X R A U N as elsewhere, or H: as it was (is it governed?).
+-- Answers { 'W', r it returned | e it raised an error | n refused, one answer a lock, reply | error, source, line };
+-- refused { 'W', n, one answer a lock, a number that it returned, '', 0, 1 what it did to other keys stands, 1 it had changed
+-- nothing but TTLs of locks, keys that Redis would not have put back }. Of a lock: G X R A U N as elsewhere, or H: as it was (is it governed?).
 -- The text may change KEYS and ARGV, the database, and how replies are read: nothing of that is used after it.
 local call, try, globals = redis.call, redis.pcall, _G
 local mine, said, names, named, locks, others = {}, #ARGV, {}, {}, {}, {}
@@ -19,13 +23,13 @@ do
   for i = 1, count do mine[i] = ARGV[said + i] end
   for i = said + count, said + 1, -1 do ARGV[i] = nil end
   for i = 1, math.min(said, 256) do named[form(ARGV[i])] = true end
-  local held, keys = tonumber(mine[4]), #KEYS
+  local own, held, keys = tonumber(mine[4]), tonumber(mine[5]), #KEYS
   for i = 1, keys - held do names[i] = KEYS[i] end
   for i = 1, held do
-    local at = 4 + (i - 1) * 17
-    locks[i] = { at = at, key = KEYS[tonumber(mine[at + 1])], companion = KEYS[keys - held + i] }
+    local at = 5 + (i - 1) * 17
+    locks[i] = { at = at, key = KEYS[tonumber(mine[at + 1])], companion = KEYS[keys - held + i], proofs = {} }
   end
-  for i = keys, keys - held + 1, -1 do KEYS[i] = nil end
+  for i = keys, own + 1, -1 do KEYS[i] = nil end
 end
 local flags, who = mine[1], mine[2]
 local monitor = has(flags, 'm')
@@ -96,7 +100,29 @@ local function part(state, key, owner)
   return state.dump
 end
 
--- What was there before. Keys that are no locks are only needed where something may have to be put back.
+-- Which proof a change of a governed lease has. The arguments of the script count as owner tokens where they
+-- can be told from those of others.
+local function prove(lock, letters)
+  local known = lock.proofs[letters]
+  if not known then
+    local record = lock.before.record
+    local owner = sub(record, 107)
+    local claim = named[owner] and distinctive(owner) and owner or false
+    known = { proof(letters, record, argument(lock, 4), claim, argument(lock, 5) .. argument(lock, 6), who, lock.companion) }
+    lock.proofs[letters] = known
+  end
+  return known[1], known[2], known[3]
+end
+-- Whether something that the script may do to the lock could be refused.
+local function refusable(lock)
+  local before = lock.before
+  if not before.governed then return argument(lock, 15) ~= '' end
+  if before.dump or argument(lock, 14) ~= '0' or argument(lock, 16) ~= '' or argument(lock, 17) ~= '' then return true end
+  local release, extend = prove(lock, argument(lock, 2)), prove(lock, argument(lock, 3))
+  return not release or not extend or extend == 'o'
+end
+
+-- What was there before.
 local failed
 for i = 1, #locks do
   local lock = locks[i]
@@ -106,21 +132,27 @@ for i = 1, #locks do
   if before.governed and before.dump then before.part = part(before, lock.key, sub(before.record, 107)) end
   others[lock.key] = true
 end
-local copies, uncopied = {}, 0
-if not monitor then
-  for i = 1, #names do
+-- Copies of the other keys, where something may have to be put back: of all that the script may write, or of none.
+local copies, undo = {}, not monitor and has(flags, 'c')
+if undo and #names > #locks then
+  undo = false
+  for i = 1, #locks do undo = undo or refusable(locks[i]) end
+  local sizes = 0
+  for i = 1, undo and #names or 0 do
     local key = names[i]
     if not others[key] then
       others[key] = true
       local size = try('MEMORY', 'USAGE', key)
-      if type(size) == 'table' then return { '?', size, '' } end
-      if size and size > 65536 then uncopied = uncopied + 1
-      else
-        local dump = size and try('DUMP', key)
-        if type(dump) == 'table' then return { '?', dump, '' } end
-        copies[#copies + 1] = { key = key, dump = dump, ends = dump and ending(key) }
-      end
+      if type(size) == 'number' then sizes = sizes + size end
+      if type(size) == 'table' or sizes > 1048576 or (size and size > 65536) then undo = false break end
+      copies[#copies + 1] = { key = key, there = size }
     end
+  end
+  for i = 1, undo and #copies or 0 do
+    local copy = copies[i]
+    copy.dump = copy.there and try('DUMP', copy.key)
+    if type(copy.dump) == 'table' then undo = false break end
+    copy.ends = copy.dump and ending(copy.key)
   end
 end
 
@@ -131,10 +163,11 @@ local function put_back(key, dump, ends)
   if ends < 0 then return try('RESTORE', key, 0, dump, 'REPLACE') end
   return try('RESTORE', key, written(ends), dump, 'REPLACE', 'ABSTTL')
 end
--- Undoes the script as far as its keys go; answers how many keys could not be put back, and whether it had
--- changed nothing but TTLs of locks.
+-- Puts the locks back, and where copies were taken the other keys. Answers how many keys Redis would not have put
+-- back, and whether the script had changed nothing but TTLs of locks.
 local function restore()
-  local lost, only_ttls = uncopied, true
+  local lost, only_ttls = 0, undo
+  local function noted(done) if type(done) == 'table' and done.err then lost = lost + 1 end end
   for i = 1, #locks do
     local lock = locks[i]
     local before, after, done = lock.before, lock.after, nil
@@ -147,33 +180,22 @@ local function restore()
     elseif before.kind and moved(before.ends, after.ends) then
       if before.ends < 0 then done = try('PERSIST', lock.key) else done = try('PEXPIREAT', lock.key, written(before.ends)) end
     end
-    if type(done) == 'table' and done.err then lost = lost + 1 end
+    noted(done)
     if before.record ~= after.record then
-      if before.record then try('SET', lock.companion, before.record, 'PX', lifetime(0, argument(lock, 13)))
-      else try('DEL', lock.companion) end
+      if before.record then noted(try('SET', lock.companion, before.record, 'PX', lifetime(0, argument(lock, 13))))
+      else noted(try('DEL', lock.companion)) end
     end
   end
-  for i = 1, #copies do
+  for i = 1, undo and #copies or 0 do
     local copy = copies[i]
     local dump = try('DUMP', copy.key)
     local now = dump and type(dump) ~= 'table' and ending(copy.key)
     if dump ~= copy.dump or (dump and moved(now, copy.ends)) then
       only_ttls = false
-      local done = put_back(copy.key, copy.dump, copy.ends)
-      if type(done) == 'table' and done.err then lost = lost + 1 end
+      noted(put_back(copy.key, copy.dump, copy.ends))
     end
   end
-  return lost, only_ttls and uncopied == 0
-end
-
--- Which proof a change of a governed lease has. The arguments of the script count as owner tokens where they
--- can be told from those of others.
-local function prove(lock, letters)
-  local record = lock.before.record
-  local owner = sub(record, 107)
-  local claim = named[owner] and distinctive(owner) and owner or false
-  local held, late, why = proof(letters, record, argument(lock, 4), claim, argument(lock, 5) .. argument(lock, 6), who, lock.companion)
-  return held, late, why
+  return lost, only_ttls
 end
 
 -- Whether a field is about a holder whom the script was given: its name has that of the holder in it, as in
@@ -351,13 +373,13 @@ local function finish(ended, result)
       else each[i] = { 'C', false, '' } end
       if lock.reason then each[i][11] = lock.did end
     end
-    return { 'W', how, each, ended and type(result) == 'number' and result or '', '', 0, lost, only_ttls and 1 or 0 }
+    return { 'W', how, each, ended and type(result) == 'number' and result or '', '', 0, undo and 0 or 1, only_ttls and 1 or 0, lost }
   end
   for i = 1, #locks do each[i] = settle(locks[i]) end
   if not ended then
-    if type(result) ~= 'table' then return { 'W', how, each, tostring(result), 'text', 0, 0 } end
+    if type(result) ~= 'table' then return { 'W', how, each, tostring(result), 'text', 0 } end
     local said = rawget(result, 'err')
-    return { 'W', how, each, type(said) == 'string' and said or 'ERR unknown error', tostring(rawget(result, 'source') or ''), tonumber(rawget(result, 'line')) or 0, 0 }
+    return { 'W', how, each, type(said) == 'string' and said or 'ERR unknown error', tostring(rawget(result, 'source') or ''), tonumber(rawget(result, 'line')) or 0 }
   end
   if third then setresp(3) end
   return { 'W', how, each, result }

@@ -126,6 +126,9 @@ metrics! {
     BYPASS = Counter "lockwarden_lock_bypass_total" {
         "namespace": NAMESPACE
     } "Leases that were changed or ended before their time without any proxy having done it.";
+    SCRIPT_EFFECTS_LEFT = Counter "lockwarden_script_effects_left_total" {
+        "namespace": NAMESPACE
+    } "Refusals of a script whose locks were put back, while what it did to other keys stands.";
     UNJUDGED = Counter "lockwarden_unjudged_commands_total" {
         "namespace": NAMESPACE,
         "why": "`no-rights`, `tracking`, `unknown-script`, `forwarded-script`, `too-long`, `digest`, `trusted-function`"

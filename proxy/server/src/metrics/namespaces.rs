@@ -50,6 +50,8 @@ pub(crate) struct NamespaceMetrics {
     pub(crate) undelivered: ByLabel<UndeliveredOutcome, IntCounter>,
     /// Operations on leases without a record.
     pub(crate) ungoverned: IntCounter,
+    /// Locks for which a script was refused whose effects on other keys stand.
+    pub(crate) script_effects_left: IntCounter,
     /// Lock commands forwarded unjudged.
     pub(crate) unjudged: ByLabel<UnjudgedWhy, IntCounter>,
     /// Findings.
@@ -104,6 +106,7 @@ impl NamespaceMetrics {
             wait_duration: make.histogram(&names::WAIT_DURATION, &WAIT_SECONDS)?,
             remaining_ttl: make.histogram(&names::REMAINING_TTL, &REMAINING_SHARES)?,
             bypass: make.counter(&names::BYPASS)?,
+            script_effects_left: make.counter(&names::SCRIPT_EFFECTS_LEFT)?,
             waiters: make.gauge(&names::WAITERS)?,
             held: make.gauges(&names::LOCKS_HELD)?,
             ungoverned_locks: make.gauges(&names::UNGOVERNED_LOCKS)?,

@@ -9,7 +9,7 @@ use lockwarden_lock::evidence::{DbKey, Own};
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::op::{AskedTtl, LockOp, Target};
 use lockwarden_lock::outcome::{
-    Answer, Answers, Ended, Granted, Outcome, Refused as StepRefused, ScriptEnd,
+    Answer, Answers, Ended, Granted, OTHERS_STAND, Outcome, Refused as StepRefused, ScriptEnd,
 };
 use lockwarden_lock::plan::{Renewal, Who, outlive_ms};
 use lockwarden_lock::reason::Reason;
@@ -49,6 +49,8 @@ struct Settled<'a> {
     /// It is a script that takes locks.
     takes: bool,
     enforced: bool,
+    /// Where it is refused: what the script did to keys that are no locks stands.
+    others_stand: bool,
     /// What the policies were asked about it, where somebody keeps that.
     asked: Box<[Asked]>,
     /// How long the whole step took.
@@ -96,6 +98,7 @@ impl Session {
     ) {
         let op = &flight.permitted.command().op;
         let operation = op.operation(now.unix_ms);
+        let others_stand = answers.others_stand();
         let answers: &[Answer] = match answers {
             Answers::One(one) => std::slice::from_ref(one),
             Answers::Many(_, each) => each,
@@ -107,8 +110,7 @@ impl Session {
                         keys = lost,
                         key = %String::from_utf8_lossy(&op.target().key),
                         client = %self.peer,
-                        "a refused script may have left its mark on other keys: they were too large \
-                         to be copied beforehand, or Redis would not put them back"
+                        "Redis would not have all keys put back that a refused script had changed"
                     );
                 }
                 each
@@ -182,6 +184,7 @@ impl Session {
                 tokenless,
                 takes: matches!(op, LockOp::Wrapped { script, .. } if script.takes_locks()),
                 enforced,
+                others_stand,
                 asked: asked_about(&flight.asked, index, locks),
                 took: flight.took,
                 now,
@@ -689,7 +692,11 @@ impl Session {
             active,
         );
         self.last_refusal = Some(id.clone());
-        let verdict = Verdict::refused(DecisionKind::Deny, refused.reason, policy, None);
+        let detail = one.others_stand.then_some(OTHERS_STAND);
+        if one.others_stand {
+            details.metrics.script_effects_left.inc();
+        }
+        let verdict = Verdict::refused(DecisionKind::Deny, refused.reason, policy, detail);
         (id, verdict)
     }
 }

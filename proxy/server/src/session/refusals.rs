@@ -26,8 +26,8 @@ impl Session {
     pub(crate) fn refusal_of_step(
         &mut self,
         flight: &InFlight,
-        at: usize,
-        refused: &StepRefused,
+        (at, refused): (usize, &StepRefused),
+        others_stand: bool,
         active: &Active,
     ) -> String {
         let op = &flight.permitted.command().op;
@@ -45,6 +45,7 @@ impl Session {
             ttl_ms: None,
             max_ms: None,
             held_ms: Some(refused.now_ms.saturating_sub(refused.since_ms)),
+            others_stand,
             detail: None,
         })
     }
@@ -133,6 +134,7 @@ impl Session {
                 .ceiling_ms
                 .filter(|_| matches!(reason, Reason::TtlTooLong | Reason::NoTtl)),
             held_ms: None,
+            others_stand: false,
             detail: refused.denial.detail.as_deref(),
         });
         self.error(&line, muted);

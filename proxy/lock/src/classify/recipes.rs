@@ -1,0 +1,195 @@
+//! Scripts whose meaning is known, as operations on a lock. A script counts only if it speaks of the
+//! one lock key among its keys, and only for the keys and arguments of this call.
+
+use bytes::Bytes;
+
+use crate::op::{
+    AcquireReply, Arguments, AskedTtl, ComparedBy, Comparison, ExpireCondition, ExtendSpelling,
+    LockOp, ReleaseSpelling, ScriptedAcquire, ScriptedTake, Target, Test,
+};
+use crate::recipe::{DeleteCommand, Extension, Meaning, Recipe, Replies, ScriptFacts, TtlUnit};
+use crate::table::parse_integer;
+use crate::token::OwnerToken;
+
+use super::LONGEST_VALUE;
+
+/// Longest TTL of a recipe, in milliseconds, 250 years: its end still has the digits that a record
+/// has room for.
+const LONGEST_TTL_MS: i64 = 8_000_000_000_000;
+
+/// What a call of a script comes to.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "made once a call and taken apart at once"
+)]
+pub(super) enum Script {
+    /// This operation.
+    Operation(LockOp),
+    /// It changes nothing.
+    Reads,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// Reads `EVAL text numkeys key … arg …`, a call that names this one lock.
+pub(super) fn read(facts: &ScriptFacts, argv: &Arguments, target: &Target) -> Script {
+    let Some((keys, arguments)) = keys_and_arguments(argv) else {
+        return Script::Unknown;
+    };
+    match facts.meaning(keys, arguments, &target.key) {
+        Meaning::Reads => Script::Reads,
+        Meaning::Unknown => Script::Unknown,
+        Meaning::Recipe(recipe) => match operation(recipe, target) {
+            Some(op) if !is_too_long(&op) => Script::Operation(op),
+            Some(_) | None => Script::Unknown,
+        },
+    }
+}
+
+fn is_too_long(op: &LockOp) -> bool {
+    match op {
+        LockOp::Acquire { ttl, .. } | LockOp::Take { ttl, .. } | LockOp::Extend { ttl, .. } => {
+            matches!(ttl, AskedTtl::For(ms) | AskedTtl::Further(ms) if *ms > LONGEST_TTL_MS)
+        }
+        LockOp::AcquireAll { .. }
+        | LockOp::Store { .. }
+        | LockOp::Release { .. }
+        | LockOp::ReleaseMany { .. }
+        | LockOp::Wrapped { .. }
+        | LockOp::Opaque { .. } => false,
+    }
+}
+
+fn keys_and_arguments(argv: &Arguments) -> Option<(&[Bytes], &[Bytes])> {
+    let count = usize::try_from(parse_integer(argv.get(2)?).ok()?).ok()?;
+    argv.get(3..)?.split_at_checked(count)
+}
+
+fn operation(recipe: Recipe, target: &Target) -> Option<LockOp> {
+    let target = target.clone();
+    let key = target.key.clone();
+    match recipe {
+        Recipe::CompareAndDelete {
+            token,
+            command,
+            replies,
+        } => {
+            let (word, spelling) = match command {
+                DeleteCommand::Del => ("DEL", ReleaseSpelling::Del),
+                DeleteCommand::Unlink => ("UNLINK", ReleaseSpelling::Unlink),
+            };
+            let then = [word_of(word), key];
+            Some(LockOp::Release {
+                target,
+                spelling,
+                comparison: Some(comparison(token, replies, then)?),
+            })
+        }
+        Recipe::CompareAndExtend {
+            token,
+            extension,
+            replies,
+        } => {
+            let condition = match replies.no_ttl {
+                Some(_) => ExpireCondition::Xx,
+                None => ExpireCondition::Always,
+            };
+            let px = word_of("PEXPIRE");
+            let (ttl, then): (_, Arguments) = match extension {
+                Extension::Expire(TtlUnit::Seconds, seconds) => (
+                    AskedTtl::For(seconds.checked_mul(1000)?),
+                    [word_of("EXPIRE"), key, number(seconds)]
+                        .into_iter()
+                        .collect(),
+                ),
+                Extension::Expire(TtlUnit::Milliseconds, ms) => (
+                    AskedTtl::For(ms),
+                    [px, key, number(ms)].into_iter().collect(),
+                ),
+                Extension::Prolong(ms) => (
+                    AskedTtl::Further(ms),
+                    [px, key, number(ms)].into_iter().collect(),
+                ),
+                Extension::Persist => (
+                    AskedTtl::None,
+                    [word_of("PERSIST"), key].into_iter().collect(),
+                ),
+                Extension::Store(ms) => (
+                    AskedTtl::For(ms),
+                    [
+                        word_of("SET"),
+                        key,
+                        token.clone(),
+                        word_of("PX"),
+                        number(ms),
+                    ]
+                    .into_iter()
+                    .collect(),
+                ),
+            };
+            Some(LockOp::Extend {
+                target,
+                ttl,
+                condition,
+                spelling: ExtendSpelling::Expire,
+                comparison: Some(comparison(token, replies, then)?),
+            })
+        }
+        Recipe::Acquire {
+            value,
+            ttl_ms,
+            replies,
+        } => {
+            let mut then: Arguments = [word_of("SET"), key, value.clone(), word_of("NX")]
+                .into_iter()
+                .collect();
+            if let Some(ms) = ttl_ms {
+                then.extend([word_of("PX"), number(ms)]);
+            }
+            (value.len() <= LONGEST_VALUE).then(|| LockOp::Acquire {
+                target,
+                value,
+                ttl: ttl_ms.map_or(AskedTtl::None, AskedTtl::For),
+                reply: AcquireReply::Scripted(Box::new(ScriptedAcquire { replies, then })),
+            })
+        }
+        Recipe::AcquireOrExtend {
+            value,
+            owner,
+            ttl_ms,
+            by_expire,
+            replies,
+        } => (value.len() <= LONGEST_VALUE).then(|| LockOp::Take {
+            target,
+            value,
+            ttl: AskedTtl::For(ttl_ms),
+            script: Box::new(ScriptedTake {
+                owner,
+                by_expire,
+                replies,
+            }),
+        }),
+    }
+}
+
+fn comparison(
+    token: Bytes,
+    replies: Replies,
+    then: impl IntoIterator<Item = Bytes>,
+) -> Option<Comparison> {
+    (token.len() <= LONGEST_VALUE).then(|| Comparison {
+        claim: OwnerToken::new(token),
+        test: Test::Equal,
+        by: ComparedBy::Script,
+        replies,
+        then: then.into_iter().collect(),
+    })
+}
+
+fn word_of(word: &'static str) -> Bytes {
+    Bytes::from_static(word.as_bytes())
+}
+
+fn number(number: i64) -> Bytes {
+    Bytes::from(number.to_string())
+}
