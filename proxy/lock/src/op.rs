@@ -470,6 +470,17 @@ impl LockOp {
     }
 }
 
+impl LockOp {
+    /// Whether it gives its locks back, or may: of a script whose meaning is not known, where its text
+    /// says a word for that.
+    pub fn may_release(&self, now_ms: u64) -> bool {
+        match self {
+            LockOp::Wrapped { script, .. } => script.may_release(),
+            op => op.operation(now_ms) == Operation::Release,
+        }
+    }
+}
+
 /// One command on lock keys, with everything that the rest of the way needs.
 #[derive(Clone, Debug)]
 pub struct LockCommand {

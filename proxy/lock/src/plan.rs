@@ -171,6 +171,13 @@ pub fn undelivered(
     step.done(&scripts::UNDELIVERED, SmallVec::new())
 }
 
+/// The step that ends keep-alive of a lease that may be this client's, who wanted to be rid of it.
+pub fn let_go(lock: &[u8], who: &Who, trust: TrustAddress, companion_prefix: &[u8]) -> Plan {
+    let mut step = Step::new(&[lock], companion_prefix, &[]);
+    step.asker(who, trust);
+    step.done(&scripts::LET_GO, SmallVec::new())
+}
+
 /// The step that looks for live leases among all keys and empties the database, or all of them,
 /// only where that erases none that is enforced.
 pub fn flush(

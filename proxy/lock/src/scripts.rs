@@ -75,6 +75,8 @@ scripts! {
     FLUSH = "flush";
     /// The process of a lease's holder.
     IDENTIFY = "identify";
+    /// A lease whose release was refused without a look at Redis.
+    LET_GO = "let_go";
     /// A lease that an operator ends.
     BREAK = "break";
 }

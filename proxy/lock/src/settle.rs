@@ -310,14 +310,15 @@ fn may_take_over(comparison: &Comparison) -> bool {
 fn with_take_over(extend: Decision, take_over: Decision) -> Decision {
     let mut obligations = extend.obligations.clone();
     match take_over.verdict {
-        Verdict::Permit if take_over.fault.is_none() => {
+        Verdict::Permit => {
             obligations = obligations.merge(take_over.obligations);
             obligations.require = extend.obligations.require;
         }
-        Verdict::Permit | Verdict::Deny(_) => obligations.take_over = Some(TakeOverRule::Never),
+        Verdict::Deny(_) => obligations.take_over = Some(TakeOverRule::Never),
     }
     Decision {
         obligations,
+        fault: extend.fault.or(take_over.fault),
         ..extend
     }
 }
@@ -459,8 +460,10 @@ pub fn settle(
             });
             continue;
         }
-        let native =
-            rules.on_violation == OnViolation::Native && answers_natively(&command.op, &denial);
+        // Who releases must know where it could not even be judged.
+        let native = code == Code::Denied
+            && rules.on_violation == OnViolation::Native
+            && answers_natively(&command.op, &denial);
         if native && matches!(command.op, LockOp::ReleaseMany { .. }) {
             // The other keys of the command are none of this policy's business.
             obligations.require = Some(Proofs::NONE);

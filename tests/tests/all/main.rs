@@ -51,6 +51,7 @@ mod board_pictures;
 mod breaking;
 mod bypass;
 mod enforcing_some;
+mod failing_policies;
 mod fencing;
 mod flushing;
 mod flushing_globs;

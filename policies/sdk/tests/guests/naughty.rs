@@ -13,6 +13,10 @@ use lockwarden_policy_sdk::{
 struct Naughty {
     wants: Obligations,
     trap_on_samples: bool,
+    /// Operations on which it traps, but not while it is loaded.
+    trap_on: Vec<Operation>,
+    /// Operations that it refuses.
+    deny: Vec<Operation>,
     hoard: RefCell<Vec<Vec<u8>>>,
 }
 
@@ -22,6 +26,16 @@ const PROOFS: [(&str, Proofs); 4] = [
     ("observed", Proofs::OBSERVED),
     ("identity", Proofs::IDENTITY),
 ];
+
+const OPERATIONS: [(&str, Operation); 4] = [
+    ("acquire", Operation::Acquire),
+    ("extend", Operation::Extend),
+    ("release", Operation::Release),
+    ("take-over", Operation::TakeOver),
+];
+
+/// The key of the requests that a policy is asked about when it is loaded.
+const SAMPLE: &[u8] = b"lock:sample";
 
 impl Policy for Naughty {
     fn configure(settings: &mut Settings) -> Result<Self, String> {
@@ -39,6 +53,8 @@ impl Policy for Naughty {
             Fence::None,
         );
         let trap_on_samples = settings.text("samples").as_deref() == Some("trap");
+        let trap_on = settings.choices("trap_on", &OPERATIONS).unwrap_or_default();
+        let deny = settings.choices("deny", &OPERATIONS).unwrap_or_default();
         settings.finish()?;
         Ok(Naughty {
             wants: Obligations {
@@ -47,11 +63,19 @@ impl Policy for Naughty {
                 ..Obligations::default()
             },
             trap_on_samples,
+            trap_on,
+            deny,
             hoard: RefCell::default(),
         })
     }
 
     fn decide(&self, request: &Request) -> Decision {
+        if self.trap_on.contains(&request.operation) && request.key != SAMPLE {
+            panic!("as told");
+        }
+        if self.deny.contains(&request.operation) {
+            return Decision::deny(Code::Other, "not today");
+        }
         match request.key.as_slice() {
             b"loop" => spin(),
             b"trap" => panic!("as told"),
@@ -74,7 +98,7 @@ impl Policy for Naughty {
                 }));
             }
             b"echo" => return Decision::deny(Code::Other, format!("{request:?}")),
-            b"lock:sample" if self.trap_on_samples && request.operation == Operation::Extend => {
+            SAMPLE if self.trap_on_samples && request.operation == Operation::Extend => {
                 panic!("as told")
             }
             _ => {}

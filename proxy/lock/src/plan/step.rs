@@ -15,7 +15,7 @@ use crate::evidence::Facts;
 use crate::op::{AskedTtl, ExpireCondition};
 use crate::recipe::ScriptFacts;
 use crate::scripts::Script;
-use crate::settle::{Allowed, Terms};
+use crate::settle::{Allowed, Terms, TrustAddress};
 use crate::token::Grant;
 
 /// The keys and arguments of a step, written as they will be sent.
@@ -94,9 +94,14 @@ impl Step {
     }
 
     pub(super) fn who(&mut self, who: &Who, allowed: &Allowed) {
+        self.asker(who, allowed.rules.trust_address);
+    }
+
+    /// Session and identity.
+    pub(super) fn asker(&mut self, who: &Who, trust: TrustAddress) {
         let mut word = [0; 32];
         word[..16].copy_from_slice(&who.session.0);
-        word[16..].copy_from_slice(&who.identity(allowed.rules.trust_address).0);
+        word[16..].copy_from_slice(&who.identity(trust).0);
         self.bytes(&word);
     }
 

@@ -115,6 +115,15 @@ impl ScriptFacts {
         }
     }
 
+    /// Whether its text has a word by which keys or members are removed.
+    pub fn may_release(&self) -> bool {
+        let text = self.text.to_ascii_lowercase();
+        let removes: [&[u8]; 3] = [b"del", b"unlink", b"rem"];
+        removes
+            .iter()
+            .any(|word| memchr::memmem::find(&text, word).is_some())
+    }
+
     /// What a call with these keys and arguments means for the lock key `lock`. Bounded whatever the
     /// text is: steps, branches and turns of loops are limited.
     pub fn meaning(&self, keys: &[Bytes], arguments: &[Bytes], lock: &[u8]) -> Meaning {

@@ -7,12 +7,14 @@ use bytes::BytesMut;
 use lockwarden_lock::decision::{Denial, Operation};
 use lockwarden_lock::op::{AskedTtl, LockOp, Target};
 use lockwarden_lock::outcome::{RefusalLine, Refused as StepRefused, native_nothing, refusal_line};
+use lockwarden_lock::plan::{self, Form};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::{Code, Mode, Refused};
 use lockwarden_lock::token::stored_form;
 use lockwarden_resp::put_value;
 
-use super::{InFlight, Session, now_ms};
+use super::state::MAX_AFTERWARDS;
+use super::{InFlight, Look, Session, now_ms};
 use crate::metrics::{
     AcquireOutcome, CommandClass, CommandResult, DecisionKind, ModeLabel, ReleaseOutcome,
 };
@@ -115,6 +117,7 @@ impl Session {
             locks.len(),
         );
         self.shared.trail.leave(entry);
+        self.let_go(op, active);
         if refused.native && self.state.block.is_none() {
             let mut reply = BytesMut::new();
             put_value(&mut reply, &native_nothing(op), self.state.protocol);
@@ -138,6 +141,26 @@ impl Session {
             detail: refused.denial.detail.as_deref(),
         });
         self.error(&line, muted);
+    }
+
+    /// A release was refused without a look at Redis. Somebody who may be the holder wanted the lock
+    /// gone, so keep-alive lets it go by its TTL.
+    fn let_go(&mut self, op: &LockOp, active: &Active) {
+        if !op.may_release(now_ms()) {
+            return;
+        }
+        let who = self.state.who();
+        for target in op.targets() {
+            let trust = active.rules(target.namespace).trust_address;
+            let step = plan::let_go(&target.key, &who, trust, &active.companion_prefix);
+            match &mut self.state.block {
+                Some(block) if block.afterwards.len() < MAX_AFTERWARDS => {
+                    block.afterwards.push(step);
+                }
+                Some(_) => {}
+                None => self.wires.execute(&step, Form::Text, Look::Own, Muted::Yes),
+            }
+        }
     }
 
     /// Monitor mode: what enforce would have refused; answers the refusal's name.

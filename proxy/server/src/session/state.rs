@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lockwarden_lock::administration::Flush;
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::plan::Who;
+use lockwarden_lock::plan::{Plan, Who};
 use lockwarden_lock::table::Listing;
 use lockwarden_lock::token::{Grant, Identity};
 use lockwarden_resp::Protocol;
@@ -93,7 +93,12 @@ pub(crate) struct Block {
     pub(crate) db: Option<u32>,
     /// The first error at queue time that Redis does not know of.
     pub(crate) spoiled: Option<String>,
+    /// Steps of the proxy's own that follow when the block is over.
+    pub(crate) afterwards: Vec<Plan>,
 }
+
+/// Steps that may follow a block; what is refused in it beyond that changes no keep-alive.
+pub(crate) const MAX_AFTERWARDS: usize = 64;
 
 impl Block {
     /// The block will not be executed; the first reason counts.

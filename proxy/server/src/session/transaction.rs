@@ -8,6 +8,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::hidden::{self, Shown};
+use lockwarden_lock::plan::{Form, Plan};
 use lockwarden_resp::Elements;
 
 use super::state::{Block, Place};
@@ -30,10 +31,12 @@ impl Session {
         match block {
             Some(Block {
                 spoiled: Some(reason),
+                afterwards,
                 ..
             }) => {
                 self.unwatch();
                 self.wires.inquire(&[b"DISCARD"], Look::Own);
+                self.follow_up(afterwards);
                 let text =
                     format!("EXECABORT Transaction discarded because of previous errors: {reason}");
                 self.answer_locally(error_frame(&text), muted);
@@ -65,11 +68,19 @@ impl Session {
     }
 
     pub(crate) fn discard(&mut self, pass: PassThrough<'_>, muted: Muted) {
-        if self.state.block.take().is_some() {
+        if let Some(block) = self.state.block.take() {
             self.unwatch();
             self.end(pass, muted);
+            self.follow_up(block.afterwards);
         } else {
             self.wires.forward(pass, muted);
+        }
+    }
+
+    /// Sends the steps that waited for the end of a block.
+    fn follow_up(&mut self, steps: Vec<Plan>) {
+        for step in steps {
+            self.wires.execute(&step, Form::Text, Look::Own, Muted::Yes);
         }
     }
 

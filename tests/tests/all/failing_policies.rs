@@ -1,0 +1,193 @@
+//! A policy that traps, or says no, on one operation only: with `on_fault = "deny"` the client is told, and a
+//! lock that somebody wanted to give back is not kept alive.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, holds_for};
+
+#[path = "../../../proxy/policy/build/guest.rs"]
+mod guest;
+
+const COMPARE_AND_DELETE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+const COMPARE_AND_EXPIRE: &str = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('pexpire',KEYS[1],ARGV[2]) else return 0 end";
+/// Nobody knows what it means, so it runs in a wrap.
+const OPAQUE: &str = "local n = redis.call('del', KEYS[1]) redis.call('incr', KEYS[2]) return n";
+const TTL: Duration = Duration::from_millis(600);
+
+/// The guest that traps where it is told.
+fn naughty() -> &'static str {
+    static FILE: OnceLock<String> = OnceLock::new();
+    FILE.get_or_init(|| {
+        let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let target = PathBuf::from(concat!(env!("CARGO_TARGET_TMPDIR"), "/guests"));
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let example = ["--example", "naughty"];
+        let built = guest::build(&cargo, &root, &target, "lockwarden-policy-sdk", &example)
+            .expect("the guest builds");
+        built.join("examples/naughty.wasm").display().to_string()
+    })
+}
+
+/// A proxy whose chain has the naughty policy, with this setting.
+fn with_naughty(redis: &Redis, setting: (&str, &str)) -> ProxyBuilder {
+    Proxy::builder(redis)
+        .namespace(
+            "policies",
+            "[\"owner-token\", \"fencing\", \"ttl-ceiling\", \"naughty\"]",
+        )
+        .setting("naughty", setting.0, &format!("[\"{}\"]", setting.1))
+        .more(&format!(
+            "[[policy]]\nname = \"naughty\"\nmodule = \"{}\"\n",
+            naughty()
+        ))
+}
+
+/// The lock is there, and goes by its TTL though its holder lives.
+#[track_caller]
+fn is_let_go(redis: &Redis, key: &str, holder: &Client) {
+    assert!(!redis.is_free(key), "nothing was deleted");
+    redis.becomes_free(key);
+    holder.sends("PING").gets("+PONG");
+}
+
+#[track_caller]
+fn is_kept(redis: &Redis, key: &str) {
+    let client = redis.client();
+    holds_for(3 * TTL, &format!("{key} is held"), || {
+        client.sends(format!("EXISTS {key}")).integer() == 1
+    });
+}
+
+#[test]
+fn a_release_that_could_not_be_judged_is_an_error_and_the_lock_goes_by_its_ttl() {
+    let redis = Redis::start();
+    let proxy = with_naughty(&redis, ("trap_on", "release")).start();
+    let releases = [
+        vec!["DEL lock:job".to_owned()],
+        vec!["UNLINK lock:job".to_owned()],
+        vec!["GETDEL lock:job".to_owned()],
+        vec!["DEL plain lock:job".to_owned()],
+        vec!["EXPIRE lock:job 0".to_owned()],
+        vec!["CAD lock:job a1".to_owned()],
+        vec![format!("EVAL \"{COMPARE_AND_DELETE}\" 1 lock:job a1")],
+        vec![format!("EVAL \"{OPAQUE}\" 2 lock:job runs")],
+    ];
+    for release in releases {
+        let holder = proxy.client();
+        holder.sends("SETNX lock:job a1").gets(":1");
+        let error = holder.sends(&release[0]).gets_error("LOCKPOLICY other");
+        assert!(error.contains("policy=naughty"), "{error}");
+        is_let_go(&redis, "lock:job", &holder);
+    }
+    assert!(redis.is_free("runs"), "the script did not run");
+
+    // In a block, whether it is executed or not.
+    for (end, reply) in [
+        (
+            "EXEC",
+            "-EXECABORT Transaction discarded because of previous errors: LOCKPOLICY",
+        ),
+        ("DISCARD", "+OK"),
+    ] {
+        let holder = proxy.client();
+        holder.sends("SETNX lock:job a1").gets(":1");
+        holder.sends("MULTI").gets("+OK");
+        holder.sends("DEL lock:job").gets_error("LOCKPOLICY other");
+        let said = holder.sends(end).reply().to_string();
+        assert!(said.starts_with(reply), "{said}");
+        is_let_go(&redis, "lock:job", &holder);
+    }
+}
+
+/// Over another connection of the holder's pool, and by somebody else.
+#[test]
+fn who_may_be_the_holder_ends_keep_alive_and_a_stranger_does_not() {
+    let redis = Redis::start();
+    let proxy = with_naughty(&redis, ("trap_on", "release")).start();
+    let holder = proxy.client_from("127.62.0.1");
+    holder.sends("SETNX lock:job a1").gets(":1");
+    let stranger = proxy.client_from("127.62.0.2");
+    stranger
+        .sends("DEL lock:job")
+        .gets_error("LOCKPOLICY other");
+    is_kept(&redis, "lock:job");
+    let pooled = proxy.client_from("127.62.0.1");
+    pooled.sends("DEL lock:job").gets_error("LOCKPOLICY other");
+    is_let_go(&redis, "lock:job", &holder);
+}
+
+#[test]
+fn an_extension_that_could_not_be_judged_is_an_error_and_says_nothing_about_keep_alive() {
+    let redis = Redis::start();
+    let proxy = with_naughty(&redis, ("trap_on", "extend")).start();
+    let holder = proxy.client();
+    holder.sends("SETNX lock:job a1").gets(":1");
+    for extension in [
+        "EXPIRE lock:job 5".to_owned(),
+        "SET lock:job a1 XX PX 5000".to_owned(),
+        format!("EVAL \"{COMPARE_AND_EXPIRE}\" 1 lock:job a1 5000"),
+    ] {
+        holder.sends(&extension).gets_error("LOCKPOLICY other");
+    }
+    is_kept(&redis, "lock:job");
+    holder.sends("DEL lock:job").gets(":1");
+}
+
+/// Of several locks none is given back, and all of them go.
+#[test]
+fn a_release_of_several_locks_is_refused_as_a_whole() {
+    let redis = Redis::start();
+    let proxy = with_naughty(&redis, ("trap_on", "release")).start();
+    let holder = proxy.client();
+    for key in ["lock:a", "lock:b"] {
+        holder.sends(format!("SETNX {key} a1")).gets(":1");
+    }
+    redis.client().sends("SET plain x").gets("+OK");
+    holder
+        .sends("DEL lock:a plain lock:b")
+        .gets_error("LOCKPOLICY other");
+    assert!(!redis.is_free("plain"));
+    is_let_go(&redis, "lock:a", &holder);
+    redis.becomes_free("lock:b");
+}
+
+/// The waiter's compare-and-set of a passed deadline asks for an extension and a take-over.
+#[test]
+fn a_take_over_that_could_not_be_judged_is_an_error() {
+    let redis = Redis::start();
+    let proxy = with_naughty(&redis, ("trap_on", "take-over")).start();
+    let (holder, waiter) = (proxy.client(), proxy.client());
+    holder.sends("SETNX lock:job 1795261000").gets(":1");
+    for take_over in [
+        "CAS lock:job 1795261000 1795261029",
+        "GETSET lock:job 1795261029",
+    ] {
+        waiter.sends(take_over).gets_error("LOCKPOLICY other");
+    }
+    assert_eq!(redis.value("lock:job"), "$10 1795261000");
+}
+
+#[test]
+fn where_a_fault_is_allowed_the_rest_of_the_chain_decides() {
+    let redis = Redis::start();
+    let proxy = with_naughty(&redis, ("trap_on", "release"))
+        .namespace("on_fault", "\"allow\"")
+        .start();
+    let (holder, stranger) = (proxy.client(), proxy.client());
+    holder.sends("SETNX lock:job a1").gets(":1");
+    stranger.sends("DEL lock:job").gets(":0");
+    holder.sends("DEL lock:job").gets(":1");
+}
+
+/// A policy that says no to a release is answered as nothing that happened, and the lock goes, too.
+#[test]
+fn a_release_that_a_policy_refuses_ends_keep_alive_as_well() {
+    let redis = Redis::start();
+    let proxy = with_naughty(&redis, ("deny", "release")).start();
+    let holder = proxy.client();
+    holder.sends("SETNX lock:job a1").gets(":1");
+    holder.sends("DEL lock:job").gets(":0");
+    is_let_go(&redis, "lock:job", &holder);
+}
