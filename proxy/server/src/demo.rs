@@ -8,6 +8,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::exit;
+use crate::offspring;
 use crate::private_redis::PrivateRedis;
 
 /// The lease of the first holder.
@@ -125,7 +126,9 @@ struct Proxy {
 
 impl Proxy {
     fn start(backend: SocketAddr) -> Result<Proxy, Box<dyn std::error::Error>> {
-        let mut process = Command::new(std::env::current_exe()?)
+        let mut command = Command::new(std::env::current_exe()?);
+        offspring::end_with_us(&mut command);
+        let mut process = command
             .args([
                 "run",
                 "--listen",

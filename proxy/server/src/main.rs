@@ -57,6 +57,7 @@ mod demo;
 mod doors;
 mod exit;
 mod logging;
+mod offspring;
 mod private_redis;
 mod random;
 mod service;

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::offspring;
+
 /// Looked for on PATH in this order.
 const PROGRAMS: [&str; 2] = ["redis-server", "valkey-server"];
 
@@ -205,29 +207,8 @@ fn spawn(program: &Path, dir: &Path, address: SocketAddr, log: &Path) -> io::Res
         .stderr(output)
         // Ctrl-C in the terminal is for the proxy, which still needs its backend to stop in order.
         .process_group(0);
-    #[cfg(target_os = "linux")]
-    end_with_parent(&mut command);
+    offspring::end_with_us(&mut command);
     command.spawn()
-}
-
-#[cfg(target_os = "linux")]
-fn end_with_parent(command: &mut Command) {
-    // SAFETY: getpid, called in the parent, has no preconditions.
-    let parent = unsafe { libc::getpid() };
-    // SAFETY: between fork and exec the closure only makes system calls that are async-signal-safe
-    // (prctl, getppid) and builds an error without allocating.
-    unsafe {
-        command.pre_exec(move || {
-            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            // The parent may have died before the line above; then no signal will ever come.
-            if libc::getppid() != parent {
-                return Err(io::Error::from_raw_os_error(libc::ESRCH));
-            }
-            Ok(())
-        });
-    }
 }
 
 /// Whether the server that answers there is the one that was started in `dir`: with a taken port

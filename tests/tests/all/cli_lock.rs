@@ -126,6 +126,35 @@ fn straight_to_redis_it_locks_as_well_and_the_variable_is_absent() {
 }
 
 #[test]
+fn its_command_does_not_get_what_it_logs_in_with_itself() {
+    let redis = Redis::with_arguments(&["--requirepass", "secret"]);
+    let secrets = |flags: &[&str]| {
+        let mut command = under_lock(redis.address(), flags, "env");
+        command
+            .env("REDISCLI_AUTH", "secret")
+            .env("LOCKWARDEN_ADMIN_TOKEN", "secret")
+            .env("LOCKWARDEN_BACKEND_PASSWORD", "secret")
+            .env("LOCKWARDEN_BACKEND", "redis://:secret@127.0.0.1:1")
+            .env("LOCKWARDEN_LISTEN", "127.0.0.1:2");
+        let said = ends_with(command, 0).stdout;
+        assert!(said.contains("LOCKWARDEN_LISTEN=127.0.0.1:2"), "{said}");
+        said.lines().filter(|line| line.contains("secret")).count()
+    };
+    assert_eq!(secrets(&["lock:job"]), 0);
+    assert_eq!(secrets(&["lock:job", "--hand-on-secrets"]), 4);
+
+    let mut command = under_lock(redis.address(), &["lock:job"], "env");
+    command
+        .env("REDISCLI_AUTH", "secret")
+        .env("LOCKWARDEN_BACKEND", "redis://127.0.0.1:1");
+    let said = ends_with(command, 0).stdout;
+    assert!(
+        said.contains("LOCKWARDEN_BACKEND=redis://127.0.0.1:1"),
+        "{said}"
+    );
+}
+
+#[test]
 fn it_ends_as_its_command_does() {
     let redis = Redis::start();
     let to = redis.address();

@@ -22,7 +22,7 @@ use crate::backend::Address;
 use crate::config::{self, Backend, BackendUrl, Secret};
 use crate::exit;
 use crate::view::spell;
-use child::{Child, Signals};
+use child::{Child, Secrets, Signals};
 use lease::{Failure, Lease, Lost, Returned};
 
 /// The shortest lease that can be extended in time on an ordinary network.
@@ -51,6 +51,10 @@ pub(super) struct LockArgs {
     /// How the connection calls itself (CLIENT SETNAME); without it the name of the command
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Let the command have what this one logs in with: LOCKWARDEN_ADMIN_TOKEN,
+    /// LOCKWARDEN_BACKEND_PASSWORD, REDISCLI_AUTH, a LOCKWARDEN_BACKEND with a password
+    #[arg(long)]
+    hand_on_secrets: bool,
     /// The configuration of the proxy
     #[arg(short, long, value_name = "FILE", env = "LOCKWARDEN_CONFIG")]
     config: Option<PathBuf>,
@@ -117,7 +121,11 @@ async fn story(args: &LockArgs, address: Address) -> io::Result<ExitCode> {
         }
     }
     let fence = lease.fence().await;
-    let mut child = match Child::start(&args.command, fence) {
+    let secrets = match args.hand_on_secrets {
+        true => Secrets::HandedOn,
+        false => Secrets::Withheld,
+    };
+    let mut child = match Child::start(&args.command, fence, secrets) {
         Ok(child) => child,
         Err(error) => {
             lease.give_back().await;

@@ -7,8 +7,27 @@ use std::process::ExitStatus;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::config::{self, Backend};
+use crate::offspring;
+
 /// What the command finds the fencing token of its lease in.
 const FENCE: &str = "LOCKWARDEN_FENCE";
+
+/// What we log in with.
+const SECRETS: [&str; 3] = [
+    "LOCKWARDEN_ADMIN_TOKEN",
+    "LOCKWARDEN_BACKEND_PASSWORD",
+    "REDISCLI_AUTH",
+];
+/// May have a password in it.
+const BACKEND: &str = "LOCKWARDEN_BACKEND";
+
+/// Whether the command gets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Secrets {
+    Withheld,
+    HandedOn,
+}
 
 /// The signals that people and service managers send.
 const FORWARDED: [libc::c_int; 6] = [
@@ -31,8 +50,12 @@ pub(super) struct Child {
 
 impl Child {
     /// Starts the command. Where the fencing token is not known the variable is absent, even if we were
-    /// started with one.
-    pub(super) fn start(words: &[OsString], fence: Option<u64>) -> io::Result<Child> {
+    /// started with one. What we were given to log in with is not handed on, unless that is asked for.
+    pub(super) fn start(
+        words: &[OsString],
+        fence: Option<u64>,
+        secrets: Secrets,
+    ) -> io::Result<Child> {
         let (program, arguments) = words
             .split_first()
             .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -43,19 +66,19 @@ impl Child {
             Some(fence) => command.env(FENCE, fence.to_string()),
             None => command.env_remove(FENCE),
         };
+        if secrets == Secrets::Withheld {
+            for name in SECRETS {
+                command.env_remove(name);
+            }
+            if std::env::var(BACKEND).is_ok_and(|url| has_password(&url)) {
+                command.env_remove(BACKEND);
+            }
+        }
         if own_group {
             command.process_group(0);
         }
-        // SAFETY: between fork and exec only `prctl` is called, which is async-signal-safe and takes no
-        // pointers here.
-        #[cfg(target_os = "linux")]
-        unsafe {
-            command.pre_exec(|| {
-                // Nobody extends the lease when we are gone.
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
-                Ok(())
-            });
-        }
+        // Nobody extends the lease when we are gone.
+        offspring::end_with_us(command.as_std_mut());
         let process = command.spawn()?;
         let id = process
             .id()
@@ -86,6 +109,15 @@ impl Child {
         let target = if self.own_group { -self.id } else { self.id };
         // SAFETY: no pointers; `id` is a child that was not waited for, so it is still its own.
         unsafe { libc::kill(target, number) };
+    }
+}
+
+/// A URL that cannot be read may have one, too.
+fn has_password(url: &str) -> bool {
+    match config::parse_backend(url) {
+        Ok(Backend::Redis(url)) => url.password.is_some(),
+        Ok(Backend::Private) => false,
+        Err(_) => true,
     }
 }
 
