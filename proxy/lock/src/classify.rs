@@ -368,7 +368,7 @@ impl Classifier<'_> {
         let at = key
             .windows(2)
             .position(|pair| matches!(pair, b"}:" | b"}#"))?;
-        let namespace = self.namespaces.find(&key[at + 2..])?;
+        let namespace = self.namespaces.claims(&key[at + 2..])?;
         Some(Target {
             namespace,
             key: Bytes::copy_from_slice(key),

@@ -52,8 +52,11 @@ pub fn companion_key(prefix: &[u8], key: &[u8]) -> Vec<u8> {
     name
 }
 
-/// Whether the name is that of a companion of some lock, `prefix{…}:key` with the key in a
-/// namespace, or that of its release debts, `prefix{…}#key`. The tag is not compared, so that a wrong one cannot hide a companion-like key.
+/// What a name of the proxy's own begins with where it is about no lock.
+const OWN: &[u8] = b"lockwarden";
+
+/// Whether the name is one of the proxy's own: that of a companion of some lock, `prefix{…}:key` with the key in a
+/// namespace, that of its release debts, `prefix{…}#key`, or one that is about no lock. This is the one place that knows. The tag is not compared, so that a wrong one cannot hide a companion-like key.
 pub fn names_companion(prefix: &[u8], candidate: &[u8], namespaces: &Namespaces) -> bool {
     let Some([b'{', tagged @ ..]) = candidate.strip_prefix(prefix) else {
         return false;
@@ -63,7 +66,8 @@ pub fn names_companion(prefix: &[u8], candidate: &[u8], namespaces: &Namespaces)
         return false;
     };
     match &tagged[end + 1..] {
-        [b':' | b'#', key @ ..] => namespaces.find(key).is_some(),
+        [b':', key @ ..] if key.starts_with(OWN) => true,
+        [b':' | b'#', key @ ..] => namespaces.claims(key).is_some(),
         _ => false,
     }
 }

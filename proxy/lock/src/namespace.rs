@@ -3,7 +3,10 @@
 
 mod index;
 
-use crate::glob::Glob;
+use bytes::Bytes;
+
+use crate::companion::names_companion;
+use crate::glob::{Glob, starts_with};
 use index::{End, Index};
 
 /// A fixed beginning of a glob that says something: of shorter ones any text may be full.
@@ -30,6 +33,8 @@ pub struct Namespaces {
     by_neither: Vec<u32>,
     /// To which one the empty key belongs.
     of_empty: Option<NamespaceId>,
+    /// What the proxy's own keys begin with; empty where there are none.
+    own_prefix: Bytes,
 }
 
 /// A set of bytes.
@@ -85,7 +90,16 @@ impl Namespaces {
             by_beginning,
             by_ending,
             globs,
+            own_prefix: Bytes::new(),
         }
+    }
+
+    /// The same without the proxy's own keys, which begin like this: they are no locks, whatever the globs
+    /// say.
+    #[must_use]
+    pub fn without_own_keys(mut self, prefix: Bytes) -> Namespaces {
+        self.own_prefix = prefix;
+        self
     }
 
     /// Every glob with its namespace, in the order in which they are tried.
@@ -96,6 +110,19 @@ impl Namespaces {
     /// The first namespace with a glob that matches the key; `None` if the key is no lock.
     #[inline]
     pub fn find(&self, key: &[u8]) -> Option<NamespaceId> {
+        self.claims(key).filter(|_| !self.is_own(key))
+    }
+
+    /// One of the proxy's own keys, which a glob may match as well.
+    #[inline]
+    fn is_own(&self, key: &[u8]) -> bool {
+        let prefix = &self.own_prefix[..];
+        !prefix.is_empty() && starts_with(key, prefix) && names_companion(prefix, key, self)
+    }
+
+    /// The same by the globs alone: the proxy's own keys may be among those.
+    #[inline]
+    pub(crate) fn claims(&self, key: &[u8]) -> Option<NamespaceId> {
         let ([first, ..], [.., last]) = (key, key) else {
             return self.of_empty;
         };
@@ -146,10 +173,9 @@ impl Namespaces {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
     use proptest::prelude::*;
 
-    use super::{NamespaceId, Namespaces};
+    use super::{Bytes, NamespaceId, Namespaces};
     use crate::glob::Glob;
 
     fn namespaces(patterns: &[&[&str]]) -> Namespaces {
@@ -218,6 +244,39 @@ mod tests {
         ] {
             let found = namespaces.find_between(beginning.as_bytes(), ending.as_bytes());
             assert_eq!(found, expected.map(NamespaceId), "{beginning}*{ending}");
+        }
+    }
+
+    #[test]
+    fn the_proxys_own_keys_are_no_locks_whatever_the_globs_say() {
+        for (glob, keys) in [
+            ("*", ["lw:{0j4}:a", "lw:{0j4}#a", "lw:{0j4}:lw:{0j4}:a"]),
+            (
+                "*_on",
+                ["lw:{0j4}:a_on", "lw:{0j4}#a_on", "lw:{x}:lw:{x}:a_on"],
+            ),
+            (
+                "lw:*",
+                ["lw:{0j4}:lw:a", "lw:{0j4}#lw:a", "lw:{0j4}:lockwarden_on"],
+            ),
+        ] {
+            let all = namespaces(&[&[glob]]);
+            let locks = all.clone().without_own_keys(Bytes::from_static(b"lw:"));
+            for own in keys {
+                assert!(all.find(own.as_bytes()).is_some(), "{glob} {own}");
+                assert_eq!(locks.find(own.as_bytes()), None, "{glob} {own}");
+            }
+            for other in [
+                "a_on",
+                "lw:a",
+                "lw:{0j4}_on",
+                "lw:{0j4}x:_on",
+                "lw:}:a_on",
+                "",
+            ] {
+                let found = locks.find(other.as_bytes());
+                assert_eq!(found, all.find(other.as_bytes()), "{glob} {other}");
+            }
         }
     }
 

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockwarden_lock::companion::names_companion;
-use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_policy::PolicyHost;
 use lockwarden_resp::Value;
 
 use crate::backend::{Address, BackendError, Conversation};
 use crate::config::{Backend, Config, Finding, Report, Severity, Summary};
-use crate::control::Source;
+use crate::control::{self, Source};
 use crate::facts::{self, WithoutLogin};
 use crate::{exit, policies, run};
 
@@ -83,14 +82,7 @@ fn ask_backend(config: &Config) -> ExitCode {
         }
     };
     let address = Address::new(url.clone());
-    let globs = |keys: &Vec<Bytes>| keys.iter().cloned().map(Glob::new).collect();
-    let namespaces = Namespaces::new(
-        config
-            .namespaces
-            .iter()
-            .map(|one| globs(&one.keys))
-            .collect(),
-    );
+    let namespaces = control::namespaces(config);
     let asked = runtime.block_on(async {
         tokio::time::timeout(
             Duration::from_secs(10),

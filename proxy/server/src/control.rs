@@ -342,10 +342,11 @@ pub(crate) fn activate(
 }
 
 /// Which keys are locks of which namespace.
-fn namespaces(config: &Config) -> Namespaces {
+pub(crate) fn namespaces(config: &Config) -> Namespaces {
     let globs =
         |namespace: &NamespaceConfig| namespace.keys.iter().cloned().map(Glob::new).collect();
     Namespaces::new(config.namespaces.iter().map(globs).collect())
+        .without_own_keys(config.companion_prefix.clone())
 }
 
 fn administration(config: &Config) -> Administration {

@@ -271,8 +271,17 @@ fn monitored_every_write_does_what_it_does_without_the_proxy_and_is_counted() {
 
 #[test]
 fn no_client_may_name_a_companion() {
+    // Globs that match the names of records as well.
+    for keys in ["lock:*", "*:job", "*"] {
+        name_companions(keys);
+    }
+}
+
+fn name_companions(keys: &str) {
     let redis = Redis::start();
-    let proxy = Proxy::enforcing(&redis);
+    let proxy = Proxy::builder(&redis)
+        .namespace("keys", &format!("[\"{keys}\"]"))
+        .start();
     let alice = proxy.client();
     alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
     let names = redis.client().sends("KEYS lw:{*}:lock:job").reply();
@@ -282,22 +291,34 @@ fn no_client_may_name_a_companion() {
         "GET {}",
         "DEL {}",
         "SET {} x",
+        "SETNX {} x",
+        "SET {} x NX PX 9",
+        "GETSET {} x",
         "EXPIRE {} 1",
+        "INCR {}",
         "APPEND {} x",
         "RENAME {} elsewhere",
         "EXISTS plain {}",
         "DEBUG OBJECT {}",
         "DEBUG DIGEST-VALUE plain {}",
+        "EVAL \"return redis.call('del', KEYS[1])\" 1 {}",
+        "EVAL \"return redis.call('del', '{}')\" 0",
     ] {
         let line = line.replace("{}", &name);
         let text = alice.sends(&line).gets_error("");
         assert!(
             text.starts_with("LOCKDENIED") || text.starts_with("NOPERM"),
-            "{line}: {text}"
+            "{keys}: {line}: {text}"
         );
-        assert_eq!(redis.lease("lock:job"), before, "{line}");
+        assert_eq!(redis.lease("lock:job"), before, "{keys}: {line}");
     }
     // An application's own names that begin alike are its own.
-    alice.sends("SET lw:mine 1").gets("+OK");
-    alice.sends("SET lw:{x}:plain 1").gets("+OK");
+    if keys != "*" {
+        alice.sends("SET lw:mine 1").gets("+OK");
+        alice.sends("SET lw:{x}:plain 1").gets("+OK");
+    }
+    assert_eq!(
+        alice.sends("KEYS lw:{*}:lock:job").reply().elements().len(),
+        0
+    );
 }

@@ -79,6 +79,36 @@ fn a_walk_gives_a_ttl_where_the_operator_says_so() {
 }
 
 #[test]
+fn the_proxys_own_keys_are_no_locks_whatever_the_globs_say() {
+    for (keys, lock) in [("*_running", "a_running"), ("*:lock", "a:lock"), ("*", "a")] {
+        let redis = Redis::start();
+        let proxy = Proxy::builder(&redis)
+            .namespace("keys", &format!("[\"{keys}\"]"))
+            .namespace("adopt", "\"cap\"")
+            .top("sweep", "\"100ms\"")
+            .start();
+        // A lease that ran out, and another of the same client: its release would be owed.
+        let client = proxy.client();
+        client.sends(format!("SET {lock} 1 NX PX 30")).gets("+OK");
+        redis.becomes_free(lock);
+        client.sends(format!("SET {lock} 1 NX PX 9000")).gets("+OK");
+        let own = redis.client().sends("KEYS lw:*").reply();
+        assert_eq!(own.elements().len(), 2, "a record and a debt: {own}");
+        redis.client().sends(format!("SET b{lock} 1")).gets("+OK");
+        proxy.logs(&["locks on the server", "\"adopted\":1"]);
+        proxy.counts(
+            "lockwarden_locks_held{namespace=\"locks\",ttl=\"finite\"}",
+            1.0,
+        );
+        for (ttl, expected) in [("none", 0.0), ("finite", 1.0)] {
+            proxy.counts(&format!("{UNGOVERNED},ttl=\"{ttl}\"}}"), expected);
+        }
+        let (_, listed) = proxy.get("/api/v1/locks");
+        assert!(!listed.contains("lw:"), "{keys}: {listed}");
+    }
+}
+
+#[test]
 fn a_walk_over_many_keys_comes_to_its_end() {
     let redis = Redis::start();
     redis
