@@ -89,7 +89,7 @@ impl Draft {
             admin: Layered::built_in(Some(DEFAULT_ADMIN)),
             admin_token: Layered::built_in(None),
             metrics: Layered::built_in(None),
-            metrics_max_namespaces: 32,
+            metrics_max_namespaces: 30,
             allow_open: false,
             companion_prefix: Bytes::from_static(b"lw:"),
             proxy_protocol_from: Vec::new(),

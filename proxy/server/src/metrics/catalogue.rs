@@ -277,7 +277,7 @@ in the Prometheus text format 0.0.4. `lockwarden metrics` prints the same list a
 - Every series that an alert could need is there at 0 from the start, because `increase()` does not
   see a series that is born with its first event. Refusals that the built-in policies cannot make
   appear with their first one.
-- At most `metrics_max_namespaces` (32) namespaces have a name of their own, the rest are counted
+- At most `metrics_max_namespaces` (30) namespaces have a name of their own, the rest are counted
   together as `__other__`; at most 10 policies likewise. With the defaults a proxy has fewer than
   5,000 series, whatever its clients do.
 - Where the same question can be asked of one proxy and of several, sum: each proxy counts what went

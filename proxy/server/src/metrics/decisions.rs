@@ -11,7 +11,7 @@ use super::labels::{DecisionKind, Label, ModeLabel, OperationLabel};
 
 /// Series of refusals a namespace may have, in addition to 4 that stand for all further ones.
 /// 18 in each mode are there from the start, so one that has been in one mode only has room for 18 of its own
-/// policies. Allowed operations are at most 20 more, and 33 namespaces at this size stay under 5,000 series.
+/// policies. Allowed operations are at most 20 more, and 31 namespaces at this size stay under 5,000 series.
 const REFUSAL_SERIES: usize = 36;
 
 /// Refusals that the built-in policies can make, there at 0 from the start: an alert on any of them

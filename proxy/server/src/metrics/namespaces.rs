@@ -19,7 +19,7 @@ use super::register::{ByLabel, Registrar};
 use crate::sweep::Found;
 
 /// A hold shorter than the first bucket is a few round trips; past the last, look at single locks. Few
-/// buckets, because each costs 66 series in the worst case: the view has percentiles.
+/// buckets, because each costs 62 series in the worst case: the view has percentiles.
 const HOLD_SECONDS: [f64; 10] = [0.01, 0.05, 0.25, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
 /// Whoever waits less than the first bucket was refused once; past the last, people wait, too.
