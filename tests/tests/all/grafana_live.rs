@@ -419,15 +419,15 @@ fn ten_thousand_locks_in_a_hundred_namespaces_stay_below_five_thousand_series() 
     let (_, page) = proxy.get("/metrics");
     let series = page.lines().filter(|line| !line.starts_with('#')).count();
     assert!(series < 5_000, "{series} series");
-    // 32 have a name, and nothing is lost by that.
+    // 30 have a name, and nothing is lost by that.
     let metrics = proxy.metrics();
     assert_eq!(
         metrics.get("lockwarden_locks_held{namespace=\"__other__\"}"),
-        6_800.0
+        7_000.0
     );
     assert_eq!(
         metrics.get("lockwarden_lock_releases_total{outcome=\"not-owner\"}"),
         100.0
     );
-    assert!(metrics.get("lockwarden_label_overflow_total{label=\"namespace\"}") >= 6_800.0);
+    assert!(metrics.get("lockwarden_label_overflow_total{label=\"namespace\"}") >= 7_000.0);
 }
