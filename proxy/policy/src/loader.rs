@@ -157,7 +157,8 @@ impl About<'_> {
 
     /// Makes a component of a core module.
     fn encode(&self, engine: &Engine, module: &[u8]) -> Result<Vec<u8>, LoadError> {
-        // The encoder is made for the output of compilers; a file may be anything.
+        // The encoder is made for the output of compilers and panics at half a module; a file may be anything.
+        Module::validate(engine, module).map_err(|error| self.misfit(&error))?;
         let encoded = catch_unwind(AssertUnwindSafe(|| {
             wit_component::ComponentEncoder::default()
                 .validate(true)

@@ -9,6 +9,7 @@ mod queue;
 mod repeat;
 
 use std::io::{self, IsTerminal};
+use std::panic::PanicHookInfo;
 
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
@@ -72,7 +73,20 @@ pub(crate) fn init(format: LogFormat) -> Result<LogGuard, LoggingError> {
     let (queue, guard) = queue::start(io::stderr()).map_err(LoggingError::Thread)?;
     tracing::subscriber::set_global_default(subscriber(style, filter, queue))
         .map_err(|_| LoggingError::Twice)?;
+    std::panic::set_hook(Box::new(log_panic));
     Ok(guard)
+}
+
+/// A panic is a line of the log like any other, whoever catches it.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let place = panic.location().map(ToString::to_string);
+    let thread = std::thread::current();
+    tracing::error!(
+        what = panic.payload_as_str(),
+        place,
+        thread = thread.name(),
+        "a part of the proxy failed: please report this"
+    );
 }
 
 fn choose(format: LogFormat, terminal: bool, no_colour: bool) -> Style {

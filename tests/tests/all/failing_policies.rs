@@ -1,11 +1,12 @@
 //! A policy that traps, or says no, on one operation only: with `on_fault = "deny"` the client is told, and a
 //! lock that somebody wanted to give back is not kept alive.
 
+use std::fs;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, holds_for};
+use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end};
 
 #[path = "../../../proxy/policy/build/guest.rs"]
 mod guest;
@@ -42,6 +43,30 @@ fn with_naughty(redis: &Redis, setting: (&str, &str)) -> ProxyBuilder {
             "[[policy]]\nname = \"naughty\"\nmodule = \"{}\"\n",
             naughty()
         ))
+}
+
+#[test]
+fn a_module_that_is_cut_off_is_one_line_of_the_log_and_nothing_raw() {
+    let redis = Redis::start();
+    let proxy = with_naughty(&redis, ("trap_on", "release")).start();
+    let whole = fs::read(naughty()).expect("the guest is built");
+    let cut = proxy.directory().join("cut.wasm");
+    let text = fs::read_to_string(proxy.config()).expect("the file is there");
+    let text = text.replace(naughty(), &cut.display().to_string());
+    for part in 1..12 {
+        fs::write(&cut, &whole[..whole.len() * part / 12]).expect("the directory is ours");
+        let (status, answer) = proxy.reloads(text.as_bytes(), "/reload");
+        assert_eq!(status, 422, "{answer}");
+        assert!(answer.contains("policy naughty"), "{answer}");
+    }
+    let end = run_to_end(lockwarden(&["check", "--config"]).arg(proxy.config()));
+    assert_eq!(end.code, Some(2), "{end:?}");
+    assert!(!end.stderr.contains("panicked"), "{end:?}");
+    for line in proxy.log().lines() {
+        let json: Result<serde_json::Value, _> = serde_json::from_str(line);
+        assert!(json.is_ok(), "no line of the log: {line}");
+    }
+    proxy.client().sends("SETNX lock:job a1").gets(":1");
 }
 
 /// The lock is there, and goes by its TTL though its holder lives.
