@@ -61,6 +61,8 @@ impl Policy for TtlCeiling {
             OnExcess::Cap,
         );
         let keep_alive_ms = settings.duration_ms_or_off("keep_alive", Some(KEEP_ALIVE_MS));
+        // The proxy reads this one; here it is only checked.
+        settings.choice("keep_alive_by", &[("identity", ()), ("connection", ())], ());
         let max_hold_ms = settings.duration_ms_or_off("max_hold", None);
         settings.finish()?;
         Ok(TtlCeiling {

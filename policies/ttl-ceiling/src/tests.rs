@@ -126,6 +126,10 @@ fn settings_are_checked() {
         (&[("default", "30")], "write a whole number and a unit"),
         (&[("on_excess", "cut")], "must be one of \"cap\", \"deny\""),
         (&[("keep_alive", "0s")], "write \"off\" for none"),
+        (
+            &[("keep_alive_by", "process")],
+            "must be one of \"identity\", \"connection\"",
+        ),
         (&[("max_hold", "forever")], "or \"off\""),
         (&[("cieling", "1m")], "did you mean ceiling?"),
     ] {

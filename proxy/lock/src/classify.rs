@@ -368,7 +368,9 @@ impl Classifier<'_> {
         let at = key
             .windows(2)
             .position(|pair| matches!(pair, b"}:" | b"}#"))?;
-        let namespace = self.namespaces.claims(&key[at + 2..])?;
+        // What is about no lock is under the rules of the first namespace.
+        let namespace = self.namespaces.claims(&key[at + 2..]);
+        let namespace = namespace.unwrap_or(NamespaceId(0));
         Some(Target {
             namespace,
             key: Bytes::copy_from_slice(key),

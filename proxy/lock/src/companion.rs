@@ -54,6 +54,18 @@ pub fn companion_key(prefix: &[u8], key: &[u8]) -> Vec<u8> {
 
 /// What a name of the proxy's own begins with where it is about no lock.
 const OWN: &[u8] = b"lockwarden";
+/// The index of the leases that are kept alive, behind the prefix.
+const INDEX: &[u8] = b"{}:lockwarden-kept";
+
+/// The name of the index of the leases that are kept alive. It stands in database 0 for all.
+pub fn index_key(prefix: &[u8]) -> Vec<u8> {
+    [prefix, INDEX].concat()
+}
+
+/// Whether this is that name.
+pub fn is_index(prefix: &[u8], key: &[u8]) -> bool {
+    key.strip_prefix(prefix) == Some(INDEX)
+}
 
 /// Whether the name is one of the proxy's own: that of a companion of some lock, `prefix{…}:key` with the key in a
 /// namespace, that of its release debts, `prefix{…}#key`, or one that is about no lock. This is the one place that knows. The tag is not compared, so that a wrong one cannot hide a companion-like key.

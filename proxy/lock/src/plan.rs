@@ -3,6 +3,7 @@
 //! are written is in `step`, what is said of proofs in `proofs`.
 
 mod breaking;
+mod index;
 mod lease;
 mod proofs;
 mod renewal;
@@ -10,6 +11,7 @@ mod step;
 mod sweep;
 
 pub use breaking::{Broke, break_lease, broke};
+pub use index::{IndexEntry, Indexed, Orphan, index, indexed, orphans, read_orphans};
 pub use renewal::{Renewal, Renewed, renew, renewed};
 pub use sweep::{Swept, SweptLease, sweep, swept, swept_ttl};
 

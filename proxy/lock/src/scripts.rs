@@ -63,6 +63,10 @@ scripts! {
     RELEASE_MANY = "release_many";
     /// Keep-alive.
     RENEW = "renew";
+    /// Which leases are kept alive, and by whom no more.
+    INDEX = "index";
+    /// Leases that nobody may keep alive any more.
+    ORPHANS = "orphans";
     /// A lease that ran out.
     NOTICE = "notice";
     /// Locks that a sweep has found.

@@ -101,6 +101,15 @@ pub enum TrustAddress {
     No,
 }
 
+/// For whom a lease whose TTL the proxy chose is renewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeepAliveBy {
+    /// The client that was granted it, over whichever connection.
+    Identity,
+    /// The connection that was granted it, or its one process where that is known.
+    Connection,
+}
+
 /// What an operator chose for a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -120,6 +129,8 @@ pub struct Rules {
     pub on_repeat: OnRepeat,
     /// Whether a bare address tells a client from others.
     pub trust_address: TrustAddress,
+    /// For whom leases are kept alive.
+    pub keep_alive_by: KeepAliveBy,
     /// How long an identity owes a release, ms; `None` for ten ceilings.
     pub debt_max_age_ms: Option<u64>,
 }

@@ -211,7 +211,18 @@ impl Identity {
     }
 
     fn has_process(self) -> bool {
-        self.0[8..] != Process::NONE && self.0[8..] != Process::PENDING
+        matches!(self.process(), Process::Known(_))
+    }
+
+    /// The process that it names.
+    pub fn process(self) -> Process {
+        let mut process = [0; 8];
+        process.copy_from_slice(&self.0[8..]);
+        match process {
+            Process::NONE => Process::None,
+            Process::PENDING => Process::Pending,
+            known => Process::Known(known),
+        }
     }
 
     /// The same client, as this process.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockwarden_lock::companion::names_companion;
+use lockwarden_lock::companion::{is_index, names_companion};
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_policy::PolicyHost;
 use lockwarden_resp::Value;
@@ -151,7 +151,11 @@ async fn ask(
             break;
         };
         for key in keys.iter().filter_map(Value::as_bytes) {
-            if names_companion(prefix, key, namespaces) && !is_record(&mut own, key).await? {
+            let is_ours = is_index(prefix, key);
+            if !is_ours
+                && names_companion(prefix, key, namespaces)
+                && !is_record(&mut own, key).await?
+            {
                 let name = String::from_utf8_lossy(key).into_owned();
                 return Ok((report, peers, Some(name)));
             }

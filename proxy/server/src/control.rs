@@ -16,7 +16,7 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::settle::{
-    Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
+    Adopt, KeepAliveBy, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
 };
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{Chains, Generation, PolicyHost};
@@ -465,6 +465,10 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
             Some("no") => TrustAddress::No,
             // The policy has refused any other word.
             Some(_) | None => TrustAddress::Auto,
+        },
+        keep_alive_by: match namespace.setting("ttl-ceiling", "keep_alive_by") {
+            Some("connection") => KeepAliveBy::Connection,
+            Some(_) | None => KeepAliveBy::Identity,
         },
         debt_max_age_ms: namespace
             .setting("owner-token", "debt_max_age")

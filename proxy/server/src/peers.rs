@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
@@ -27,6 +27,8 @@ pub(crate) struct Peer {
     pub(crate) local: SocketAddr,
     /// How the client's address is known.
     pub(crate) origin: Origin,
+    /// When it was accepted.
+    pub(crate) opened: Instant,
     process: OnceLock<Process>,
     /// How often its socket was not found.
     missed: AtomicU32,
@@ -67,10 +69,16 @@ impl Peer {
             client,
             local: local.unwrap_or(client),
             origin,
+            opened: Instant::now(),
             process,
             missed: AtomicU32::new(0),
             unidentified: Mutex::default(),
         }
+    }
+
+    /// Whether it comes from a loopback address, or from nobody knows where.
+    pub(crate) fn is_local(&self) -> bool {
+        is_loopback(self.client) || self.origin == Origin::Untold
     }
 
     /// Which process it is, as far as that was looked up.

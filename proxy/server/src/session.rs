@@ -25,7 +25,7 @@ use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::{ArcSwap, Cache};
 use bytes::{Bytes, BytesMut};
@@ -42,7 +42,7 @@ use tokio::net::TcpStream;
 use crate::clock::Moment;
 use crate::cohort::{self, Application};
 use crate::inbox::Inbox;
-use crate::keep_alive::handover;
+use crate::keep_alive::handover::{self, Ended};
 use crate::keep_alive::kept::{Holder, KeptLease};
 use crate::metrics::{CommandClass, CommandResult, Side, Tally};
 use crate::peers::Peer;
@@ -124,6 +124,8 @@ pub(crate) struct Session {
     pub(crate) took_leave: bool,
     /// What is known of whether this connection leads to a replica.
     pub(crate) replica: replica::Suspicion,
+    /// How its connection ended.
+    ended: Ended,
     requests: u32,
     draining: bool,
 }
@@ -137,6 +139,9 @@ struct Seen {
 
 /// How many passed-through commands share one measurement of the time that they take here.
 const SAMPLED_ONE_IN: u32 = 64;
+
+/// A client that vanished in silence is noticed within this time: see `sockets`.
+const SILENT_AT_MOST: Duration = Duration::from_secs(60);
 
 thread_local! {
     /// The counters of this thread.
@@ -190,6 +195,7 @@ impl Session {
             last_refusal: None,
             took_leave: false,
             replica: replica::Suspicion::None,
+            ended: Ended::ByUs,
             requests: 0,
             draining: false,
         };
@@ -219,10 +225,25 @@ impl Session {
         }
         loop {
             if let Err(end) = self.turn(&mut inbox).await {
+                self.note_how_it_ended(&end);
                 let end = self.wires.finish(end).await;
                 self.mark_undelivered(&end, &mut inbox).await;
                 return end;
             }
+        }
+    }
+
+    /// Whether the client ended its connection, and since when it may be gone.
+    fn note_how_it_ended(&mut self, end: &End) {
+        let now = Instant::now();
+        match end {
+            End::Client if self.wires.client_vanished() => {
+                let spoke = now.checked_sub(SILENT_AT_MOST).unwrap_or(now);
+                self.ended = Ended::ByClient(spoke);
+            }
+            End::Client if !self.took_leave => self.ended = Ended::ByClient(now),
+            // A client that took its leave has been noted.
+            End::Client | End::Backend | End::Done | End::OutOfStep(_) | End::Framing(_) => {}
         }
     }
 
@@ -233,6 +254,7 @@ impl Session {
             Event::Malformed(error) => return Err(self.malformed(error, inbox).await),
             Event::ClientDone => {
                 self.took_leave = true;
+                self.ended = Ended::ByClient(Instant::now());
                 self.client_done().await?;
             }
             Event::Drain if self.may_go() => return Err(End::Done),
@@ -499,7 +521,7 @@ impl Drop for Session {
         self.count_redirects();
         self.unwatch();
         self.shared.peers.remove(self.state.who().session);
-        handover::end_session(&self.shared, self.number);
+        handover::end_session(&self.shared, self.number, self.ended);
         self.shared.metrics.client_connections.dec();
     }
 }

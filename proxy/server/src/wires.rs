@@ -97,6 +97,8 @@ pub(crate) struct Wires<L> {
     half_closed: bool,
     /// What would be written to the client is dropped.
     client_gone: bool,
+    /// The client's machine did not answer any more.
+    client_vanished: bool,
     /// Bytes written to the client in all, and how many of them had been when it spoke last.
     sent: u64,
     sent_when_spoken: u64,
@@ -136,6 +138,7 @@ impl<L> Wires<L> {
             closing: false,
             half_closed: false,
             client_gone: false,
+            client_vanished: false,
             sent: 0,
             sent_when_spoken: 0,
             said_goodbye: false,
@@ -337,6 +340,11 @@ impl<L> Wires<L> {
                 return !matches!(self.client.take_error(), Ok(None));
             }
         }
+    }
+
+    /// Whether the client's machine was found not to answer any more, which takes a while.
+    pub(crate) fn client_vanished(&self) -> bool {
+        self.client_vanished
     }
 
     /// Says once more that the proxy is about to stop, when nothing is under way.
@@ -645,7 +653,10 @@ impl<L> Wires<L> {
                     self.to_client.advance(written);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) => return Err(End::Client),
+                Err(error) => {
+                    self.client_vanished = is_of_silence(error.kind());
+                    return Err(End::Client);
+                }
             }
         }
         if !self.to_backend.is_empty() && !self.uplink.send(&mut self.to_backend, &mut self.unsent)
@@ -697,7 +708,10 @@ impl<L> Wires<L> {
                     self.sent_when_spoken = self.sent;
                     woken = true;
                 }
-                Poll::Ready(Err(_)) => return Poll::Ready(Err(End::Client)),
+                Poll::Ready(Err(error)) => {
+                    self.client_vanished = is_of_silence(error.kind());
+                    return Poll::Ready(Err(End::Client));
+                }
                 Poll::Pending => {}
             }
         }
@@ -721,4 +735,11 @@ impl<L> Wires<L> {
             Poll::Pending
         }
     }
+}
+
+/// Whether an error of a socket says that nobody answers any more. Others are word of the other end, or of
+/// somebody on the way.
+fn is_of_silence(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    !matches!(kind, ConnectionReset | BrokenPipe | ConnectionAborted)
 }

@@ -34,6 +34,7 @@ mod arriving;
 mod comparing;
 mod deadlines;
 mod families;
+mod following;
 mod giving_back;
 mod keeping;
 mod long_ttls;

@@ -60,6 +60,7 @@ fn only_prefixed_names_of_locks_are_companions() {
         ("lw:{}:lock:a", true),
         ("lw:{any{thing}:lock:a", true),
         ("lw:{ab}:lock:{x}:y", true),
+        ("lw:{}:lockwarden-kept", true),
         ("lw:{ab}:data:a", false),
         ("lw:{ab}lock:a", false),
         ("lw:lock:a", false),

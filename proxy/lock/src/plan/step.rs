@@ -362,7 +362,7 @@ fn put_number(word: &mut SmallVec<[u8; 96]>, number: u64) {
 }
 
 /// Decimal digits without an allocation.
-struct Digits([u8; 20]);
+pub(super) struct Digits([u8; 20]);
 
 impl Digits {
     pub(super) fn new() -> Digits {

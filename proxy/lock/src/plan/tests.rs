@@ -20,6 +20,7 @@ pub(super) const ENFORCE: Rules = Rules {
     counter_locks: false,
     on_repeat: OnRepeat::Refuse,
     trust_address: TrustAddress::Auto,
+    keep_alive_by: crate::settle::KeepAliveBy::Identity,
     debt_max_age_ms: None,
 };
 

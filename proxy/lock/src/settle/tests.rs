@@ -129,6 +129,7 @@ fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
         counter_locks: false,
         on_repeat: OnRepeat::Refuse,
         trust_address: TrustAddress::Auto,
+        keep_alive_by: KeepAliveBy::Identity,
         debt_max_age_ms: None,
     }
 }

@@ -1,75 +1,269 @@
 //! Who goes on keeping a lease alive when the connection that took it ends: pools close idle
-//! connections while their process works on. Another connection of the same process, or of an address
-//! that is one process, adopts the lease; without one it goes by its TTL.
+//! connections while their process works on, proxies restart, one process may use several. Another
+//! connection of the same client does, at this proxy or at another one; without one the lease goes by
+//! its TTL.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::lease::LeaseEvent;
+use lockwarden_lock::plan::{IndexEntry, Orphan};
+use lockwarden_lock::settle::{KeepAliveBy, Mode, Rules, TrustAddress};
 use lockwarden_lock::token::{Identity, Process};
 use tokio::runtime::Handle;
 
-use super::kept::{KeptLease, Kin, SessionNumber};
+use super::kept::{KeptLease, SameClient, SessionNumber};
 use crate::peers::Peer;
 use crate::shared::Shared;
 
-/// Clients that are the same by their connections and whose process is looked at, for one lease.
-const MOST_NAMESAKES: usize = 64;
-/// Between two looks for an heir: a pool may close its connection before it opens another.
+/// Connections of one identity that are looked at, for one lease.
+const MAX_NAMESAKES: usize = 64;
+/// Between two looks for another connection: a pool may close one before it opens another.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// A session is gone, and known to be: its leases go to their heirs.
-pub(crate) fn end_session(shared: &Arc<Shared>, session: SessionNumber) {
-    for (key, lease) in shared.kept.end_session(session) {
-        match &lease.kin {
-            Kin::Nobody => {}
-            Kin::Address(client) => {
-                if let Some(heir) = shared.peers.namesakes(*client, 1).pop() {
-                    bequeath(shared, &heir, key, lease);
-                }
-            }
-            Kin::Process(client, peer) => {
-                let (client, process) = (*client, peer.process());
-                // What was not looked up while the connection lasted cannot be any more.
-                if let (Process::Known(_), Ok(runtime)) = (process, Handle::try_current()) {
-                    runtime.spawn(search(Arc::downgrade(shared), client, process, key, lease));
-                }
-            }
+/// A connection that was opened so shortly before another ended may be one of the next process.
+const ALREADY_THERE: Duration = Duration::from_millis(100);
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ended {
+    /// By its client, which was there until then. A process that starts later from the same address
+    /// is another client, so only a connection that was there before goes on for it; unless both are known to be
+    /// of one process.
+    ByClient(Instant),
+    /// By the proxy or by Redis, so the client may come back.
+    ByUs,
+}
+
+impl Ended {
+    fn at(self) -> Option<Instant> {
+        match self {
+            Ended::ByClient(at) => Some(at),
+            Ended::ByUs => None,
         }
     }
 }
 
-/// Looks for another connection of the process for as long as the lease lasts without a renewal.
-async fn search(
-    shared: Weak<Shared>,
-    client: Identity,
-    process: Process,
+/// A client, as it is looked for.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    identity: Identity,
+    /// The identity tells it from others even without a process.
+    distinctive: bool,
+    rules: Rules,
+    /// When the lease was granted.
+    since: Instant,
+    /// When its connection was ended by the client, if it was: unless the client is known by its process, another
+    /// of its connections was there before that.
+    ended: Option<Instant>,
+}
+
+/// A session is gone: another connection of its client keeps its leases alive from now on, or they are
+/// left to other proxies.
+pub(crate) fn end_session(shared: &Arc<Shared>, session: SessionNumber, ended: Ended) {
+    let mut left = Vec::new();
+    for (key, lease) in shared.kept.end_session(session) {
+        match wanted(shared, &lease, ended) {
+            Some(wanted) => left.push(Left { key, lease, wanted }),
+            None => shared.kept.leave(&key, &lease),
+        }
+    }
+    if let (false, Ok(runtime)) = (left.is_empty(), Handle::try_current()) {
+        runtime.spawn(search(Arc::downgrade(shared), left));
+    }
+}
+
+/// A lease whose connection has ended.
+struct Left {
     key: DbKey,
     lease: KeptLease,
-) {
-    let ttl = Duration::from_millis(lease.renewal.ttl_ms);
-    let pause = (ttl / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-    while let Some(shared) = shared.upgrade() {
-        for peer in shared.peers.namesakes(client, MOST_NAMESAKES) {
-            if shared.processes.of(&peer).await == process {
-                bequeath(&shared, &peer, key, lease);
-                return;
+    wanted: Wanted,
+}
+
+/// Who may keep a lease alive whose connection has ended so; `None` for nobody.
+fn wanted(shared: &Shared, lease: &KeptLease, ended: Ended) -> Option<Wanted> {
+    let active = shared.active.load();
+    let rules = active.details.get(usize::from(lease.namespace.0))?.rules;
+    let (identity, distinctive) = match &lease.same_client {
+        SameClient::Nobody => return None,
+        SameClient::Identity(client) => (*client, true),
+        SameClient::Process(client, peer, distinctive) => {
+            (client.with_process(peer.process()), *distinctive)
+        }
+    };
+    let wanted = Wanted {
+        identity,
+        distinctive,
+        rules,
+        since: lease.since,
+        ended: ended.at(),
+    };
+    wanted.may_be_found().then_some(wanted)
+}
+
+impl Wanted {
+    fn may_be_found(&self) -> bool {
+        match self.identity.process() {
+            Process::Known(_) => true,
+            // What was not looked up while the connection lasted cannot be any more.
+            Process::Pending => false,
+            Process::None => {
+                let one_process = self.rules.trust_address == TrustAddress::Process;
+                self.distinctive
+                    && (one_process || self.rules.keep_alive_by == KeepAliveBy::Identity)
             }
         }
-        drop(shared);
-        if Instant::now() + pause >= lease.ends {
-            return;
+    }
+
+    /// A connection of this client, if there is one now.
+    async fn find(&self, shared: &Shared) -> Option<Arc<Peer>> {
+        let client = self.identity.with_process(Process::None);
+        let process = self.identity.process();
+        for peer in shared.peers.namesakes(client, MAX_NAMESAKES) {
+            let by_address = !peer.is_local() || self.rules.trust_address == TrustAddress::Process;
+            let was_there = self.was_there(peer.opened);
+            let is_it = match process {
+                Process::None if by_address => was_there,
+                Process::None => was_there && shared.processes.of(&peer).await == process,
+                Process::Pending => false,
+                Process::Known(_) => shared.processes.of(&peer).await == process,
+            };
+            if is_it {
+                return Some(peer);
+            }
         }
+        None
+    }
+
+    /// Whether a connection that was opened then is none of a client that came later.
+    fn was_there(&self, opened: Instant) -> bool {
+        let before = |ended| opened <= self.since || opened + ALREADY_THERE <= ended;
+        self.ended.is_none_or(before)
+    }
+
+    /// Whether a connection that is opened later would do.
+    fn may_come_later(&self) -> bool {
+        self.ended.is_none() || matches!(self.identity.process(), Process::Known(_))
+    }
+}
+
+/// Looks for another connection of the client of each lease, at this proxy for as long as the lease lasts without a
+/// renewal. What is not found at once is left to other proxies as well.
+async fn search(shared: Weak<Shared>, mut left: Vec<Left>) {
+    let mut is_offered = false;
+    while let Some(shared) = shared.upgrade() {
+        let mut alone = Vec::new();
+        for left in left {
+            match left.wanted.find(&shared).await {
+                Some(peer) => hand_over(&shared, &peer, left.key, left.lease),
+                None => alone.push(left),
+            }
+        }
+        if !is_offered {
+            for Left { key, lease, wanted } in &alone {
+                shared.kept.offer(key, lease, wanted.ended);
+            }
+            is_offered = true;
+        }
+        alone.retain(|left| left.wanted.may_come_later());
+        let pause = |left: &Left| (left.lease.ttl() / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        let Some(pause) = alone.iter().map(pause).min() else {
+            return;
+        };
+        let now = Instant::now();
+        alone.retain(|left| now + pause < left.lease.ends);
+        left = alone;
+        drop(shared);
         tokio::time::sleep(pause).await;
     }
 }
 
-fn bequeath(shared: &Arc<Shared>, heir: &Peer, key: DbKey, lease: KeptLease) {
+fn hand_over(shared: &Arc<Shared>, to: &Peer, key: DbKey, lease: KeptLease) {
     let now = Instant::now();
-    shared.kept.adopt(&heir.holder, key, lease, now);
-    // Where the heir went before it could know, nobody else would look after its leases.
-    if shared.peers.of_session(heir.session).is_none() {
-        end_session(shared, heir.holder.session);
+    shared.kept.adopt(&to.holder, key, lease, now);
+    // Where it ended before it could know, nobody else would look after its leases.
+    if shared.peers.of_session(to.session).is_none() {
+        end_session(shared, to.holder.session, Ended::ByUs);
+    }
+}
+
+/// A lease that no proxy keeps alive any more, as the index and its record tell.
+pub(crate) struct Found {
+    pub(crate) entry: IndexEntry,
+    /// For how long its connection has ended, where it is offered.
+    pub(crate) age: Duration,
+    pub(crate) orphan: Orphan,
+}
+
+/// Keeps those of these leases alive whose clients have a connection to this proxy.
+pub(crate) async fn take_over(shared: Arc<Shared>, found: Vec<Found>) {
+    for found in found {
+        let (entry, age) = (found.entry, found.age);
+        let Orphan::Left {
+            grant,
+            identity,
+            distinctive,
+            fence,
+            held,
+            ttl,
+        } = found.orphan
+        else {
+            continue;
+        };
+        let now = Instant::now();
+        let active = shared.active.load_full();
+        let Some(namespace) = active.namespaces.find(&entry.lock) else {
+            continue;
+        };
+        let details = active.namespace(namespace);
+        let rules = details.rules;
+        // A proxy that only watches touches no lock.
+        if rules.mode == Mode::Monitor && details.partly.is_none() {
+            continue;
+        }
+        let wanted = Wanted {
+            identity,
+            distinctive,
+            rules,
+            since: now.checked_sub(held).unwrap_or(now),
+            ended: entry.offered.then(|| now.checked_sub(age).unwrap_or(now)),
+        };
+        if !wanted.may_be_found() {
+            continue;
+        }
+        let Some(peer) = wanted.find(&shared).await else {
+            continue;
+        };
+        let client = identity.with_process(Process::None);
+        let same_client = match identity.process() {
+            Process::None => SameClient::Identity(client),
+            Process::Pending | Process::Known(_) => {
+                SameClient::Process(client, peer.clone(), distinctive)
+            }
+        };
+        let key = DbKey::new(entry.db, entry.lock.clone());
+        let mut renewal = entry.renewal(grant);
+        renewal.ttl_ms = renewal.ttl_ms.min(details.ceiling_ms.unwrap_or(u64::MAX));
+        let mut lease = KeptLease::new(&peer.holder, same_client, namespace, renewal, now);
+        (lease.since, lease.ends) = (wanted.since, now + ttl);
+        tracing::info!(
+            namespace = %details.name,
+            key = %String::from_utf8_lossy(&key.key),
+            fence = fence.0,
+            client = %peer.client,
+            "another connection of its client keeps this lock alive from now on"
+        );
+        let event = LeaseEvent::Found {
+            namespace,
+            grant,
+            fence,
+            since: wanted.since,
+            ttl: Some(ttl),
+        };
+        shared.mirror.apply(&key, event, now);
+        shared.kept.is_stale(entry.encoded());
+        hand_over(&shared, &peer, key, lease);
     }
 }

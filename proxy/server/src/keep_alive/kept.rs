@@ -1,17 +1,23 @@
-//! Leases whose TTL the proxy chose, and when each has to be renewed. The register only says what
-//! is due, and in which order; `renewals` renews, in a script that asks Redis whether the lease is
-//! still that lease.
+//! Leases whose TTL the proxy chose, when each has to be renewed, and when its entry in the index has to
+//! be written. The register only says what is due, and in which order; `renewals` does it, in scripts
+//! that ask Redis whether the lease is still that lease.
 
-use std::collections::BTreeMap;
+mod listing;
+mod register;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockwarden_lock::db_key::{DbKey, DbMap};
+use bytes::Bytes;
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_lock::plan::Renewal;
+use lockwarden_lock::plan::{IndexEntry, Renewal};
 use lockwarden_lock::token::{Grant, Identity};
 use tokio::sync::Notify;
+
+use listing::Listed;
+use register::{Register, Turn};
 
 use crate::nudge::Nudge;
 use crate::peers::Peer;
@@ -23,9 +29,6 @@ const AGAIN_AFTER: u32 = 12;
 /// The bounds of that time.
 const AGAIN_AT_LEAST: Duration = Duration::from_millis(5);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
-/// A renewal may come so much before it is due, where another is sent anyway.
-const EARLY: Duration = Duration::from_millis(20);
-
 /// A session, for as long as the process lives.
 pub(crate) type SessionNumber = u64;
 
@@ -36,24 +39,27 @@ pub(crate) struct Holder {
     pub(crate) nudge: Arc<Nudge>,
 }
 
-/// Who keeps a lease alive beside the session that took it.
+/// Which other connections keep a lease alive once the one that took it has ended.
 #[derive(Clone, Debug)]
-pub(crate) enum Kin {
-    /// Nobody: who else comes from there may be another process.
+pub(crate) enum SameClient {
+    /// None: what else comes from there may be another client.
     Nobody,
-    /// Whoever is the same client, for its address is one process.
-    Address(Identity),
-    /// Whoever is the same client and the same process of this machine as this one.
-    Process(Identity, Arc<Peer>),
+    /// Those of this identity, which tells the client from others.
+    Identity(Identity),
+    /// Those of this identity that are of the same process of this machine as this connection; and whether
+    /// the identity tells the client from others where no process is to be told.
+    Process(Identity, Arc<Peer>, bool),
 }
 
 /// One lease to keep alive.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptLease {
     pub(crate) session: SessionNumber,
-    pub(crate) kin: Kin,
+    pub(crate) same_client: SameClient,
     pub(crate) namespace: NamespaceId,
     pub(crate) renewal: Renewal,
+    /// When it was granted.
+    pub(crate) since: Instant,
     /// When it ends unless it is renewed.
     pub(crate) ends: Instant,
     /// When its next renewal is due.
@@ -63,36 +69,49 @@ pub(crate) struct KeptLease {
     /// Wakes the session, where the proxy's own connection cannot renew it.
     pub(crate) nudge: Arc<Nudge>,
     turn: Turn,
+    listed: Listed,
     /// Its place among its session's.
     place: u64,
 }
 
-/// Where a lease stands in the queue.
-#[derive(Clone, Copy, Debug)]
-enum Turn {
-    /// Among those that wait.
-    Waiting((Instant, u64)),
-    /// Among those that are due.
-    Due((Instant, u64)),
-}
-
 impl KeptLease {
-    fn ttl(&self) -> Duration {
+    pub(crate) fn ttl(&self) -> Duration {
         Duration::from_millis(self.renewal.ttl_ms)
+    }
+
+    /// A lease that was granted now and that nobody keeps alive yet.
+    pub(crate) fn new(
+        holder: &Holder,
+        same_client: SameClient,
+        namespace: NamespaceId,
+        renewal: Renewal,
+        now: Instant,
+    ) -> KeptLease {
+        let ttl = Duration::from_millis(renewal.ttl_ms);
+        let listed = Listed::new(&same_client);
+        KeptLease {
+            session: holder.session,
+            same_client,
+            namespace,
+            since: now,
+            ends: now + ttl,
+            due: now,
+            record_until: now,
+            nudge: holder.nudge.clone(),
+            turn: Turn::Waiting((now, 0)),
+            listed,
+            place: 0,
+            renewal,
+        }
     }
 }
 
-#[derive(Default)]
-struct Register {
-    leases: DbMap<KeptLease>,
-    /// Those that are not due yet, by when they are.
-    waiting: BTreeMap<(Instant, u64), DbKey>,
-    /// Those that are due, by when they end: what ends first is renewed first.
-    due: BTreeMap<(Instant, u64), DbKey>,
-    by_session: BTreeMap<(SessionNumber, u64), DbKey>,
-    next: u64,
-    /// When the renewing task will wake next.
-    sleeps_until: Option<Instant>,
+/// What is to be done to the index.
+#[derive(Debug, Default)]
+pub(crate) struct IndexWork {
+    /// Entries, each overdue after so many ms, which may be past.
+    pub(crate) written: Vec<(i64, Bytes)>,
+    pub(crate) removed: Vec<Bytes>,
 }
 
 /// The register. Bounded by the leases that sessions hold.
@@ -109,39 +128,70 @@ impl Kept {
     pub(crate) fn add(
         &self,
         holder: &Holder,
-        kin: Kin,
+        same_client: SameClient,
         namespace: NamespaceId,
         key: DbKey,
         renewal: Renewal,
         now: Instant,
     ) {
         let ttl = Duration::from_millis(renewal.ttl_ms);
-        let lease = KeptLease {
-            session: holder.session,
-            kin,
-            namespace,
-            renewal,
-            ends: now + ttl,
-            due: now + ttl / DUE_AFTER,
-            record_until: now,
-            nudge: holder.nudge.clone(),
-            turn: Turn::Waiting((now, 0)),
-            place: 0,
-        };
+        let mut lease = KeptLease::new(holder, same_client, namespace, renewal, now);
+        lease.due = now + ttl / DUE_AFTER;
         let mut register = self.lock();
-        register.remove(&key);
-        self.put(register, key, lease);
+        register.end(&key);
+        let list = listing::first(ttl, now);
+        self.put(register, key, lease, list);
     }
 
     /// Keeps a lease alive whose session is gone, from now on for this one. A newer lease stays.
     pub(crate) fn adopt(&self, holder: &Holder, key: DbKey, mut lease: KeptLease, now: Instant) {
-        let register = self.lock();
+        let mut register = self.lock();
         if register.leases.contains_key(&key) {
             return;
         }
         lease.due = now;
         (lease.session, lease.nudge) = (holder.session, holder.nudge.clone());
-        self.put(register, key, lease);
+        register.listing.withdraw(&key, &lease);
+        self.put(register, key, lease, now);
+    }
+
+    /// A lease is left to other proxies; when its connection was ended by its client, if it was.
+    pub(crate) fn offer(&self, key: &DbKey, lease: &KeptLease, ended: Option<Instant>) {
+        self.lock().listing.offer(key, lease, ended);
+        self.changed.notify_one();
+    }
+
+    /// A lease is left to go by its TTL.
+    pub(crate) fn leave(&self, key: &DbKey, lease: &KeptLease) {
+        self.lock().listing.leave(key, lease);
+    }
+
+    /// What is to be written to the index, at most so many entries, and what is to be removed from it.
+    pub(crate) fn take_listing(&self, now: Instant, most: usize) -> IndexWork {
+        self.lock().take_listing(now, most)
+    }
+
+    /// An entry that stands in the index for nothing.
+    pub(crate) fn is_stale(&self, entry: Bytes) {
+        self.lock().listing.remove(entry);
+    }
+
+    /// An entry of another proxy is overdue only then.
+    pub(crate) fn is_answered_for(&self, entry: Bytes, until: Instant) {
+        self.lock().listing.write(until, entry);
+    }
+
+    /// The entry of this lock's lease, if it is kept alive here.
+    pub(crate) fn entry(&self, key: &DbKey) -> Option<IndexEntry> {
+        let register = self.lock();
+        let lease = register.leases.get(key)?;
+        Some(listing::entry(key, lease))
+    }
+
+    /// Whether something is to be written to the index by now.
+    pub(crate) fn has_listing(&self, now: Instant) -> bool {
+        let next = self.lock().listing.next_due(now);
+        next.is_some_and(|due| due <= now)
     }
 
     /// No longer: it was given back, or its holder chose a TTL himself.
@@ -155,7 +205,7 @@ impl Kept {
             .get(key)
             .is_some_and(|lease| session.is_none_or(|session| session == lease.session));
         if same {
-            register.remove(key);
+            register.end(key);
             self.counted(&register);
         }
     }
@@ -259,20 +309,23 @@ impl Kept {
             .get(key)
             .is_some_and(|now| now.renewal.grant == lease.renewal.grant)
         {
-            register.remove(key);
+            register.end(key);
             self.counted(&register);
         }
     }
 
-    /// When the renewing task has to wake. One that was due by then and is no more lets it wake for
-    /// nothing; so a lease that comes and goes, one after another, does not wake it each time.
-    pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
+    /// When the renewing task has to wake, to renew or, where it does that, to write to the index. One that
+    /// was due by then and is no more lets it wake for nothing; so a lease that comes and goes, one
+    /// after another, does not wake it each time.
+    pub(crate) fn next_due(&self, now: Instant, writes_index: bool) -> Option<Instant> {
         let mut register = self.lock();
         let first = if register.due.is_empty() {
             register.waiting.keys().next().map(|(at, _)| *at)
         } else {
             Some(now)
         };
+        let list = register.listing.next_due(now).filter(|_| writes_index);
+        let first = first.into_iter().chain(list).min();
         let before = register.sleeps_until.filter(|at| *at > now);
         register.sleeps_until = first.or(before);
         register.sleeps_until
@@ -303,13 +356,22 @@ impl Kept {
         register.wait(key, due);
     }
 
-    fn put(&self, mut register: MutexGuard<'_, Register>, key: DbKey, lease: KeptLease) {
-        let due = lease.due;
+    fn put(
+        &self,
+        mut register: MutexGuard<'_, Register>,
+        key: DbKey,
+        lease: KeptLease,
+        list: Instant,
+    ) {
+        let due = match lease.listed.is_worthwhile() {
+            true => lease.due.min(list),
+            false => lease.due,
+        };
         let is_early = register.sleeps_until.is_none_or(|until| due < until);
         if is_early {
             register.sleeps_until = Some(due);
         }
-        register.put(key, lease);
+        register.put(key, lease, list);
         self.counted(&register);
         drop(register);
         if is_early {
@@ -323,73 +385,6 @@ impl Kept {
 
     fn lock(&self) -> MutexGuard<'_, Register> {
         self.register.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Register {
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
-    }
-
-    /// The lease waits until then. It must not be in the queue.
-    fn wait(&mut self, key: &DbKey, until: Instant) {
-        let turn = (until, self.number());
-        if let Some(lease) = self.leases.get_mut(key) {
-            lease.turn = Turn::Waiting(turn);
-            self.waiting.insert(turn, key.clone());
-        }
-    }
-
-    /// The lease is due. It must not be in the queue.
-    fn is_due(&mut self, key: DbKey) {
-        let number = self.number();
-        if let Some(lease) = self.leases.get_mut(&key) {
-            let turn = (lease.ends, number);
-            lease.turn = Turn::Due(turn);
-            self.due.insert(turn, key);
-        }
-    }
-
-    /// Moves what is due by now, or nearly so, to where it is taken from.
-    fn find_due(&mut self, now: Instant) {
-        while let Some((&(at, _), key)) = self.waiting.first_key_value() {
-            let ttl = self.leases.get(key).map_or(Duration::ZERO, KeptLease::ttl);
-            let early = EARLY.min(ttl / AGAIN_AFTER);
-            if at > now && (self.due.is_empty() || at > now + early) {
-                return;
-            }
-            if let Some((_, key)) = self.waiting.pop_first() {
-                self.is_due(key);
-            }
-        }
-    }
-
-    fn leave_queue(&mut self, turn: Turn) {
-        match turn {
-            Turn::Waiting(turn) => self.waiting.remove(&turn),
-            Turn::Due(turn) => self.due.remove(&turn),
-        };
-    }
-
-    fn put(&mut self, key: DbKey, mut lease: KeptLease) {
-        lease.place = self.number();
-        let (place, due) = ((lease.session, lease.place), lease.due);
-        self.by_session.insert(place, key.clone());
-        self.leases.insert(key.clone(), lease);
-        self.wait(&key, due);
-    }
-
-    fn of_session(&self, session: SessionNumber) -> impl Iterator<Item = &DbKey> {
-        let all = self.by_session.range((session, 0)..=(session, u64::MAX));
-        all.map(|(_, key)| key)
-    }
-
-    fn remove(&mut self, key: &DbKey) -> Option<KeptLease> {
-        let lease = self.leases.remove(key)?;
-        self.leave_queue(lease.turn);
-        self.by_session.remove(&(lease.session, lease.place));
-        Some(lease)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Renews the leases whose TTL the proxy chose, over a connection of its own, so that nothing else
 //! that the proxy does of its own accord can hold a renewal up. What ends first goes first, many
-//! leases in one call. Where that connection may not log in, each holder's own renews.
+//! leases in one call. Where that connection may not log in, each holder's own renews. The same
+//! connection writes the index of kept leases and finds those that other proxies leave (`orphans`).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,17 +10,20 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
-use lockwarden_lock::plan::{self, Form, Renewed};
+use lockwarden_lock::plan::{self, Form, IndexEntry, Plan, Renewed};
+use lockwarden_lock::settle::Mode;
 use lockwarden_resp::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use super::kept::KeptLease;
+use super::failures::Failures;
+use super::kept::{IndexWork, KeptLease};
+use super::orphans::Orphans;
 use crate::backend::{BackendError, Conversation};
 use crate::metrics::{ConnectionState, KeepAliveOutcome};
-use crate::shared::Shared;
+use crate::shared::{NamespaceDetails, Shared};
 
 /// Leases renewed in one call: above that other commands would wait for it noticeably.
-const MAX_BATCH: usize = 128;
+pub(super) const MAX_BATCH: usize = 128;
 /// Calls that are on their way at once, so that a long way to Redis does not bound how many leases
 /// can be kept alive.
 const MAX_CALLS: usize = 2;
@@ -28,10 +32,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Between two looks whether the proxy's own connection may log in by now.
 const NO_LOGIN_PAUSE: Duration = Duration::from_secs(10);
+/// Between two looks whether there may be anything to renew.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// A renewal waits for a watched key until this part of the TTL is left.
 const WATCHED_UNTIL: u32 = 4;
-/// How often failed renewals are logged.
-const LOG_PAUSE: Duration = Duration::from_secs(10);
 
 /// An order to renew every kept lease to its full TTL, and to say when that is done.
 pub(crate) type RenewAll = oneshot::Sender<()>;
@@ -40,10 +44,11 @@ pub(crate) type RenewAll = oneshot::Sender<()>;
 pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<RenewAll>) {
     let mut pause = FIRST_PAUSE;
     loop {
-        // Without a lease to renew there is no connection.
-        while shared.kept.is_empty() {
+        // Without a lease that is or could be renewed there is no connection.
+        while shared.kept.is_empty() && !may_enforce(&shared) {
             tokio::select! {
                 () = shared.kept.changed() => {}
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
                 order = orders.recv() => match order {
                     // Who asked may have stopped waiting.
                     Some(done) => { let _ = done.send(()); }
@@ -72,6 +77,15 @@ pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<RenewAll
             }
         }
     }
+}
+
+/// Whether any lock is governed for any client: otherwise no other proxy's lease is for this one.
+fn may_enforce(shared: &Shared) -> bool {
+    let active = shared.active.load();
+    let enforced = |details: &NamespaceDetails| {
+        details.rules.mode == Mode::Enforce || details.partly.is_some()
+    };
+    active.details.iter().any(enforced)
 }
 
 /// Why the connection is of no use.
@@ -103,7 +117,7 @@ async fn over_holders(shared: &Shared, until: Instant, orders: &mut mpsc::Receiv
         }
         let next = shared
             .kept
-            .next_due(now)
+            .next_due(now, false)
             .map_or(until, |due| due.min(until));
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
@@ -122,23 +136,44 @@ async fn over_holders(shared: &Shared, until: Instant, orders: &mut mpsc::Receiv
 
 /// The connection, and the calls that are on their way.
 struct Renewals<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     /// In which the backend's name was looked up for it.
     era: u64,
     conversation: Conversation,
-    /// The database that is selected, once one was.
+    /// The database that is selected, if that is known.
     db: Option<u32>,
     calls: VecDeque<Call>,
+    orphans: Orphans,
     failures: Failures,
 }
 
 /// One call, in the order in which they are answered.
 struct Call {
-    leases: Vec<(DbKey, KeptLease)>,
+    question: Question,
     /// A SELECT was sent before it.
     selects: bool,
     form: Form,
     sent: Instant,
+}
+
+/// What a call is about.
+enum Question {
+    /// Leases of one database.
+    Renew(Vec<(DbKey, KeptLease)>),
+    /// What is written to the index; the answer says what is overdue.
+    Index(IndexWork),
+    /// Overdue entries of leases of one database, and for how long each is overdue.
+    Orphans(Vec<(IndexEntry, Duration)>),
+}
+
+impl Question {
+    fn db(&self) -> u32 {
+        match self {
+            Question::Renew(leases) => leases.first().map_or(0, |(key, _)| key.db),
+            Question::Index(_) => 0,
+            Question::Orphans(entries) => entries.first().map_or(0, |(entry, _)| entry.db),
+        }
+    }
 }
 
 impl Call {
@@ -146,10 +181,26 @@ impl Call {
     fn with_record(&self, lease: &KeptLease) -> bool {
         lease.record_until <= self.sent
     }
+
+    fn plan(&self, skip: usize, prefix: &[u8]) -> Plan {
+        match &self.question {
+            Question::Renew(leases) => {
+                let leases = leases.iter();
+                let renewals = leases.map(|(_, lease)| (&lease.renewal, self.with_record(lease)));
+                plan::renew(renewals, prefix)
+            }
+            Question::Index(work) => {
+                plan::index(&work.written, &work.removed, (MAX_BATCH, skip), prefix)
+            }
+            Question::Orphans(entries) => {
+                plan::orphans(entries.iter().map(|(entry, _)| entry), prefix)
+            }
+        }
+    }
 }
 
 impl<'a> Renewals<'a> {
-    async fn connect(shared: &'a Shared) -> Result<Renewals<'a>, Unusable> {
+    async fn connect(shared: &'a Arc<Shared>) -> Result<Renewals<'a>, Unusable> {
         let era = shared.server.era();
         let mut conversation = shared.backend.converse().await?;
         if let Value::Error(text) = conversation.ask(&["PING"]).await? {
@@ -164,8 +215,9 @@ impl<'a> Renewals<'a> {
             shared,
             era,
             conversation,
-            db: None,
+            db: Some(0),
             calls: VecDeque::new(),
+            orphans: Orphans::new(),
             failures: Failures::default(),
         })
     }
@@ -194,7 +246,10 @@ impl<'a> Renewals<'a> {
                 if due.is_empty() {
                     break;
                 }
-                self.send_all(due, now).await?;
+                self.send_renewals(due, now).await?;
+            }
+            if let Some(work) = self.orphans.next_question(self.shared, now) {
+                self.send(Question::Index(work), Form::Sha).await?;
             }
             if let Some(call) = self.calls.pop_front() {
                 self.read(call).await?;
@@ -204,7 +259,8 @@ impl<'a> Renewals<'a> {
                 // Who asked may have stopped waiting.
                 let _ = done.send(());
             }
-            let due = self.shared.kept.next_due(now);
+            let due = self.shared.kept.next_due(now, self.orphans.writes(now));
+            let due = due.into_iter().chain(self.orphans.due()).min();
             let sleep = async {
                 match due {
                     Some(due) => tokio::time::sleep_until(due.into()).await,
@@ -226,7 +282,7 @@ impl<'a> Renewals<'a> {
     }
 
     /// Sends calls for these leases, one for each database.
-    async fn send_all(
+    async fn send_renewals(
         &mut self,
         leases: Vec<(DbKey, KeptLease)>,
         now: Instant,
@@ -236,20 +292,14 @@ impl<'a> Renewals<'a> {
             let db = first.db;
             let (these, others) = leases.into_iter().partition(|(key, _)| key.db == db);
             leases = others;
-            self.send(these, Form::Sha).await?;
+            self.send(Question::Renew(these), Form::Sha).await?;
         }
         Ok(())
     }
 
-    async fn send(
-        &mut self,
-        leases: Vec<(DbKey, KeptLease)>,
-        form: Form,
-    ) -> Result<(), BackendError> {
-        let Some(db) = leases.first().map(|(key, _)| key.db) else {
-            return Ok(());
-        };
+    async fn send(&mut self, question: Question, form: Form) -> Result<(), BackendError> {
         let mut request = BytesMut::new();
+        let db = question.db();
         let selects = self.db != Some(db);
         if selects {
             let word = db.to_string();
@@ -257,15 +307,14 @@ impl<'a> Renewals<'a> {
             self.db = Some(db);
         }
         let call = Call {
-            leases,
+            question,
             selects,
             form,
             sent: Instant::now(),
         };
-        let leases = call.leases.iter();
-        let renewals = leases.map(|(_, lease)| (&lease.renewal, call.with_record(lease)));
         let prefix = self.shared.active.load().companion_prefix.clone();
-        plan::renew(renewals, &prefix).put(&mut request, form);
+        let plan = call.plan(self.orphans.skip(), &prefix);
+        plan.put(&mut request, form);
         self.conversation.send(&request).await?;
         self.calls.push_back(call);
         Ok(())
@@ -273,44 +322,63 @@ impl<'a> Renewals<'a> {
 
     /// Reads the answer to a call.
     async fn read(&mut self, call: Call) -> Result<(), Unusable> {
-        if call.selects {
-            self.conversation.read().await?;
-        }
+        let selected = match call.selects {
+            true => Some(self.conversation.read().await?),
+            false => None,
+        };
         let answer = self.conversation.read().await?;
-        match &answer {
+        let refusal = selected.as_ref().and_then(Value::as_error);
+        // What was asked in the wrong database changed nothing there: no lease has that name.
+        let refusal = refusal.inspect(|_| self.db = None);
+        match refusal.or(answer.as_error()) {
             // Nothing has run, so this is no repetition.
-            Value::Error(text) if text.starts_with(b"NOSCRIPT") && call.form == Form::Sha => {
-                self.send(call.leases, Form::Text).await?;
-                return Ok(());
+            Some(text) if text.starts_with(b"NOSCRIPT") && call.form == Form::Sha => {
+                self.send(call.question, Form::Text).await?;
             }
-            Value::Error(text) if means_another_server(text) => {
+            Some(text) if means_another_server(text) => {
                 self.shared.server.doubt();
                 self.failures.count(text);
                 self.failures.log();
                 return Err(refused(text));
             }
-            // One lock that this user may not touch must not cost the others.
-            Value::Error(_) if call.leases.len() > 1 => {
-                for lease in call.leases {
-                    self.send(vec![lease], call.form).await?;
-                }
-                return Ok(());
-            }
-            Value::Error(text) => self.failures.count(text),
-            _ => {}
+            Some(text) => self.refused(call, text).await?,
+            None => self.answered(&call, &answer).await?,
         }
         self.failures.log();
+        Ok(())
+    }
+
+    async fn refused(&mut self, call: Call, text: &[u8]) -> Result<(), BackendError> {
+        match call.question {
+            // One lock that this user may not touch must not cost the others.
+            Question::Renew(leases) if leases.len() > 1 => {
+                for lease in leases {
+                    self.send(Question::Renew(vec![lease]), call.form).await?;
+                }
+            }
+            Question::Renew(_) => self.failures.count(text),
+            Question::Index(_) => self.orphans.failed(text),
+            Question::Orphans(_) => {}
+        }
+        Ok(())
+    }
+
+    async fn answered(&mut self, call: &Call, answer: &Value) -> Result<(), BackendError> {
         let now = Instant::now();
-        let renewed = plan::renewed(&answer).unwrap_or_default();
-        for ((key, lease), renewed) in call.leases.iter().zip(renewed) {
-            settle(
-                self.shared,
-                key,
-                lease,
-                renewed,
-                call.with_record(lease),
-                now,
-            );
+        match &call.question {
+            Question::Renew(leases) => {
+                let renewed = plan::renewed(answer).unwrap_or_default();
+                for ((key, lease), renewed) in leases.iter().zip(renewed) {
+                    let with_record = call.with_record(lease);
+                    settle(self.shared, key, lease, renewed, with_record, now);
+                }
+            }
+            Question::Index(_) => {
+                for overdue in self.orphans.overdue(self.shared, answer, now) {
+                    self.send(Question::Orphans(overdue), Form::Sha).await?;
+                }
+            }
+            Question::Orphans(entries) => self.orphans.found(self.shared, entries, answer, now),
         }
         Ok(())
     }
@@ -404,34 +472,5 @@ fn count(shared: &Shared, lease: &KeptLease, outcome: KeepAliveOutcome) {
     let active = shared.active.load();
     if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
         details.metrics.keep_alive.at(outcome).inc();
-    }
-}
-
-/// Renewals that Redis refused: one line for many.
-#[derive(Default)]
-struct Failures {
-    count: u64,
-    last: String,
-    logged: Option<Instant>,
-}
-
-impl Failures {
-    fn count(&mut self, error: &[u8]) {
-        self.count += 1;
-        self.last = String::from_utf8_lossy(error).into_owned();
-    }
-
-    fn log(&mut self) {
-        let now = Instant::now();
-        let is_time = self.logged.is_none_or(|at| now >= at + LOG_PAUSE);
-        if self.count > 0 && is_time {
-            let (count, error) = (self.count, &self.last);
-            tracing::warn!(
-                count,
-                error,
-                "leases could not be renewed: they are tried again until they end"
-            );
-            (self.count, self.logged) = (0, Some(now));
-        }
     }
 }

@@ -13,14 +13,14 @@ use lockwarden_lock::outcome::{
 };
 use lockwarden_lock::plan::{Renewal, Who, outlive_ms};
 use lockwarden_lock::reason::Reason;
-use lockwarden_lock::settle::{Allowed, Mode, TrustAddress};
+use lockwarden_lock::settle::{Allowed, KeepAliveBy, Mode, TrustAddress};
 use lockwarden_lock::token::{Grant, Process, stored_form};
 
 use super::refusals::policy_of;
 use super::telling::{Lease, told};
 use super::{InFlight, Session};
 use crate::clock::Moment;
-use crate::keep_alive::kept::Kin;
+use crate::keep_alive::kept::SameClient;
 use crate::logging::Example;
 use crate::metrics::{AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation, ReleaseOutcome};
 use crate::peers;
@@ -476,17 +476,23 @@ impl Session {
             keep_alive_ms: obligations.keep_alive_ms.unwrap_or(0),
             outlive_ms: outlive_ms(one.allowed),
         };
-        let peer = self.state.peer();
-        let kin = match one.allowed.rules.trust_address {
-            TrustAddress::Process => Kin::Address(who.client),
+        let rules = &one.allowed.rules;
+        let distinctive = who.is_distinctive(rules.trust_address);
+        let same_client = match rules.trust_address {
+            TrustAddress::Process => SameClient::Identity(who.client),
             TrustAddress::Auto | TrustAddress::No if who.local => {
-                Kin::Process(who.client, peer.clone())
+                SameClient::Process(who.client, self.state.peer().clone(), distinctive)
             }
-            TrustAddress::Auto | TrustAddress::No => Kin::Nobody,
+            TrustAddress::Auto | TrustAddress::No
+                if distinctive && rules.keep_alive_by == KeepAliveBy::Identity =>
+            {
+                SameClient::Identity(who.client)
+            }
+            TrustAddress::Auto | TrustAddress::No => SameClient::Nobody,
         };
         self.shared.kept.add(
             &self.holder,
-            kin,
+            same_client,
             one.target.namespace,
             one.key.clone(),
             renewal,

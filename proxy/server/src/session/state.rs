@@ -248,7 +248,7 @@ impl State {
             client: self.client,
             process: self.peer.process(),
             named: !self.name.is_empty() || self.user != DEFAULT_USER,
-            local: is_loopback(self.peer.client) || self.peer.origin == Origin::Untold,
+            local: self.peer.is_local(),
             db: self.db(),
             may_ask_back: false,
         }

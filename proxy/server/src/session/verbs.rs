@@ -2,6 +2,8 @@
 //! go on from what Redis has accepted. `CLIENT REPLY` is the exception: the proxy does it, and the
 //! backend always answers. Those on which the reading of what follows depends are order barriers.
 
+use std::time::Instant;
+
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::companion::companion_key;
@@ -15,6 +17,7 @@ use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
 use super::state::{Block, DEFAULT_USER, Place, ReplyMode, StateChange};
 use super::{Look, Session};
 use crate::inbox::Inbox;
+use crate::keep_alive::handover::Ended;
 use crate::keep_alive::renewals;
 use crate::metrics::{CommandClass, CommandResult};
 use crate::pushes::Channels;
@@ -79,6 +82,7 @@ impl Session {
             // Redis hangs up and reads no further.
             SessionVerb::Quit => {
                 self.took_leave = true;
+                self.ended = Ended::ByClient(Instant::now());
                 self.state.block = None;
                 if self.wires.is_shared() {
                     self.answer_locally(BytesMut::from(&b"+OK\r\n"[..]), muted);

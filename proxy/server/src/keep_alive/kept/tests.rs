@@ -35,13 +35,41 @@ fn add_for(
     };
     kept.add(
         &holder(session),
-        Kin::Nobody,
+        SameClient::Nobody,
         NamespaceId(0),
         key.clone(),
         renewal,
         now,
     );
     key
+}
+
+/// The same, of a client that other connections may go on for.
+fn add_of_client(kept: &Kept, session: SessionNumber, name: &'static str, now: Instant) -> DbKey {
+    let key = key(name);
+    let renewal = Renewal {
+        lock: key.key.clone(),
+        grant: Grant([1; 16]),
+        ttl_ms: 3000,
+        keep_alive_ms: 60_000,
+        outlive_ms: 600_000,
+    };
+    let client = SameClient::Identity(Identity([1; 16]));
+    kept.add(
+        &holder(session),
+        client,
+        NamespaceId(0),
+        key.clone(),
+        renewal,
+        now,
+    );
+    key
+}
+
+/// What is to be written to the index, as `entry@ms`.
+fn written(work: &IndexWork) -> Vec<String> {
+    let shown = |(ms, entry): &(i64, Bytes)| format!("{}@{ms}", String::from_utf8_lossy(entry));
+    work.written.iter().map(shown).collect()
 }
 
 /// The leases that are due, by name.
@@ -64,7 +92,7 @@ fn a_lease_is_due_after_a_third_of_its_ttl() {
     assert_eq!(taken.len(), 1);
     kept.renewed(&taken[0].0, &taken[0].1, 3 * SECOND, true, later);
     assert!(due(&kept, later, 10).is_empty());
-    assert_eq!(kept.next_due(later), Some(later + SECOND));
+    assert_eq!(kept.next_due(later, true), Some(later + SECOND));
 }
 
 #[test]
@@ -98,7 +126,10 @@ fn what_is_nearly_due_goes_along_with_what_is() {
     add(&kept, 1, "c", 1, now + 25 * MS);
     assert!(due(&kept, now + SECOND - MS, 9).is_empty());
     assert_eq!(due(&kept, now + SECOND, 9), ["a", "b"]);
-    assert_eq!(kept.next_due(now + SECOND), Some(now + SECOND + 25 * MS));
+    assert_eq!(
+        kept.next_due(now + SECOND, true),
+        Some(now + SECOND + 25 * MS)
+    );
 }
 
 #[test]
@@ -168,15 +199,96 @@ async fn the_renewing_task_is_woken_by_what_is_due_before_it_wakes_anyway() {
     let first = add(&kept, 1, "a", 1, now);
     assert!(is_woken().await);
     let due = now + SECOND;
-    assert_eq!(kept.next_due(now), Some(due));
+    assert_eq!(kept.next_due(now, true), Some(due));
     add(&kept, 1, "b", 1, now + MS);
     kept.remove(&first, None);
     assert!(!is_woken().await, "it is due later");
     let (_, orphan) = kept.end_session(1).remove(0);
-    assert_eq!(kept.next_due(now), Some(due), "it may wake for nothing");
+    assert_eq!(
+        kept.next_due(now, true),
+        Some(due),
+        "it may wake for nothing"
+    );
     add(&kept, 1, "c", 1, now + 2 * MS);
     assert!(!is_woken().await);
     kept.adopt(&holder(2), first, orphan, now);
     assert!(is_woken().await, "an orphan is due at once");
-    assert_eq!(kept.next_due(now), Some(now));
+    assert_eq!(kept.next_due(now, true), Some(now));
+}
+
+#[test]
+fn a_lease_comes_into_the_index_when_it_is_held_for_a_while_and_twice_in_a_ttl() {
+    let (kept, now) = (Kept::default(), Instant::now());
+    let key = add_of_client(&kept, 1, "a", now);
+    assert!(!kept.has_listing(now + 249 * MS));
+    let entry = "k0:3000:60000:600000:a@2250";
+    let mut later = now + 250 * MS;
+    for _ in 0..3 {
+        assert!(kept.has_listing(later));
+        assert_eq!(written(&kept.take_listing(later, 9)), [entry]);
+        assert!(!kept.has_listing(later + 1499 * MS));
+        let (_, lease) = kept.take_due(later + SECOND, 1).remove(0);
+        later += 1500 * MS;
+        kept.renewed(&key, &lease, 3 * SECOND, false, later);
+    }
+    kept.remove(&key, None);
+    let work = kept.take_listing(later, 9);
+    assert_eq!((work.written.len(), work.removed.len()), (0, 1));
+}
+
+#[test]
+fn a_short_lease_and_one_that_nobody_else_could_keep_alive_are_never_listed() {
+    let (kept, now) = (Kept::default(), Instant::now());
+    let short = add_of_client(&kept, 1, "a", now);
+    add(&kept, 1, "b", 1, now);
+    kept.remove(&short, None);
+    let work = kept.take_listing(now + SECOND, 9);
+    assert!(work.written.is_empty() && work.removed.is_empty());
+    assert!(!kept.has_listing(now + SECOND));
+}
+
+/// Somebody else may come through where this proxy does not.
+#[test]
+fn for_a_lease_that_could_not_be_renewed_in_time_the_proxy_does_not_answer() {
+    let (kept, now) = (Kept::default(), Instant::now());
+    add_of_client(&kept, 1, "a", now);
+    assert!(kept.take_listing(now + 1501 * MS, 9).written.is_empty());
+}
+
+#[test]
+fn a_lease_is_left_to_others_with_the_time_at_which_its_client_went() {
+    let (kept, now) = (Kept::default(), Instant::now());
+    for name in ["a", "b"] {
+        add_of_client(&kept, 1, name, now);
+    }
+    assert_eq!(kept.take_listing(now + 250 * MS, 9).written.len(), 2);
+    let left = kept.end_session(1);
+    kept.offer(&left[0].0, &left[0].1, Some(now + 900 * MS));
+    kept.offer(&left[1].0, &left[1].1, None);
+    assert_eq!(kept.next_due(now + SECOND, true), Some(now + SECOND));
+    let work = kept.take_listing(now + SECOND, 9);
+    assert_eq!(work.removed.len(), 1);
+    assert_eq!(written(&work)[0], "o0:3000:60000:600000:a@-100");
+    assert!(written(&work)[1].starts_with("k0:3000:60000:600000:b@"));
+    // Who goes on with it takes the offer back.
+    kept.offer(&left[0].0, &left[0].1, Some(now));
+    kept.adopt(&holder(2), left[0].0.clone(), left[0].1.clone(), now);
+    let work = kept.take_listing(now, 9);
+    assert_eq!(written(&work), ["k0:3000:60000:600000:a@2250"]);
+    assert_eq!(work.removed.len(), 1, "the offer");
+}
+
+#[test]
+fn what_waits_for_the_index_is_bounded() {
+    let (kept, now) = (Kept::default(), Instant::now());
+    add_of_client(&kept, 1, "a", now);
+    let left = kept.end_session(1).remove(0);
+    for _ in 0..70_000 {
+        kept.offer(&left.0, &left.1, None);
+    }
+    for n in 0..70_000_u32 {
+        kept.is_stale(Bytes::copy_from_slice(&n.to_be_bytes()));
+    }
+    let work = kept.take_listing(now, usize::MAX);
+    assert_eq!((work.written.len(), work.removed.len()), (65_536, 65_536));
 }
