@@ -184,6 +184,9 @@ POLICIES = [
           "nonsense. `on_fault` says what then happens to the command.",
           ("sum by (policy, kind) (" + increase("lockwarden_policy_failures_total", over="$__rate_interval") + ")",
            "{{policy}} {{kind}}")),
+    lines("Policies not asked", "Breakers that are open: for so many threads, namespaces and operations a policy is not asked, because its "
+          "failures took too much time. `on_fault` is the answer meanwhile.",
+          ("sum by (policy) (" + select("lockwarden_policy_open_breakers") + ")", "{{policy}}")),
     lines("Fuel for one decision", "About one for each WebAssembly instruction. It grows with what a policy does.",
           ("sum by (policy) (" + rate("lockwarden_policy_fuel_consumed_total") + ") / "
            "(sum by (policy) (" + rate("lockwarden_policy_calls_total") + ") > 0)", "{{policy}}")),

@@ -342,16 +342,19 @@ pub enum FaultKind {
     Memory,
     /// The answer was not acceptable, for example longer than allowed.
     BadReply,
+    /// It was not asked, because its failures took too much time lately.
+    BreakerOpen,
 }
 
 impl FaultKind {
     /// Every kind, for metrics that exist from the start.
-    pub const ALL: [FaultKind; 5] = [
+    pub const ALL: [FaultKind; 6] = [
         FaultKind::Trap,
         FaultKind::Timeout,
         FaultKind::Fuel,
         FaultKind::Memory,
         FaultKind::BadReply,
+        FaultKind::BreakerOpen,
     ];
 
     /// The word used in metrics and logs.
@@ -362,6 +365,7 @@ impl FaultKind {
             FaultKind::Fuel => "fuel",
             FaultKind::Memory => "memory",
             FaultKind::BadReply => "bad-reply",
+            FaultKind::BreakerOpen => "breaker-open",
         }
     }
 }

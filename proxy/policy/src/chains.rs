@@ -6,17 +6,18 @@
 use std::fmt;
 use std::mem;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lockwarden_lock::decision::{
-    ClientDescription, Decide, Decision, Denial, Fault, FaultKind, Question, Verdict,
+    ClientDescription, Decide, Decision, Denial, Fault, FaultKind, Operation, Question, Verdict,
 };
 use lockwarden_lock::namespace::NamespaceId;
 
 use crate::bindings::v1;
+use crate::breaker::{Breaker, Change};
 use crate::generation::Generation;
 use crate::instance::{Asked, Budget, Failure, Instance, Member, NotStarted};
-use crate::meter::Tally;
+use crate::meter::{Meter, Tally};
 
 /// One thread's chains. Follows a [`Generation`] and answers by it.
 #[derive(Default)]
@@ -31,6 +32,9 @@ pub struct Chains {
 struct Slot {
     instance: Option<Instance>,
     tally: Tally,
+    /// By operation: a policy that fails on releases may still be asked about acquires.
+    breakers: [Breaker; Operation::ALL.len()],
+    meter: Arc<Meter>,
 }
 
 /// What a fault names as its policy where a namespace has no chain.
@@ -116,44 +120,72 @@ impl Decide for Chains {
     }
 }
 
-/// How much longer a policy is waited for when the wall clock stopped it before.
-const PATIENCE: [u64; 3] = [1, 4, 16];
-
 impl Slot {
     fn empty(member: &Member) -> Slot {
         Slot {
             instance: None,
             tally: Tally::new(&member.meter),
+            breakers: Default::default(),
+            meter: member.meter.clone(),
         }
     }
 }
 
-/// Asks one policy. One that the wall clock stopped is asked again on a fresh instance, with more
-/// time: the machine may have been busy, and the limit that really judges a policy is its fuel. A
-/// guest that burns its time on purpose runs out of fuel long before.
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let open = self.breakers.iter().filter(|breaker| breaker.is_open());
+        open.for_each(|_| self.meter.breaker_closed());
+    }
+}
+
+/// Asks one policy, unless its breaker is open.
 fn ask(
     member: &Member,
     slot: &mut Slot,
     asked: &mut Asked<'_>,
     describe: &dyn Fn(u64) -> Option<ClientDescription>,
 ) -> Result<v1::Answer, FaultKind> {
-    let timed = slot.tally.called().then(Instant::now);
-    let mut answer = attempt(member, slot, asked, describe, PATIENCE[0]);
-    for patience in &PATIENCE[1..] {
-        if !matches!(&answer, Err(failure) if failure.kind == FaultKind::Timeout) {
-            break;
-        }
-        answer = attempt(member, slot, asked, describe, *patience);
+    // Operations are numbered in the order in which they are listed.
+    let place = asked.operation() as usize;
+    let wary = slot.breakers[place].is_wary();
+    let sampled = slot.tally.called();
+    let begun = (sampled || wary).then(Instant::now);
+    if let (true, Some(now)) = (wary, begun)
+        && !slot.breakers[place].may_ask(now)
+    {
+        let kind = FaultKind::BreakerOpen;
+        member.meter.failed(kind, "it failed too much lately");
+        return Err(kind);
     }
-    if let Some(start) = timed {
-        member
-            .meter
-            .evaluated(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    let answer = attempt(member, slot, asked, describe);
+    let took = begun.map(|begun| begun.elapsed());
+    if let (true, Some(took)) = (sampled, took) {
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        member.meter.evaluated(nanos);
+    }
+    if wary || answer.is_err() {
+        // The first failure was not timed.
+        let took = took.unwrap_or(member.limits.deadline);
+        note(&mut slot.breakers[place], answer.is_ok(), took, member);
     }
     answer.map_err(|failure| {
         member.meter.failed(failure.kind, &failure.detail);
         failure.kind
     })
+}
+
+/// Tells a breaker what came of a call.
+fn note(breaker: &mut Breaker, answered: bool, took: Duration, member: &Member) {
+    let now = Instant::now();
+    let change = match answered {
+        true => breaker.answered(now),
+        false => breaker.failed(took, now),
+    };
+    match change {
+        Change::None => {}
+        Change::Opened => member.meter.breaker_opened(),
+        Change::Closed => member.meter.breaker_closed(),
+    }
 }
 
 /// Asks once; makes the instance if there is none, drops it if it failed.
@@ -162,18 +194,17 @@ fn attempt(
     slot: &mut Slot,
     asked: &mut Asked<'_>,
     describe: &dyn Fn(u64) -> Option<ClientDescription>,
-    patience: u64,
 ) -> Result<v1::Answer, Failure> {
     let instance = match &mut slot.instance {
         Some(instance) => instance,
-        empty @ None => empty.insert(start(member, patience)?),
+        empty @ None => empty.insert(start(member)?),
     };
     // Looked up before the guest runs, so that nothing borrowed has to live inside its store.
     let client = match member.compiled.asks_clients {
         true => describe(asked.client()).map(|description| (asked.client(), description)),
         false => None,
     };
-    let budget = Budget::decide(&member.limits).times(patience);
+    let budget = Budget::decide(&member.limits);
     let answer = instance.ask(member, budget, asked, client);
     slot.tally.burnt(instance.burnt(budget));
     if answer.is_err() {
@@ -182,8 +213,8 @@ fn attempt(
     answer
 }
 
-fn start(member: &Member, patience: u64) -> Result<Instance, Failure> {
-    match Instance::start(member, Budget::configure(&member.limits).times(patience)) {
+fn start(member: &Member) -> Result<Instance, Failure> {
+    match Instance::start(member, Budget::configure(&member.limits)) {
         Ok(instance) => Ok(instance),
         Err(NotStarted::Failed(failure)) => Err(failure),
         // It took the same settings when it was loaded.

@@ -3,16 +3,13 @@
 //! nothing that a metric shows as a client's.
 
 use lockwarden_lock::decision::{
-    ClientDescription, FaultKind, Obligations, Operation, Proofs, Question, Traits,
+    ClientDescription, Obligations, Operation, Proofs, Question, Traits,
 };
 
 use crate::bindings::v1;
 use crate::error::LoadError;
 use crate::generation::Chain;
 use crate::instance::{Asked, Budget, Failure, Instance, Member, NotStarted};
-
-/// How often a policy may be stopped by the wall clock before loading believes it.
-const ATTEMPTS: u32 = 3;
 
 /// Finds everything that is wrong with a chain, and notes which operations its policies judge.
 pub(crate) fn check(chain: &mut Chain, errors: &mut Vec<LoadError>) {
@@ -71,19 +68,11 @@ fn answers(namespace: &str, member: &Member) -> Result<(v1::Operations, Answers)
         }
         let mut asked = Asked::new(&question, &mut request);
         let doing = || format!("asked about a sample {}", question.operation.word());
-        let mut attempt = 1;
-        let answer = loop {
-            let client = Some((question.client, ClientDescription::default()));
-            let budget = Budget::decide(&member.limits).patient();
-            match instance.ask(member, budget, &mut asked, client) {
-                Ok(answer) => break answer,
-                Err(failure) if failure.kind == FaultKind::Timeout && attempt < ATTEMPTS => {
-                    attempt += 1;
-                    instance = configured(namespace, member)?;
-                }
-                Err(failure) => return Err(faulty(namespace, member, doing(), failure)),
-            }
-        };
+        let client = Some((question.client, ClientDescription::default()));
+        let budget = Budget::decide(&member.limits).patient();
+        let answer = instance
+            .ask(member, budget, &mut asked, client)
+            .map_err(|failure| faulty(namespace, member, doing(), failure))?;
         let wants = match answer {
             v1::Answer::Permit(obligations) => obligations,
             v1::Answer::Deny { .. } => Obligations::default(),
@@ -94,27 +83,15 @@ fn answers(namespace: &str, member: &Member) -> Result<(v1::Operations, Answers)
 }
 
 fn configured(namespace: &str, member: &Member) -> Result<Instance, Box<LoadError>> {
-    let mut attempt = 1;
-    loop {
-        match Instance::start(member, Budget::configure(&member.limits).patient()) {
-            Ok(instance) => return Ok(instance),
-            Err(NotStarted::Failed(failure))
-                if failure.kind == FaultKind::Timeout && attempt < ATTEMPTS =>
-            {
-                attempt += 1;
-            }
-            Err(NotStarted::Failed(failure)) => {
-                return Err(faulty(namespace, member, "configured".to_owned(), failure));
-            }
-            Err(NotStarted::Rejected(message)) => {
-                return Err(Box::new(LoadError::Rejected {
-                    namespace: namespace.to_owned(),
-                    policy: member.meter.policy().to_string(),
-                    message,
-                }));
-            }
-        }
-    }
+    let budget = Budget::configure(&member.limits).patient();
+    Instance::start(member, budget).map_err(|error| match error {
+        NotStarted::Failed(failure) => faulty(namespace, member, "configured".to_owned(), failure),
+        NotStarted::Rejected(message) => Box::new(LoadError::Rejected {
+            namespace: namespace.to_owned(),
+            policy: member.meter.policy().to_string(),
+            message,
+        }),
+    })
 }
 
 fn faulty(namespace: &str, member: &Member, doing: String, failure: Failure) -> Box<LoadError> {

@@ -2,16 +2,18 @@
 //! once is never called again. It knows no chain; next: `chains.rs`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use lockwarden_lock::decision::{ClientDescription, FaultKind, Question};
-use wasmtime::{ResourceLimiter, Store, Trap};
+use lockwarden_lock::decision::{ClientDescription, FaultKind, Operation, Question};
+use wasmtime::{ResourceLimiter, Store, Trap, UpdateDeadline};
 
 use crate::bindings::v1;
+use crate::deadline::Overdue;
 use crate::error::one_line;
 use crate::loader::{Compiled, Form};
 use crate::meter::Meter;
 use crate::source::Limits;
-use crate::ticker::{Ticker, ticks};
+use crate::ticker::Ticker;
 
 /// A policy as one chain uses it: compiled, with the settings of its namespace.
 pub(crate) struct Member {
@@ -44,7 +46,8 @@ pub(crate) enum NotStarted {
 #[derive(Clone, Copy)]
 pub(crate) struct Budget {
     fuel: u64,
-    ticks: u64,
+    /// Of its thread's time.
+    deadline: Duration,
 }
 
 impl Budget {
@@ -52,7 +55,7 @@ impl Budget {
     pub(crate) fn decide(limits: &Limits) -> Budget {
         Budget {
             fuel: limits.fuel,
-            ticks: ticks(limits.deadline),
+            deadline: limits.deadline,
         }
     }
 
@@ -60,22 +63,16 @@ impl Budget {
     pub(crate) fn configure(limits: &Limits) -> Budget {
         Budget {
             fuel: limits.fuel.saturating_mul(10),
-            ticks: ticks(limits.deadline.saturating_mul(10)),
+            deadline: limits.deadline.saturating_mul(10),
         }
     }
 
-    /// The same with more wall clock, for loading: nobody waits, and a busy machine must not refuse
-    /// a good policy.
+    /// The same with more time, for loading: nobody waits, and what is done for the first time takes
+    /// longer.
     #[must_use]
     pub(crate) fn patient(self) -> Budget {
-        self.times(50)
-    }
-
-    /// The same with so many times the wall clock.
-    #[must_use]
-    pub(crate) fn times(self, patience: u64) -> Budget {
         Budget {
-            ticks: self.ticks.saturating_mul(patience),
+            deadline: self.deadline.saturating_mul(50),
             ..self
         }
     }
@@ -87,6 +84,10 @@ pub(crate) struct State {
     memory_bytes: usize,
     memory_refused: bool,
     meter: Arc<Meter>,
+    ticker: Arc<Ticker>,
+    deadline: Duration,
+    /// The call that is running, where it is still running at a tick.
+    overdue: Option<Overdue>,
     /// The client of the call that is running, if the policy may ask: its handle and its answer.
     client: Option<(u64, ClientDescription)>,
 }
@@ -191,6 +192,10 @@ impl<'a> Asked<'a> {
         self.question.client
     }
 
+    pub(crate) fn operation(&self) -> Operation {
+        self.question.operation
+    }
+
     fn request(&mut self) -> &v1::Request {
         if !self.filled {
             v1::fill(self.request, self.question);
@@ -208,12 +213,16 @@ impl Instance {
             memory_bytes: 0,
             memory_refused: false,
             meter: member.meter.clone(),
+            ticker: member.ticker.clone(),
+            deadline: budget.deadline,
+            overdue: None,
             client: None,
         };
         let mut store = Store::new(member.compiled.form.engine(), state);
         store.limiter(|state| state);
+        store.epoch_deadline_callback(|mut store| Ok(look(store.data_mut())));
         store.set_hostcall_fuel(hostcall_fuel(&member.limits));
-        prepare(&mut store, budget, &member.ticker).map_err(NotStarted::Failed)?;
+        prepare(&mut store, budget).map_err(NotStarted::Failed)?;
         match configured(member, &mut store) {
             Ok((exports, Ok(judged))) => Ok(Instance {
                 store,
@@ -238,7 +247,7 @@ impl Instance {
         asked: &mut Asked<'_>,
         client: Option<(u64, ClientDescription)>,
     ) -> Result<v1::Answer, Failure> {
-        prepare(&mut self.store, budget, &member.ticker)?;
+        prepare(&mut self.store, budget)?;
         // Kept only where there is somebody to ask: a write to the store's data is not free.
         if member.compiled.asks_clients {
             self.store.data_mut().client = client;
@@ -291,11 +300,31 @@ fn configured(
     }
 }
 
-fn prepare(store: &mut Store<State>, budget: Budget, ticker: &Ticker) -> Result<(), Failure> {
-    store.set_epoch_deadline(budget.ticks);
-    ticker.promise(budget.ticks);
+fn prepare(store: &mut Store<State>, budget: Budget) -> Result<(), Failure> {
+    let state = store.data();
+    // Written only where it changes, which is rare: a write to the store's data is not free.
+    if state.overdue.is_some() || state.deadline != budget.deadline {
+        let state = store.data_mut();
+        state.overdue = None;
+        state.deadline = budget.deadline;
+    }
+    store.set_epoch_deadline(1);
+    store.data().ticker.promise(1);
     let fuelled = store.set_fuel(budget.fuel);
     fuelled.map_err(|error| failure(store, &error))
+}
+
+/// The epoch has moved while the guest runs.
+fn look(state: &mut State) -> UpdateDeadline {
+    let overdue = *state.overdue.get_or_insert_with(Overdue::begin);
+    match overdue.look(state.deadline) {
+        Some(ticks) => {
+            // One more: the epoch that the engine reckons from may be newer than what is counted.
+            state.ticker.promise(ticks.saturating_add(1));
+            UpdateDeadline::Continue(ticks)
+        }
+        None => UpdateDeadline::Interrupt,
+    }
 }
 
 /// An answer may not be longer than the policy's limit, and what it says ends up in one line.

@@ -4,8 +4,10 @@
 //! one question; `wit/policy.wit` is the contract.
 
 mod bindings;
+mod breaker;
 mod chains;
 mod check;
+mod deadline;
 mod engine;
 mod error;
 mod generation;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use lockwarden_lock::decision::FaultKind;
 
@@ -20,12 +21,14 @@ pub trait Observer: Send + Sync {
 /// What a policy did since the host was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PolicyCounters {
-    /// Decisions asked for, failed ones included; a repetition after the deadline is not a second.
+    /// Decisions asked for, failed ones included.
     pub calls: u64,
     /// Fuel burnt in decisions.
     pub fuel: u64,
     /// Linear memory of all live instances, in bytes.
     pub memory_bytes: usize,
+    /// For how many threads, chains and operations it is not asked now.
+    pub open_breakers: usize,
     failures: [u64; FaultKind::ALL.len()],
 }
 
@@ -84,7 +87,11 @@ pub(crate) struct Meter {
     observer: Option<Arc<dyn Observer>>,
     tallies: Mutex<Tallies>,
     memory_bytes: AtomicUsize,
+    open_breakers: AtomicUsize,
     failures: [AtomicU64; FaultKind::ALL.len()],
+    made: Instant,
+    /// When a failure of each kind is logged next, in milliseconds since then.
+    next_lines: [AtomicU64; FaultKind::ALL.len()],
 }
 
 /// What was counted by each thread that asks a policy.
@@ -158,6 +165,9 @@ impl Drop for Tally {
 /// One evaluation in so many is timed: reading the clock twice costs a fifth of a decision.
 const SAMPLED: u64 = 64;
 
+/// Lines about failures of one kind are so far apart.
+const LINES_APART_MS: u64 = 60_000;
+
 impl Meter {
     fn new(policy: Arc<str>, observer: Option<Arc<dyn Observer>>) -> Meter {
         Meter {
@@ -165,7 +175,10 @@ impl Meter {
             observer,
             tallies: Mutex::default(),
             memory_bytes: AtomicUsize::new(0),
+            open_breakers: AtomicUsize::new(0),
             failures: Default::default(),
+            made: Instant::now(),
+            next_lines: Default::default(),
         }
     }
 
@@ -183,11 +196,11 @@ impl Meter {
         }
     }
 
-    /// Counts a failure and logs the first, second, fourth … of its kind, so that a policy that
+    /// Counts a failure. One of its kind a minute gets a line, with the number of all so far, so that a policy that
     /// always fails cannot fill the log.
     pub(crate) fn failed(&self, kind: FaultKind, detail: &str) {
         let count = self.failures[place(kind)].fetch_add(1, Ordering::Relaxed) + 1;
-        if count.is_power_of_two() {
+        if self.gets_a_line(kind) {
             tracing::error!(
                 policy = &*self.policy,
                 kind = kind.word(),
@@ -199,6 +212,25 @@ impl Meter {
         if let Some(observer) = &self.observer {
             observer.failed(&self.policy, kind);
         }
+    }
+
+    fn gets_a_line(&self, kind: FaultKind) -> bool {
+        let now = u64::try_from(self.made.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let next_line = &self.next_lines[place(kind)];
+        let due = next_line.load(Ordering::Relaxed);
+        let next = now.saturating_add(LINES_APART_MS);
+        now >= due
+            && next_line
+                .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    pub(crate) fn breaker_opened(&self) {
+        self.open_breakers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn breaker_closed(&self) {
+        self.open_breakers.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn memory_taken(&self, bytes: usize) {
@@ -221,6 +253,7 @@ impl Meter {
             calls: sum(|counters| &counters.calls),
             fuel: sum(|counters| &counters.fuel),
             memory_bytes: self.memory_bytes.load(Ordering::Relaxed),
+            open_breakers: self.open_breakers.load(Ordering::Relaxed),
             failures: std::array::from_fn(|i| self.failures[i].load(Ordering::Relaxed)),
         }
     }
@@ -242,5 +275,6 @@ fn place(kind: FaultKind) -> usize {
         FaultKind::Fuel => 2,
         FaultKind::Memory => 3,
         FaultKind::BadReply => 4,
+        FaultKind::BreakerOpen => 5,
     }
 }

@@ -45,9 +45,8 @@ impl PolicySource {
 /// What one instance of a policy may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The wall clock of one decision, rounded up to whole milliseconds. A guest that is stopped by
-    /// it is asked again on a fresh instance, with more time, since the machine may just have been
-    /// busy.
+    /// The time of one decision, to the next millisecond or two: of the thread that it runs on, so that a
+    /// policy is not blamed for a machine that is busy.
     pub deadline: Duration,
     /// Linear memory, in bytes; at most 64 MiB.
     pub memory_bytes: usize,

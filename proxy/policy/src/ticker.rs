@@ -1,18 +1,15 @@
 //! The clock by which a policy that does not answer is stopped: a thread that counts the engine's
 //! epoch up once a millisecond while somebody may have to be stopped, and sleeps otherwise, so that
-//! an idle proxy does not wake a thousand times a second. Fuel judges a policy; this only backs it.
+//! an idle proxy does not wake a thousand times a second. What a look finds is judged in `deadline.rs`.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{self, Thread};
-use std::time::Duration;
 
 use wasmtime::Engine;
 
+use crate::deadline::TICK;
 use crate::error::HostError;
-
-/// What a deadline is counted in.
-pub(crate) const TICK: Duration = Duration::from_millis(1);
 
 /// How long the ticker goes on after the last deadline that it was needed for: waking it costs a
 /// call about 5 µs, which a busy proxy then pays ten times a second at most.
@@ -124,17 +121,9 @@ fn run(ticker: &Weak<Ticker>) {
     }
 }
 
-/// How many ticks make at least this deadline: a running tick does not count as a whole one.
-pub(crate) fn ticks(deadline: Duration) -> u64 {
-    let whole = deadline.as_nanos().div_ceil(TICK.as_nanos());
-    u64::try_from(whole)
-        .unwrap_or(u64::MAX - 1)
-        .saturating_add(1)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::engine;
@@ -146,19 +135,6 @@ mod tests {
             assert!(Instant::now() < patience, "waited in vain until {what}");
             thread::sleep(TICK);
         }
-    }
-
-    #[test]
-    fn a_deadline_is_never_cut_short() {
-        for (deadline, want) in [
-            (Duration::ZERO, 1),
-            (Duration::from_micros(1), 2),
-            (Duration::from_millis(2), 3),
-            (Duration::from_micros(2_001), 4),
-        ] {
-            assert_eq!(ticks(deadline), want, "{deadline:?}");
-        }
-        assert_eq!(ticks(Duration::MAX), u64::MAX);
     }
 
     #[test]

@@ -195,10 +195,30 @@ fn the_wall_clock_stops_what_has_fuel_left() {
         ..Limits::default()
     });
     assert_eq!(world.fault("loop"), FaultKind::Timeout);
-    // The repetition on a fresh instance is not a second call and not a second failure.
     assert_eq!(world.failures(FaultKind::Timeout), 1);
     assert_eq!(world.host.counters()[0].1.calls, 1);
     assert_eq!(world.ask("ordinary"), Decision::default());
+}
+
+/// However busy the machine is: what counts is the time that the thread has run.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_deadline_is_the_time_that_a_call_takes_and_not_a_multiple_of_it() {
+    let deadline = Duration::from_millis(100);
+    let mut world = World::with_limits(Limits {
+        deadline,
+        fuel: u64::MAX,
+        ..Limits::default()
+    });
+    let ran = || {
+        let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+    };
+    world.ask("ordinary");
+    let before = ran();
+    assert_eq!(world.fault("loop"), FaultKind::Timeout);
+    let took = ran() - before;
+    assert!(took >= deadline && took < 2 * deadline, "{took:?}");
 }
 
 #[test]

@@ -167,6 +167,7 @@ impl Control for Controller {
                     calls: counters.calls,
                     fuel: counters.fuel,
                     memory_bytes: counters.memory_bytes,
+                    open_breakers: counters.open_breakers,
                 };
                 (policy, used)
             })

@@ -218,7 +218,9 @@ impl Session {
         let permitted = match settle(command, decisions, &rules) {
             Settled::Permitted(permitted) => permitted,
             Settled::Refused(refused) => {
-                self.refuse(&refused, Some(judged(begun, Instant::now())), active, muted);
+                let took = judged(begun, Instant::now());
+                self.refuse(&refused, Some(took), active, muted);
+                let_others_run(&took).await;
                 return Ok(());
             }
             Settled::Unjudged(command) => {
@@ -245,6 +247,7 @@ impl Session {
                 let pass = settle::forward_watched(&command, &would);
                 self.wires.forward(pass, muted);
                 self.queued();
+                let_others_run(&took).await;
                 return Ok(());
             }
         };
@@ -665,6 +668,17 @@ fn judged(begun: Moment, until: Instant) -> Took {
     Took {
         judging: until.saturating_duration_since(begun.at),
         redis: None,
+    }
+}
+
+/// A judgement that takes longer has kept the other clients of its thread waiting.
+const LONG_JUDGEMENT: Duration = Duration::from_millis(1);
+
+/// After a slow policy the other clients have their turn before the next command of a pipeline, where no wait for
+/// Redis gives them one.
+async fn let_others_run(took: &Took) {
+    if took.judging > LONG_JUDGEMENT {
+        tokio::task::yield_now().await;
     }
 }
 

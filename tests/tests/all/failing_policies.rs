@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end};
+use lockwarden_tests::{
+    Client, Proxy, ProxyBuilder, Redis, holds_for, lockwarden, run_to_end, wait_for,
+};
 
 #[path = "../../../proxy/policy/build/guest.rs"]
 mod guest;
@@ -33,6 +35,11 @@ fn naughty() -> &'static str {
 
 /// A proxy whose chain has the naughty policy, with this setting.
 fn with_naughty(redis: &Redis, setting: (&str, &str)) -> ProxyBuilder {
+    with_limits(redis, setting, "")
+}
+
+/// The same with other keys of its `[[policy]]`.
+fn with_limits(redis: &Redis, setting: (&str, &str), limits: &str) -> ProxyBuilder {
     Proxy::builder(redis)
         .namespace(
             "policies",
@@ -40,7 +47,7 @@ fn with_naughty(redis: &Redis, setting: (&str, &str)) -> ProxyBuilder {
         )
         .setting("naughty", setting.0, &format!("[\"{}\"]", setting.1))
         .more(&format!(
-            "[[policy]]\nname = \"naughty\"\nmodule = \"{}\"\n",
+            "[[policy]]\nname = \"naughty\"\nmodule = \"{}\"\n{limits}",
             naughty()
         ))
 }
@@ -215,4 +222,57 @@ fn a_release_that_a_policy_refuses_ends_keep_alive_as_well() {
     holder.sends("SETNX lock:job a1").gets(":1");
     holder.sends("DEL lock:job").gets(":0");
     is_let_go(&redis, "lock:job", &holder);
+}
+
+/// The time that a worker thread of the proxy may lose to it is bounded, whatever its fuel.
+#[test]
+fn a_policy_that_takes_too_long_is_asked_no_more_for_a_while_and_then_tried_again() {
+    let redis = Redis::start();
+    let limits = "deadline = \"2ms\"\nfuel = 1000000000000\n";
+    let proxy = with_limits(&redis, ("spin_on", "acquire"), limits).start();
+    let client = proxy.client();
+    let failures = |kind: &str| {
+        let series = "lockwarden_policy_failures_total";
+        proxy.metric(&format!("{series}{{policy=\"naughty\",kind=\"{kind}\"}}"))
+    };
+    let open = || proxy.metric("lockwarden_policy_open_breakers{policy=\"naughty\"}");
+
+    let refused = |key: &str| {
+        client
+            .sends(format!("SETNX {key} a1"))
+            .gets_error("LOCKPOLICY other");
+    };
+    wait_for("the breaker opens", || {
+        refused("lock:spin");
+        open() > 0.0
+    });
+    // While it is open the policy is not asked, whatever the key, and answers are those of `on_fault`.
+    let timeouts = failures("timeout");
+    assert!(timeouts >= 2.0, "{timeouts}");
+    wait_for(
+        "an acquire is refused without having been asked about",
+        || {
+            refused("lock:spin-2");
+            failures("breaker-open") > 0.0
+        },
+    );
+    // Other operations have a breaker of their own, and plain commands are nobody's affair.
+    client.sends("DEL lock:job").gets(":0");
+    client.sends("SET plain x").gets("+OK");
+
+    // Thousands of failures are a handful of lines.
+    for _ in 0..2_000 {
+        refused("lock:spin");
+    }
+    let lines = proxy.logged(&["did not answer"]);
+    assert!((1..=6).contains(&lines), "{lines} lines: {}", proxy.log());
+
+    // A probe that is answered closes it.
+    wait_for("the policy is asked again", || {
+        client.sends("SETNX lock:job a1").reply().to_string() == ":1"
+    });
+    wait_for("no breaker is open", || {
+        client.sends("SETNX lock:job a1").gets(":0");
+        open() == 0.0
+    });
 }

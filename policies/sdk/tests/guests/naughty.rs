@@ -15,6 +15,8 @@ struct Naughty {
     trap_on_samples: bool,
     /// Operations on which it traps, but not while it is loaded.
     trap_on: Vec<Operation>,
+    /// Operations on which it does not come to an end, for keys that begin with `lock:spin`.
+    spin_on: Vec<Operation>,
     /// Operations that it refuses.
     deny: Vec<Operation>,
     hoard: RefCell<Vec<Vec<u8>>>,
@@ -54,6 +56,7 @@ impl Policy for Naughty {
         );
         let trap_on_samples = settings.text("samples").as_deref() == Some("trap");
         let trap_on = settings.choices("trap_on", &OPERATIONS).unwrap_or_default();
+        let spin_on = settings.choices("spin_on", &OPERATIONS).unwrap_or_default();
         let deny = settings.choices("deny", &OPERATIONS).unwrap_or_default();
         settings.finish()?;
         Ok(Naughty {
@@ -64,6 +67,7 @@ impl Policy for Naughty {
             },
             trap_on_samples,
             trap_on,
+            spin_on,
             deny,
             hoard: RefCell::default(),
         })
@@ -72,6 +76,9 @@ impl Policy for Naughty {
     fn decide(&self, request: &Request) -> Decision {
         if self.trap_on.contains(&request.operation) && request.key != SAMPLE {
             panic!("as told");
+        }
+        if self.spin_on.contains(&request.operation) && request.key.starts_with(b"lock:spin") {
+            spin();
         }
         if self.deny.contains(&request.operation) {
             return Decision::deny(Code::Other, "not today");

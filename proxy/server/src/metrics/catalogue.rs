@@ -175,7 +175,7 @@ metrics! {
     } "How long one policy took for one decision; one decision in 64 is timed.";
     POLICY_FAILURES = Counter "lockwarden_policy_failures_total" {
         "policy": POLICY,
-        "kind": "`trap`, `timeout`, `fuel`, `memory`, `bad-reply`"
+        "kind": "`trap`, `timeout`, `fuel`, `memory`, `bad-reply`, `breaker-open`"
     } "Times a policy did not answer.";
     POLICY_FUEL = Counter "lockwarden_policy_fuel_consumed_total" {
         "policy": POLICY
@@ -186,6 +186,9 @@ metrics! {
     POLICY_MEMORY = Gauge "lockwarden_policy_memory_bytes" {
         "policy": POLICY
     } "Linear memory of all live instances of a policy.";
+    POLICY_OPEN_BREAKERS = Gauge "lockwarden_policy_open_breakers" {
+        "policy": POLICY
+    } "For how many threads, namespaces and operations a policy is not asked now, because its failures took too much time.";
     POLICY_INFO = Gauge "lockwarden_policy_info" {
         "policy": POLICY,
         "version": "the policy's own",

@@ -368,6 +368,7 @@ impl Label for FaultKind {
             FaultKind::Fuel => 2,
             FaultKind::Memory => 3,
             FaultKind::BadReply => 4,
+            FaultKind::BreakerOpen => 5,
         }
     }
 

@@ -13,7 +13,7 @@ use super::labels::{Label, PolicyMode};
 use super::register::{ByLabel, Registrar};
 
 /// Policies with a name of their own on the page; the rest is counted together. Three ship with
-/// the proxy, and a policy costs 25 series.
+/// the proxy, and a policy costs 27 series.
 const MAX_POLICIES: usize = 10;
 
 /// A warm built-in policy takes less than a microsecond; no sensible deadline is above 10 ms.
@@ -43,6 +43,8 @@ pub(crate) struct PolicyUse {
     pub(crate) fuel: u64,
     /// Memory of its live instances, bytes.
     pub(crate) memory_bytes: usize,
+    /// Breakers that are open now.
+    pub(crate) open_breakers: usize,
 }
 
 /// What is counted about one policy.
@@ -55,6 +57,7 @@ pub(crate) struct PolicyMetrics {
     calls: IntCounter,
     fuel: IntCounter,
     memory: IntGauge,
+    open_breakers: IntGauge,
     info: prometheus::IntGaugeVec,
 }
 
@@ -70,6 +73,9 @@ impl PolicyMetrics {
             memory: make
                 .gauge_vec(&names::POLICY_MEMORY)?
                 .get_metric_with_label_values::<&str>(&[])?,
+            open_breakers: make
+                .gauge_vec(&names::POLICY_OPEN_BREAKERS)?
+                .get_metric_with_label_values::<&str>(&[])?,
             info: make.gauge_vec(&names::POLICY_INFO)?,
             registry,
         })
@@ -80,8 +86,12 @@ impl PolicyMetrics {
         for (counter, now) in [(&self.calls, used.calls), (&self.fuel, used.fuel)] {
             counter.inc_by(now.saturating_sub(counter.get()));
         }
-        let bytes = i64::try_from(used.memory_bytes).unwrap_or(i64::MAX);
-        self.memory.set(bytes);
+        for (gauge, now) in [
+            (&self.memory, used.memory_bytes),
+            (&self.open_breakers, used.open_breakers),
+        ] {
+            gauge.set(i64::try_from(now).unwrap_or(i64::MAX));
+        }
     }
 
     fn describe(&self, policy: &PolicyInfo<'_>) {
@@ -98,6 +108,7 @@ impl PolicyUse {
         self.calls += other.calls;
         self.fuel += other.fuel;
         self.memory_bytes += other.memory_bytes;
+        self.open_breakers += other.open_breakers;
     }
 }
 

@@ -62,6 +62,7 @@ fn touch_everything(metrics: &Metrics) {
         calls: 1,
         fuel: 1183,
         memory_bytes: 65_536,
+        open_breakers: 1,
     };
     metrics.policies_used(&[("owner-token".into(), used)]);
     let orders = metrics.namespace(0);
@@ -394,6 +395,7 @@ fn what_policies_used_is_shown_by_name_and_the_rest_together() {
         calls,
         fuel: 10 * calls,
         memory_bytes,
+        open_breakers: 2,
     };
     for calls in [3, 5] {
         metrics.policies_used(&[
@@ -408,6 +410,7 @@ fn what_policies_used_is_shown_by_name_and_the_rest_together() {
             50.0,
         ),
         (r#"lockwarden_policy_memory_bytes{policy="fencing"}"#, 100.0),
+        (r#"lockwarden_policy_open_breakers{policy="fencing"}"#, 2.0),
     ] {
         assert_eq!(value(&metrics, series), Some(expected), "{series}");
     }
