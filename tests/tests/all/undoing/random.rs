@@ -142,7 +142,11 @@ for at, key in ipairs(KEYS) do
     end
   end
   local ends = redis.pcall('PEXPIRETIME', key)
-  if type(ends) == 'table' then ends = redis.call('PTTL', key) > 0 and 'some' or 'none' end
+  if type(ends) == 'table' then
+    -- Before Redis 7 a TTL is told apart by its size alone: the two points in time above, a lease, next to nothing.
+    local left = redis.call('PTTL', key)
+    ends = left > 6.7e12 and 'later' or left > 1e12 and 'late' or left > 60000 and 'lease' or left >= 0 and 'soon' or 'none'
+  end
   if #seen > 200 then seen = #seen .. ' ' .. redis.sha1hex(seen) end
   all[at] = key .. ' ' .. kind .. ' ' .. seen .. ' ' .. ends
 end
