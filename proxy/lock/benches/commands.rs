@@ -16,8 +16,8 @@ use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::plan::{Form, Who, plan};
 use lockwarden_lock::recipe::{ScriptFacts, ScriptSha};
 use lockwarden_lock::settle::{
-    Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Permitted, Rules, Settled,
-    TrustAddress, settle,
+    Adopt, KeepAliveBy, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Permitted, Rules,
+    Settled, TrustAddress, settle,
 };
 use lockwarden_lock::token::{FencingToken, Grant, Identity, Process, SessionId};
 use lockwarden_resp::{
@@ -249,6 +249,7 @@ const RULES: Rules = Rules {
     counter_locks: false,
     on_repeat: OnRepeat::Refuse,
     trust_address: TrustAddress::Auto,
+    keep_alive_by: KeepAliveBy::Identity,
     debt_max_age_ms: None,
 };
 
