@@ -62,26 +62,59 @@ pub fn index_key(prefix: &[u8]) -> Vec<u8> {
     [prefix, INDEX].concat()
 }
 
-/// Whether this is that name.
-pub fn is_index(prefix: &[u8], key: &[u8]) -> bool {
-    key.strip_prefix(prefix) == Some(INDEX)
+/// What a name of the proxy's own stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnKey {
+    /// The record of a lock, `prefix{…}:key` with the key in a namespace.
+    Record,
+    /// The release debts of a lock, `prefix{…}#key`.
+    Debts,
+    /// It is about no lock.
+    Other,
 }
 
-/// Whether the name is one of the proxy's own: that of a companion of some lock, `prefix{…}:key` with the key in a
-/// namespace, that of its release debts, `prefix{…}#key`, or one that is about no lock. This is the one place that knows. The tag is not compared, so that a wrong one cannot hide a companion-like key.
-pub fn names_companion(prefix: &[u8], candidate: &[u8], namespaces: &Namespaces) -> bool {
-    let Some([b'{', tagged @ ..]) = candidate.strip_prefix(prefix) else {
-        return false;
-    };
-    // The first `}` ends the tag: a tag never has one, the lock key may.
-    let Some(end) = tagged.iter().position(|&byte| byte == b'}') else {
-        return false;
-    };
-    match &tagged[end + 1..] {
-        [b':', key @ ..] if key.starts_with(OWN) => true,
-        [b':' | b'#', key @ ..] => namespaces.claims(key).is_some(),
-        _ => false,
+impl OwnKey {
+    /// Whether this name is one of the proxy's own. This is the one place that knows. The tag is not compared, so that
+    /// a wrong one cannot hide a companion-like key.
+    pub fn of(prefix: &[u8], candidate: &[u8], namespaces: &Namespaces) -> Option<OwnKey> {
+        let [b'{', tagged @ ..] = candidate.strip_prefix(prefix)? else {
+            return None;
+        };
+        // The first `}` ends the tag: a tag never has one, the lock key may.
+        let end = tagged.iter().position(|&byte| byte == b'}')?;
+        let (own, key) = match &tagged[end + 1..] {
+            [b':', key @ ..] if key.starts_with(OWN) => return Some(OwnKey::Other),
+            [b':', key @ ..] => (OwnKey::Record, key),
+            [b'#', key @ ..] => (OwnKey::Debts, key),
+            _ => return None,
+        };
+        namespaces.claims(key).map(|_| own)
     }
+
+    /// Whether a key of this name that begins so may have been written by the proxy; `None` where it is no string. What
+    /// it begins with is at most [`OwnKey::TELLING`] bytes.
+    pub fn may_hold(self, beginning: Option<&[u8]>) -> bool {
+        match (self, beginning) {
+            (OwnKey::Other, _) => true,
+            (OwnKey::Record, Some([b'1', ..])) => true,
+            (OwnKey::Debts, Some(debt)) => is_debt(debt),
+            (OwnKey::Record | OwnKey::Debts, _) => false,
+        }
+    }
+
+    /// The first debt of a list: a letter, an identity and a time of 13 digits.
+    pub const TELLING: usize = 30;
+}
+
+fn is_debt(bytes: &[u8]) -> bool {
+    bytes.len() == OwnKey::TELLING
+        && matches!(bytes[0], b'o' | b'p')
+        && bytes[17..].iter().all(u8::is_ascii_digit)
+}
+
+/// Whether the name is one of the proxy's own, of whatever kind.
+pub fn names_companion(prefix: &[u8], candidate: &[u8], namespaces: &Namespaces) -> bool {
+    OwnKey::of(prefix, candidate, namespaces).is_some()
 }
 
 fn hash_tag(key: &[u8]) -> Option<&[u8]> {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockwarden_lock::companion::{is_index, names_companion};
+use lockwarden_lock::companion::OwnKey;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_policy::PolicyHost;
 use lockwarden_resp::Value;
@@ -91,7 +91,7 @@ fn ask_backend(config: &Config) -> ExitCode {
         .await
         .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
     });
-    let (report, peers, taken) = match asked {
+    let (report, peers, keys) = match asked {
         Ok(asked) => asked,
         Err(error) => {
             println!("backend: {error}");
@@ -115,14 +115,13 @@ fn ask_backend(config: &Config) -> ExitCode {
                 .into(),
         );
     }
-    if report.evicts_all {
-        doubts.push("maxmemory-policy is allkeys-*: an eviction may take a lock's record".into());
-    }
-    if let Some(name) = taken {
+    if let Some(policy) = &report.eviction {
         doubts.push(format!(
-            "the key {name} has the name of a lock's record and is none: set another companion_prefix"
+            "maxmemory-policy is {policy}: {}",
+            facts::EVICTION_TAKES_LOCKS
         ));
     }
+    doubts.extend(keys.doubt());
     for doubt in &doubts {
         println!("backend: {doubt}");
     }
@@ -133,17 +132,44 @@ fn ask_backend(config: &Config) -> ExitCode {
     }
 }
 
+/// What was found under names of the proxy's own.
+#[derive(Default)]
+struct OwnKeys {
+    /// Keys that the proxy has written.
+    ours: u64,
+    /// One that it has not: an application has given it a name of ours.
+    foreign: Option<Bytes>,
+}
+
+impl OwnKeys {
+    /// What to do about a key that is not ours. Where there are records, another prefix would lose them.
+    fn doubt(&self) -> Option<String> {
+        let name = String::from_utf8_lossy(self.foreign.as_ref()?);
+        let advice = match self.ours {
+            0 => "set another companion_prefix before locks are taken",
+            _ => {
+                "let its application give it another name (another companion_prefix would lose the records of all locks)"
+            }
+        };
+        Some(format!(
+            "the key {name} has the name of a key of lockwarden's own, but lockwarden did not write it and would \
+             replace it: {advice}"
+        ))
+    }
+}
+
 /// Asks the server what it is, who else is connected to it, and whether one of the names of our own keys is in use for something
 /// else. Looks at a bounded part of a large database.
 async fn ask(
     address: &Address,
     prefix: &[u8],
     namespaces: &Namespaces,
-) -> Result<(facts::Report, Option<String>, Option<String>), BackendError> {
+) -> Result<(facts::Report, Option<String>, OwnKeys), BackendError> {
     let mut own = address.converse().await?;
     let peers = peers::ask(&mut own).await?;
     let without_login = WithoutLogin::ask(address).await;
     let (report, _) = facts::ask(&mut own, without_login).await?;
+    let mut found = OwnKeys::default();
     let mut cursor = Bytes::from_static(b"0");
     for _ in 0..MOST_PAGES {
         let page = own.ask(&[b"SCAN", &cursor[..], b"COUNT", b"1000"]).await?;
@@ -151,13 +177,10 @@ async fn ask(
             break;
         };
         for key in keys.iter().filter_map(Value::as_bytes) {
-            let is_ours = is_index(prefix, key);
-            if !is_ours
-                && names_companion(prefix, key, namespaces)
-                && !is_record(&mut own, key).await?
-            {
-                let name = String::from_utf8_lossy(key).into_owned();
-                return Ok((report, peers, Some(name)));
+            match OwnKey::of(prefix, key, namespaces) {
+                None => {}
+                Some(kind) if is_ours(&mut own, kind, key).await? => found.ours += 1,
+                Some(_) => found.foreign = found.foreign.or_else(|| Some(key.clone())),
             }
         }
         cursor = next.clone();
@@ -165,10 +188,13 @@ async fn ask(
             break;
         }
     }
-    Ok((report, peers, None))
+    Ok((report, peers, found))
 }
 
-async fn is_record(own: &mut Conversation, key: &[u8]) -> Result<bool, BackendError> {
-    let begins = own.ask(&[b"GETRANGE", key, b"0", b"0"]).await?;
-    Ok(begins.as_bytes().is_some_and(|version| version == "1"))
+/// Whether the proxy may have written it; one that is gone by now, nobody misses.
+async fn is_ours(own: &mut Conversation, kind: OwnKey, key: &[u8]) -> Result<bool, BackendError> {
+    let last = (OwnKey::TELLING - 1).to_string();
+    let begins = own.ask(&[b"GETRANGE", key, b"0", last.as_bytes()]).await?;
+    let beginning = begins.as_bytes().map(|bytes| &bytes[..]);
+    Ok(kind.may_hold(beginning) || beginning.is_some_and(<[u8]>::is_empty))
 }

@@ -37,8 +37,8 @@ pub(crate) struct Report {
     pub(crate) without_login: WithoutLogin,
     /// The proxy's own connection is logged in, or needs no login.
     pub(crate) may_ask: bool,
-    /// Keys may be evicted whatever their TTL.
-    pub(crate) evicts_all: bool,
+    /// Its `maxmemory-policy`, where it drops locks that are held when its memory is full.
+    pub(crate) eviction: Option<String>,
     /// Which run of which server it is; empty where the proxy may not ask.
     pub(crate) run_id: String,
 }
@@ -167,6 +167,20 @@ impl Server {
     }
 }
 
+/// What is said wherever [`eviction`] finds a policy.
+pub(crate) const EVICTION_TAKES_LOCKS: &str = "when its memory is full, Redis drops locks that are held, and their \
+     records; set noeviction, or keep locks in a Redis of their own";
+
+/// The `maxmemory-policy`, where it may drop locks or their records: `allkeys-*` takes any key, `volatile-*` those with
+/// a TTL, which locks and records have. Without `maxmemory` none is ever dropped.
+pub(crate) fn eviction(info: &str) -> Option<String> {
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+    let policy = field("maxmemory_policy:")?.trim();
+    let takes_locks = policy.starts_with("allkeys") || policy.starts_with("volatile");
+    let is_limited = field("maxmemory:").is_none_or(|bytes| bytes.trim() != "0");
+    (takes_locks && is_limited).then(|| policy.to_owned())
+}
+
 /// Asks a server what it is. What it lets strangers do was asked over another connection.
 pub(crate) async fn ask(
     own: &mut Conversation,
@@ -202,8 +216,7 @@ pub(crate) async fn ask(
         (None, None) => String::new(),
     };
     report.run_id = field("run_id:").unwrap_or_default().to_owned();
-    report.evicts_all =
-        field("maxmemory_policy:").is_some_and(|policy| policy.starts_with("allkeys"));
+    report.eviction = eviction(&info);
     Ok((report, ask_commands(own).await?))
 }
 

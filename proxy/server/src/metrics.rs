@@ -83,6 +83,8 @@ pub(crate) struct Metrics {
     pub(crate) backend_connections: ByLabel<ConnectionState, IntGauge>,
     /// 1 while the backend answers.
     pub(crate) backend_up: IntGauge,
+    /// 1 where the backend's eviction takes locks.
+    pub(crate) backend_evicts_locks: IntGauge,
     /// Times the own connection was made again.
     pub(crate) backend_reconnects: ByLabel<ReconnectReason, IntCounter>,
     backend_redirects: ByLabel<RedirectKind, IntCounter>,
@@ -146,6 +148,7 @@ impl Metrics {
             client_bytes: make.counters(&names::CLIENT_BYTES)?,
             backend_connections: make.gauges_of(&names::BACKEND_CONNECTIONS, Only::Default)?,
             backend_up: make.only_gauge(&names::BACKEND_UP)?,
+            backend_evicts_locks: make.only_gauge(&names::BACKEND_EVICTS_LOCKS)?,
             backend_reconnects: make.counters_of(&names::BACKEND_RECONNECTS, Only::Default)?,
             backend_redirects: make.counters(&names::BACKEND_REDIRECTS)?,
             protocol_errors: make.counters_by(&names::PROTOCOL_ERRORS)?,

@@ -28,6 +28,8 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 /// Between two tries to reach one that is not: doubled up to a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Heartbeats between two looks at the server's memory settings.
+const BEATS_A_LOOK: u32 = 60;
 /// Notices or marks sent at once.
 const BATCH: usize = 256;
 
@@ -113,8 +115,10 @@ async fn connection(
         may_ask: report.may_ask,
         report,
         asking: None,
+        beats: 0,
     };
     shared.metrics.backend_up.set(1);
+    note_eviction(shared, own.report.eviction.as_deref());
     own.stand(shared, refusal);
     if !own.may_ask {
         tracing::warn!(
@@ -148,6 +152,21 @@ fn stand(shared: &Shared, standing: Standing, version: &str) {
     }
 }
 
+/// Says when the server begins to drop locks that are held.
+fn note_eviction(shared: &Shared, policy: Option<&str>) {
+    let shown = &shared.metrics.backend_evicts_locks;
+    if let Some(policy) = policy
+        && shown.get() == 0
+    {
+        tracing::warn!(
+            policy,
+            "the backend's maxmemory-policy: {}",
+            facts::EVICTION_TAKES_LOCKS
+        );
+    }
+    shown.set(policy.is_some().into());
+}
+
 struct Upkeep {
     conversation: Conversation,
     /// By which it tells whether it is the primary.
@@ -162,6 +181,8 @@ struct Upkeep {
     report: facts::Report,
     /// Finds out whether a password is wanted.
     asking: Option<JoinHandle<()>>,
+    /// Heartbeats so far.
+    beats: u32,
 }
 
 impl Drop for Upkeep {
@@ -216,6 +237,7 @@ impl Upkeep {
             if now >= heartbeat {
                 self.check_role().await?;
                 self.look_after_commands(shared).await?;
+                self.look_after_eviction(shared).await?;
                 self.check_password_wanted(shared);
                 self.stand(shared, refusal);
                 for folded in shared.refusals.drain(now) {
@@ -276,6 +298,19 @@ impl Upkeep {
             shared.server.set_commands(table);
         }
         self.commands = count;
+        Ok(())
+    }
+
+    /// An operator may change it while the server runs.
+    async fn look_after_eviction(&mut self, shared: &Shared) -> Result<(), BackendError> {
+        self.beats = self.beats.wrapping_add(1);
+        if self.may_ask && self.beats.is_multiple_of(BEATS_A_LOOK) {
+            let info = self.conversation.ask(&["INFO", "memory"]).await?;
+            if let Value::Bulk(info) = &info {
+                let policy = facts::eviction(&String::from_utf8_lossy(info));
+                note_eviction(shared, policy.as_deref());
+            }
+        }
         Ok(())
     }
 

@@ -73,6 +73,7 @@ mod undoing;
 
 mod bench;
 mod building;
+mod checking;
 mod cli;
 mod cli_audit;
 mod cli_lock;

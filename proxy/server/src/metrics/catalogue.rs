@@ -209,6 +209,9 @@ metrics! {
     BACKEND_UP = Gauge "lockwarden_backend_up" {
         "backend": ONE
     } "1 while the backend answers the proxy, else 0.";
+    BACKEND_EVICTS_LOCKS = Gauge "lockwarden_backend_evicts_locks" {
+        "backend": ONE
+    } "1 where the backend's `maxmemory-policy` (`allkeys-*`, `volatile-*`) drops locks that are held when its memory is full, else 0; asked once a minute.";
     BACKEND_RECONNECTS = Counter "lockwarden_backend_reconnects_total" {
         "backend": ONE,
         "reason": "`refused`, `closed`, `timeout`, `protocol`, `demoted`"
