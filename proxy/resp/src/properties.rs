@@ -50,8 +50,13 @@ pub fn reply_bytes(data: &[u8], seed: u64) {
         max_bulk: 4,
         max_elements: 5,
     };
+    let shallow = ReplyLimits {
+        max_depth: 6,
+        ..ReplyLimits::default()
+    };
     let at_once = reply_frames(data, seed, ReplyLimits::default());
     reply_frames(data, seed, narrow);
+    reply_frames(data, seed, shallow);
     let mut start = 0;
     for &(end, kind) in &at_once.ends {
         check_reply(&data[start..end], kind);
@@ -72,6 +77,68 @@ fn reply_frames(data: &[u8], seed: u64, limits: ReplyLimits) -> Scanned {
         assert_eq!(expected, skipped, "{most} at a time, {limits:?}");
     }
     at_once
+}
+
+/// One level of a nested reply: what it is, and how many elements stand before and behind the next.
+#[derive(Clone, Copy, Debug)]
+pub struct Nest {
+    /// `*`, `~`, `>`, `%` or `|`.
+    pub kind: u8,
+    /// Elements before the next level.
+    pub before: u8,
+    /// Elements behind it.
+    pub behind: u8,
+}
+
+/// A reply as deep as these levels: it ends where it ends however its bytes are split, at exactly this
+/// depth, and what comes behind it is a frame of its own.
+pub fn nested_reply(levels: &[Nest], seed: u64) {
+    let mut data = Vec::new();
+    for Nest {
+        kind,
+        before,
+        behind,
+    } in levels
+    {
+        let elements = match kind {
+            b'%' | b'|' => 2 * (u64::from(*before) + u64::from(*behind) + 1),
+            _ => u64::from(*before) + u64::from(*behind) + 1,
+        };
+        let announced = match kind {
+            b'%' | b'|' => elements / 2,
+            _ => elements,
+        };
+        data.extend_from_slice(&[*kind]);
+        data.extend_from_slice(format!("{announced}\r\n").as_bytes());
+        let pairs = matches!(kind, b'%' | b'|');
+        // The next level is the value of a pair.
+        let ahead = usize::from(*before) * if pairs { 2 } else { 1 } + usize::from(pairs);
+        data.extend_from_slice(&b"+k\r\n".repeat(ahead));
+    }
+    data.extend_from_slice(b":1\r\n");
+    for Nest { kind, behind, .. } in levels.iter().rev() {
+        let pairs = matches!(kind, b'%' | b'|');
+        let rest = usize::from(*behind) * if pairs { 2 } else { 1 };
+        data.extend_from_slice(&b"$1\r\nx\r\n".repeat(rest));
+        if *kind == b'|' {
+            // What the attribute belongs to.
+            data.extend_from_slice(b":2\r\n");
+        }
+    }
+    let end = data.len();
+    data.extend_from_slice(b"+OK\r\n");
+    let exact = ReplyLimits {
+        max_depth: levels.len(),
+        ..ReplyLimits::default()
+    };
+    let found = reply_frames(&data, seed, exact);
+    let ends: Vec<_> = found.ends.iter().map(|(end, _)| *end).collect();
+    assert_eq!(ends, [end, data.len()], "{levels:?}");
+    if let Some(max_depth) = levels.len().checked_sub(1) {
+        let less = ReplyLimits { max_depth, ..exact };
+        let found = reply_frames(&data, seed, less);
+        assert_eq!(found.error, Some(ReplyError::TooDeep), "{levels:?}");
+    }
 }
 
 /// A value: written, it is one frame, found alike by the scanner and by `redis-protocol`, and in
@@ -279,6 +346,15 @@ fn skip_all(
 fn check_reply(frame: &[u8], kind: Option<u8>) {
     if frame[0] != b'|' {
         assert_eq!(kind, Some(frame[0]));
+    }
+    // What is too deep to be read would be too deep for theirs, which recurses.
+    if ReplyScanner::new(ReplyLimits::for_reading()).scan(frame) == Err(ReplyError::TooDeep) {
+        let frame = Bytes::copy_from_slice(frame);
+        assert_eq!(
+            parse_reply(&frame, Protocol::Resp3),
+            Err(ReplyError::TooDeep)
+        );
+        return;
     }
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         if let Some(end) = oracle_end(frame, protocol) {

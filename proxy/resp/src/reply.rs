@@ -4,6 +4,7 @@
 //! few replies that are looked into, go on to [`crate::value`].
 
 mod error;
+mod levels;
 mod number;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ mod tests;
 pub use error::ReplyError;
 
 use crate::length::{Length, LengthReader, LengthStep, short_length};
+use levels::{Level, Levels};
 use memchr::{memchr, memchr2, memmem};
 use number::{DoubleReader, IntegerReader, NumberStep};
 
@@ -18,7 +20,7 @@ use number::{DoubleReader, IntegerReader, NumberStep};
 /// backend that no longer speaks frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyLimits {
-    /// Aggregates inside each other; at most 32.
+    /// Aggregates inside each other.
     pub max_depth: usize,
     /// Size of one bulk string, blob error or verbatim string, in bytes.
     pub max_bulk: usize,
@@ -26,19 +28,32 @@ pub struct ReplyLimits {
     pub max_elements: u64,
 }
 
-/// Aggregates inside each other that the scanner has room for.
-const DEEPEST: usize = 32;
+/// Aggregates inside each other in a reply that is relayed. Redis makes 7,995 of what a script returns,
+/// before Lua's stack is full; the scanner keeps 16 bytes for each.
+const MAX_RELAYED_DEPTH: usize = 16 * 1024;
+/// The same in a reply whose value is read: reading recurses.
+const MAX_READ_DEPTH: usize = 32;
 /// A length line has at most 20 digits; more can only be nonsense.
 const MAX_LENGTH_LINE: usize = 32;
 
 impl Default for ReplyLimits {
-    /// Depth 32, bulks up to 4 GiB (a server's `proto-max-bulk-len` may be raised above the usual
-    /// 512 MiB), 2³² elements.
+    /// For replies that are relayed: depth 16,384, bulks up to 4 GiB (a server's `proto-max-bulk-len`
+    /// may be raised above the usual 512 MiB), 2³² elements.
     fn default() -> Self {
         Self {
-            max_depth: DEEPEST,
+            max_depth: MAX_RELAYED_DEPTH,
             max_bulk: usize::try_from(4_u64 << 30).unwrap_or(usize::MAX),
             max_elements: 1 << 32,
+        }
+    }
+}
+
+impl ReplyLimits {
+    /// For replies whose value is read: depth 32.
+    pub(crate) fn for_reading() -> Self {
+        Self {
+            max_depth: MAX_READ_DEPTH,
+            ..Self::default()
         }
     }
 }
@@ -78,11 +93,8 @@ pub struct Redirects {
 pub struct ReplyScanner {
     limits: ReplyLimits,
     state: State,
-    /// Elements still to come, per aggregate that is open.
-    open: [u64; DEEPEST],
-    depth: usize,
-    /// One bit per open aggregate: set for an attribute, which is no element by itself.
-    attributes: u32,
+    /// The aggregates that are open.
+    open: Levels,
     /// Elements of the current frame so far.
     elements: u64,
     /// Whether the current frame has begun.
@@ -125,14 +137,9 @@ impl ReplyScanner {
     #[must_use]
     pub fn new(limits: ReplyLimits) -> Self {
         Self {
-            limits: ReplyLimits {
-                max_depth: limits.max_depth.min(DEEPEST),
-                ..limits
-            },
+            limits,
             state: State::Type,
-            open: [0; DEEPEST],
-            depth: 0,
-            attributes: 0,
+            open: Levels::default(),
             elements: 0,
             begun: false,
             frame_type: None,
@@ -247,7 +254,7 @@ impl ReplyScanner {
             return None;
         }
         self.elements = elements;
-        if self.depth > 0 {
+        if !self.open.is_empty() {
             return Some((size, self.element_ended()));
         }
         self.frame_type = Some(rest[0]);
@@ -340,7 +347,7 @@ impl ReplyScanner {
             self.frame_type = None;
             self.elements = 0;
         }
-        if self.depth == 0 && kind != b'|' {
+        if self.open.is_empty() && kind != b'|' {
             self.frame_type = Some(kind);
         }
         self.elements += 1;
@@ -405,7 +412,7 @@ impl ReplyScanner {
         if elements > self.limits.max_elements {
             return Err(ReplyError::TooManyElements);
         }
-        if self.depth == self.limits.max_depth {
+        if self.open.depth() >= self.limits.max_depth {
             return Err(ReplyError::TooDeep);
         }
         self.state = State::Type;
@@ -414,27 +421,24 @@ impl ReplyScanner {
             (_, 0) => return Ok(self.element_ended()),
             _ => {}
         }
-        self.open[self.depth] = elements;
-        let bit = 1 << self.depth;
-        self.attributes = if kind == b'|' {
-            self.attributes | bit
-        } else {
-            self.attributes & !bit
-        };
-        self.depth += 1;
+        self.open.push(Level {
+            missing: elements,
+            is_attribute: kind == b'|',
+        });
         Ok(Progress::Inside)
     }
 
     /// An element is over, and with it every aggregate whose last one it was.
     fn element_ended(&mut self) -> Progress {
         self.state = State::Type;
-        while let Some(top) = self.depth.checked_sub(1) {
-            self.open[top] -= 1;
-            if self.open[top] > 0 {
+        while let Some(top) = self.open.top() {
+            top.missing -= 1;
+            if top.missing > 0 {
                 return Progress::Inside;
             }
-            self.depth = top;
-            if self.attributes & (1 << top) != 0 {
+            let is_attribute = top.is_attribute;
+            self.open.pop();
+            if is_attribute {
                 // What the attribute belongs to is still to come.
                 return Progress::Inside;
             }

@@ -187,7 +187,7 @@ fn plain_number(frame: &[u8], pos: &mut usize) -> Option<i64> {
 }
 
 fn parse_any(frame: &Bytes, protocol: Protocol) -> Result<Value, ReplyError> {
-    match ReplyScanner::new(ReplyLimits::default()).scan(frame)? {
+    match ReplyScanner::new(ReplyLimits::for_reading()).scan(frame)? {
         Scan::Complete { consumed } if consumed == frame.len() => {}
         Scan::Complete { .. } | Scan::Partial => return Err(ReplyError::NotOneFrame),
     }

@@ -16,7 +16,7 @@ use lockwarden_lock::plan::{Form, Plan, Who, identify, plan};
 use lockwarden_lock::settle::{self, Settled, judge, settle};
 use lockwarden_lock::token::Process;
 use lockwarden_policy::Chains;
-use lockwarden_resp::{Elements, Request, Value, parse_reply, put_value};
+use lockwarden_resp::{Elements, ReplyError, Request, Value, parse_reply, put_value};
 use smallvec::SmallVec;
 
 use crate::buffers::WORTH_A_SWAP;
@@ -474,9 +474,26 @@ impl Session {
 
     /// Reads a step's answer.
     pub(crate) fn read_answers(&self, answer: &Bytes) -> Result<Answers, End> {
-        let value = parse_reply(answer, self.state.protocol)
-            .map_err(|_| End::OutOfStep("a script's answer is no reply".into()))?;
+        let value = match parse_reply(answer, self.state.protocol) {
+            // What an application's script returned is relayed as it is, however deep it is nested.
+            Err(ReplyError::TooDeep) => {
+                parse_reply(&self.without_script_reply(answer), self.state.protocol)
+            }
+            read => read,
+        };
+        let value = value.map_err(|_| End::OutOfStep("a script's answer is no reply".into()))?;
         outcome::read(&value).map_err(|_| End::OutOfStep("a script's answer is not its own".into()))
+    }
+
+    /// The same answer with null in place of what the application's script returned.
+    fn without_script_reply(&self, answer: &Bytes) -> Bytes {
+        let Some(place) = Elements::of(answer).and_then(|mut all| all.nth(SCRIPT_REPLY)) else {
+            return answer.clone();
+        };
+        let mut shorter = BytesMut::from(&answer[..place.start]);
+        put_value(&mut shorter, &Value::Null, self.state.protocol);
+        shorter.extend_from_slice(&answer[place.end..]);
+        shorter.freeze()
     }
 
     /// Remembers what follows from a step's answer, and words the reply.

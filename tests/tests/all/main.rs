@@ -88,6 +88,7 @@ mod grafana_live;
 mod handing_over;
 mod hidden;
 mod logging_in;
+mod nesting;
 mod operating;
 #[cfg(feature = "otel")]
 mod otel;

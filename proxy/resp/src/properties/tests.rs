@@ -73,6 +73,17 @@ fn scalar() -> impl Strategy<Value = Value> {
     ]
 }
 
+/// Shallow, around the levels that take no memory, and as deep as nobody would.
+fn nests() -> impl Strategy<Value = Vec<Nest>> {
+    let level = (proptest::sample::select(&b"*~>%|"[..]), 0..3_u8, 0..3_u8);
+    let nest = level.prop_map(|(kind, before, behind)| Nest {
+        kind,
+        before,
+        behind,
+    });
+    prop_oneof![4 => vec(nest.clone(), 0..10), 1 => vec(nest, 30..200)]
+}
+
 fn any_value() -> impl Strategy<Value = Value> {
     scalar().prop_recursive(6, 40, 5, |inner| {
         let items = vec(inner.clone(), 0..5);
@@ -98,6 +109,11 @@ proptest! {
     #[test]
     fn any_backend_bytes_scan_alike_however_they_are_split(data in soup(), seed in any::<u64>()) {
         reply_bytes(&data, seed);
+    }
+
+    #[test]
+    fn a_reply_of_any_depth_ends_where_it_ends(levels in nests(), seed in any::<u64>()) {
+        nested_reply(&levels, seed);
     }
 
     #[test]

@@ -109,11 +109,12 @@ fn whatever_is_no_frame_is_refused() {
 #[test]
 fn nesting_ends_at_the_limit() {
     let nested = |levels: usize| [&b"*1\r\n".repeat(levels)[..], b":1\r\n"].concat();
-    let consumed = nested(32).len();
-    assert_eq!(scan(&nested(32)), Ok(Scan::Complete { consumed }));
-    assert_eq!(scan(&nested(33)), Err(ReplyError::TooDeep));
-    assert_eq!(scan(&nested(40)), Err(ReplyError::TooDeep));
-    assert_eq!(scan(&b"|1\r\n".repeat(33)), Err(ReplyError::TooDeep));
+    for levels in [1, 32, 33, 7_995, 16_384] {
+        let consumed = nested(levels).len();
+        assert_eq!(scan(&nested(levels)), Ok(Scan::Complete { consumed }));
+    }
+    assert_eq!(scan(&nested(16_385)), Err(ReplyError::TooDeep));
+    assert_eq!(scan(&b"|1\r\n".repeat(16_385)), Err(ReplyError::TooDeep));
 
     let shallow = ReplyLimits {
         max_depth: 1,
@@ -123,14 +124,20 @@ fn nesting_ends_at_the_limit() {
         ReplyScanner::new(shallow).scan(&nested(2)),
         Err(ReplyError::TooDeep)
     );
-    let deeper = ReplyLimits {
-        max_depth: 100,
-        ..ReplyLimits::default()
-    };
-    assert_eq!(
-        ReplyScanner::new(deeper).scan(&nested(33)),
-        Err(ReplyError::TooDeep)
-    );
+}
+
+/// What was open is forgotten with its frame, and its memory given back.
+#[test]
+fn a_deep_frame_leaves_nothing_behind() {
+    let deep = [&b"*2\r\n:1\r\n".repeat(500)[..], b":1\r\n"].concat();
+    let mut scanner = ReplyScanner::new(ReplyLimits::default());
+    for _ in 0..3 {
+        let consumed = deep.len();
+        assert_eq!(scanner.scan(&deep), Ok(Scan::Complete { consumed }));
+        assert!(scanner.at_frame_start());
+        assert_eq!(scanner.open.memory(), 0);
+        assert_eq!(scanner.scan(b":1\r\n"), Ok(Scan::Complete { consumed: 4 }));
+    }
 }
 
 #[test]
