@@ -260,6 +260,16 @@ impl Client {
         }
     }
 
+    /// The next reply, if it comes within this time.
+    #[track_caller]
+    pub fn reply_within(&self, time: Duration) -> Option<Reply> {
+        match self.next_reply(time) {
+            Ok((reply, _)) => Some(reply),
+            Err(Silence::Late) => None,
+            Err(Silence::Closed) => panic!("the connection was closed"),
+        }
+    }
+
     /// Asserts that nothing comes for this long.
     #[track_caller]
     pub fn hears_nothing_for(&self, time: Duration) {

@@ -40,11 +40,16 @@ pub const LONGEST_WRAPPED: usize = 1024 * 1024;
 pub struct PassThrough<'a> {
     frame: &'a [u8],
     blocking: bool,
+    only_reads: bool,
 }
 
 impl<'a> PassThrough<'a> {
     pub(crate) fn of(frame: &'a [u8], blocking: bool) -> PassThrough<'a> {
-        PassThrough { frame, blocking }
+        PassThrough {
+            frame,
+            blocking,
+            only_reads: false,
+        }
     }
 
     /// For a request that was classified as a change of connection state, or as a listing, and
@@ -56,6 +61,11 @@ impl<'a> PassThrough<'a> {
     /// The client's bytes.
     pub fn frame(&self) -> &'a [u8] {
         self.frame
+    }
+
+    /// Whether Redis answers this command also while it holds writes back.
+    pub fn only_reads(&self) -> bool {
+        self.only_reads
     }
 
     /// Whether Redis may keep the client waiting with this command.
@@ -138,7 +148,10 @@ impl Classifier<'_> {
             Lookup::Known(spec) => spec,
             Lookup::UnknownSubcommand | Lookup::Unknown => return self.foreign_command(request),
         };
-        let pass = PassThrough::of(request.frame(), spec.blocking);
+        let pass = PassThrough {
+            only_reads: !spec.is_held_back(),
+            ..PassThrough::of(request.frame(), spec.blocking)
+        };
         // Redis answers a wrong number of arguments itself and touches nothing, but whatever is wrong
         // with an EXEC, the block is over.
         let ends_block = spec.effect == Effect::Session(SessionVerb::Exec);

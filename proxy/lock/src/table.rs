@@ -68,6 +68,17 @@ pub struct CommandSpec {
     pub blocking: bool,
 }
 
+impl CommandSpec {
+    /// Whether Redis may hold it back while it holds writes back (`CLIENT PAUSE`, a failover): what
+    /// writes, and what it would hand on to replicas.
+    pub fn is_held_back(&self) -> bool {
+        match self.effect {
+            Effect::Neutral => matches!(self.name, "publish" | "spublish"),
+            effect => effect.access() == Access::Write,
+        }
+    }
+}
+
 /// What a command means to a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {

@@ -63,6 +63,9 @@ pub(crate) enum BackendError {
     /// It did not let the proxy's own user in.
     #[error("the backend refused the login of its URL: {0}")]
     Login(String),
+    /// It did not let a client into the database that the client had selected before.
+    #[error("the backend refused database {db}: {text}")]
+    Database { db: u32, text: String },
     /// It will answer later.
     #[error("the backend does not answer questions now: {0}")]
     NotNow(String),
@@ -72,6 +75,23 @@ pub(crate) enum BackendError {
          promote it, or let the backend's name lead to the primary"
     )]
     Replica,
+}
+
+impl BackendError {
+    /// The error that a client is told which asked for something. Most are told by closing its connection.
+    pub(crate) fn for_client(&self) -> Option<Bytes> {
+        match self {
+            BackendError::Database { db, text } => Some(Bytes::from(format!(
+                "-{text} (lockwarden opened a new connection for this client, which had selected database {db})\r\n"
+            ))),
+            BackendError::Connect { .. }
+            | BackendError::Broken(_)
+            | BackendError::OutOfStep(_)
+            | BackendError::Login(_)
+            | BackendError::NotNow(_)
+            | BackendError::Replica => None,
+        }
+    }
 }
 
 impl Address {
@@ -131,6 +151,11 @@ impl Address {
 
     /// Connects, and says what connections of this kind say first.
     async fn introduced(&self, lane: &Lane) -> Result<TcpStream, BackendError> {
+        Ok(self.converse_as(lane).await?.stream)
+    }
+
+    /// The same for a question of the proxy's own.
+    pub(crate) async fn converse_as(&self, lane: &Lane) -> Result<Conversation, BackendError> {
         let stream = self.connect().await?;
         let mut conversation = Conversation::new(stream);
         if let Some(Login { user, password }) = &lane.login {
@@ -138,12 +163,16 @@ impl Address {
         }
         if lane.db != 0 {
             let db = lane.db.to_string();
-            conversation.must(&[b"SELECT", db.as_bytes()]).await?;
+            let selected = conversation.must(&[b"SELECT", db.as_bytes()]).await;
+            selected.map_err(|error| match error {
+                BackendError::Login(text) => BackendError::Database { db: lane.db, text },
+                other => other,
+            })?;
         }
         if lane.protocol == Protocol::Resp3 {
             conversation.must(&[b"HELLO", b"3"]).await?;
         }
-        Ok(conversation.stream)
+        Ok(conversation)
     }
 
     fn unreachable(&self, source: io::Error) -> BackendError {

@@ -28,6 +28,7 @@ use crate::random::{self, refusal_id};
 use crate::session::digests::Compared;
 use crate::session::known::may_need_process;
 use crate::session::rights::{lacking_rights, rights_line};
+use crate::session::sharing::Way;
 use crate::session::state::{Place, StateChange};
 use crate::session::wrapped::{Examined, own_no, under_its_own_name};
 use crate::session::{InFlight, Look, Session, error_frame};
@@ -56,14 +57,24 @@ impl Session {
         let sampled = self.sample();
         let mut request = inbox.request();
         let mut class = self.classify(request);
-        if self.multiplexed && self.needs_own_connection(&class, &request) {
-            drop(class);
-            if let Some(error) = Box::pin(self.use_own_connection(inbox)).await? {
-                self.reply(&BytesMut::from(&error[..]), muted);
+        if self.multiplexed {
+            let way = self.way(&class, &request, !inbox.is_empty());
+            if way == Way::Nowhere {
+                let what = String::from_utf8_lossy(request.arg(1)).into_owned();
+                let text = format!("ERR unknown subcommand '{what}'. Try CLIENT HELP.");
+                self.count(CommandClass::Admin, CommandResult::Error);
+                self.error(&text, muted);
                 return Ok(());
             }
-            request = inbox.request();
-            class = self.classify(request);
+            if way != Way::InUse {
+                drop(class);
+                if let Some(error) = Box::pin(self.change_way(way, inbox)).await? {
+                    self.reply(&BytesMut::from(&error[..]), muted);
+                    return Ok(());
+                }
+                request = inbox.request();
+                class = self.classify(request);
+            }
         }
         if let Class::PassThrough(pass) = class {
             let is_long = pass.frame().len() >= WORTH_A_SWAP && !pass.is_blocking();

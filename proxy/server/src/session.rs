@@ -14,7 +14,7 @@ mod recording;
 mod refusals;
 mod replica;
 pub(crate) mod rights;
-mod sharing;
+pub(crate) mod sharing;
 pub(crate) mod state;
 mod telling;
 pub(crate) mod transaction;

@@ -77,9 +77,10 @@ fn reason(error: &BackendError) -> ReconnectReason {
             ReconnectReason::Timeout
         }
         BackendError::Broken(_) => ReconnectReason::Closed,
-        BackendError::OutOfStep(_) | BackendError::Login(_) | BackendError::NotNow(_) => {
-            ReconnectReason::Protocol
-        }
+        BackendError::OutOfStep(_)
+        | BackendError::Login(_)
+        | BackendError::Database { .. }
+        | BackendError::NotNow(_) => ReconnectReason::Protocol,
         BackendError::Replica => ReconnectReason::Demoted,
     }
 }

@@ -304,6 +304,11 @@ impl<L> Wires<L> {
         self.uplink.is_shared()
     }
 
+    /// Whether the connection of its own has said something while it was at rest.
+    pub(crate) fn has_spoken(&self) -> bool {
+        self.uplink.has_spoken()
+    }
+
     /// Whether no reply is due.
     pub(crate) fn is_idle(&self) -> bool {
         self.expected.is_empty()
@@ -358,7 +363,13 @@ impl<L> Wires<L> {
             if let Some(event) = self.replies()? {
                 return Ok(event);
             }
+            if self.uplink.has_spoken() && self.is_shared() && self.may_change_uplink() {
+                self.uplink.use_own(None);
+            }
             if self.backend_closed {
+                if let Some(error) = self.uplink.refusal() {
+                    put(&mut self.to_client, &error);
+                }
                 return Err(self.finish(End::Backend).await);
             }
             let takes = want == Want::Request && self.may_take_more();

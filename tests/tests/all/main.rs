@@ -68,6 +68,7 @@ mod reports;
 mod scripts;
 mod several;
 mod shortcuts;
+mod stalling;
 mod sweeping;
 mod undoing;
 

@@ -28,9 +28,9 @@ fn with_a_value_of(redis: &Redis, bytes: usize) {
     redis.client().sends(set).gets("+OK");
 }
 
-/// The proxy's own connection and one that is shared; and for a moment now and then the one by which it
-/// looks whether a password is wanted.
-const FEW: usize = 3;
+/// The proxy's own connection and two that are shared, one for reads and one for writes; and for a moment
+/// now and then the one by which it looks whether a password is wanted.
+const FEW: usize = 4;
 
 #[track_caller]
 fn has_at_most(redis: &Redis, connections: usize) {
@@ -926,5 +926,99 @@ fn what_redis_does_not_end_is_not_handed_on() {
         second.sends("SUBSCRIBE c").gets("[$9 subscribe, $1 c, :1]");
         second.sends("UNSUBSCRIBE c").reply();
         second.pipelines(&["MULTI", "PING", "EXEC"], &["+OK", "+QUEUED", "[+PONG]"]);
+    }
+}
+
+/// A client may have the invalidations of another sent to itself, and say nothing for long.
+#[test]
+fn invalidations_that_are_redirected_reach_a_client_at_rest() {
+    let redis = Redis::start();
+    let proxy = multiplexed(&redis);
+    let [target, reader] = [0, 1].map(|_| proxy.client());
+    target.sends("HELLO 3").reply();
+    let id = target.sends("CLIENT ID").reply().integer();
+    target.sends("GET plain").gets("null");
+    reader
+        .sends(format!("CLIENT TRACKING ON REDIRECT {id} BCAST"))
+        .gets("+OK");
+    for round in 1..=3 {
+        redis
+            .client()
+            .sends(format!("SET plain {round}"))
+            .gets("+OK");
+        target.then().gets(">[$10 invalidate, [$5 plain]]");
+        target.sends("GET plain").gets(format!("$1 {round}"));
+        target.sends("INCR count").gets(format!(":{round}"));
+        target.then().gets(">[$10 invalidate, [$5 count]]");
+    }
+    // In the middle of what it says itself.
+    let (mut bytes, mut replies) = (Vec::new(), 0);
+    for _ in 0..50 {
+        bytes.extend(encode(&["INCR", "mine"]));
+        replies += 1;
+    }
+    target.write(&bytes);
+    let (mut counted, mut told) = (0, 0);
+    while counted < replies || told == 0 {
+        match target.then().reply().to_string() {
+            reply if reply.starts_with(':') => {
+                counted += 1;
+                assert_eq!(reply, format!(":{counted}"));
+            }
+            push => {
+                told += 1;
+                assert_eq!(push, ">[$10 invalidate, [$4 mine]]");
+            }
+        }
+    }
+}
+
+/// Redis leaves a connection in its database whoever logs in on it; a new one would have to select it.
+#[test]
+fn a_user_without_select_stays_in_the_database_that_was_selected() {
+    let redis = Redis::start();
+    let admin = redis.client();
+    admin
+        .sends("ACL SETUSER bob on >bobs ~* &* +@all -select")
+        .gets("+OK");
+    let proxy = multiplexed(&redis);
+    let bob = proxy.client();
+    bob.sends("SELECT 2").gets("+OK");
+    bob.sends("AUTH bob bobs").gets("+OK");
+    for round in 1..=3 {
+        bob.sends("INCR n").gets(format!(":{round}"));
+        bob.sends("MULTI").gets("+OK");
+        bob.sends("GET n").gets("+QUEUED");
+        bob.sends("EXEC").gets(format!("[$1 {round}]"));
+    }
+    bob.sends("SELECT 3").gets_error("NOPERM");
+    admin.sends("SELECT 2").gets("+OK");
+    admin.sends("GET n").gets("$1 3");
+}
+
+/// The right is taken away later: who needs a new connection is told why it cannot be had.
+#[test]
+fn a_client_that_can_have_no_connection_in_its_database_is_told_so() {
+    let redis = Redis::start();
+    let admin = redis.client();
+    admin
+        .sends("ACL SETUSER bob on >bobs ~* &* +@all")
+        .gets("+OK");
+    let proxy = multiplexed(&redis);
+    let [blocked, plain] = [0, 1].map(|_| proxy.client());
+    for bob in [&blocked, &plain] {
+        bob.sends("AUTH bob bobs").gets("+OK");
+        bob.sends("SELECT 2").gets("+OK");
+        bob.sends("SET n 1").gets("+OK");
+    }
+    admin.sends("ACL SETUSER bob -select").gets("+OK");
+    admin.sends("CLIENT KILL USER bob").reply();
+    for (bob, asks) in [(&plain, "GET n"), (&blocked, "BLPOP queue 1")] {
+        let said = bob.sends(asks).reply().to_string();
+        assert!(
+            said.starts_with("-NOPERM") && said.contains("database 2"),
+            "{said}"
+        );
+        bob.then().gets_close();
     }
 }

@@ -13,7 +13,7 @@ use lockwarden_resp::Request;
 use super::state::Library;
 use super::{Look, Session};
 use crate::inbox::Inbox;
-use crate::trunk::{self, Lane, Port};
+use crate::trunk::{self, Lane, Port, Traffic};
 use crate::wires::End;
 
 /// A request above this goes by a connection of its own: nothing is gained by sharing it, those behind it
@@ -45,24 +45,51 @@ enum Needs {
     Offset,
     /// The same; what is left behind depends on whether the server has such a command.
     Unknown,
+    /// A connection on which the server would speak unasked: there is none to be had.
+    Notices,
+}
+
+/// Which connection a request goes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// The one in use.
+    InUse,
+    /// The shared one for this traffic, once everything is answered that went by the other.
+    Shared(Traffic),
+    /// One of the session's own.
+    Own,
+    /// None: no server knows such a command where connections are shared.
+    Nowhere,
+}
+
+/// Whether a session mixes reads and writes in one breath.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mixing {
+    /// It did so when it wrote last: a read that more requests follow goes where writes go, or those
+    /// would have to wait for it.
+    is_usual: bool,
+    /// It has written since it last began with a read.
+    has_written: bool,
 }
 
 impl Session {
-    /// Whether the request at the front needs another connection to the backend than the one in use.
-    /// One that may travel with others' does so from here on, where nothing is under way.
-    pub(crate) fn needs_own_connection(
+    /// Which connection the request at the front goes by. One that may travel with others' does so from
+    /// here on, where nothing is under way.
+    pub(crate) fn way(
         &mut self,
         class: &Class<'_>,
         request: &Request<'_>,
-    ) -> bool {
+        more_follow: bool,
+    ) -> Way {
         let needs = match needs(class, request) {
             Needs::Nothing if !self.is_bound() => {
                 if !self.wires.is_shared() {
                     self.share_again();
                 }
                 self.state.has_shared |= self.wires.is_shared();
-                return false;
+                return self.shared_way(class, more_follow);
             }
+            Needs::Notices => return Way::Nowhere,
             Needs::Nothing => Needs::Own(Trace::None),
             // There it answers at once, or is an error.
             Needs::Offset if self.state.block.is_some() => Needs::Own(Trace::None),
@@ -75,9 +102,66 @@ impl Session {
             Needs::Own(Trace::Personal) => self.state.is_personal = true,
             Needs::Own(Trace::Mark) => self.state.is_marked = true,
             Needs::Own(Trace::Pin) => self.state.is_pinned = true,
-            Needs::Own(Trace::None) | Needs::Nothing | Needs::Offset | Needs::Unknown => {}
+            Needs::Own(Trace::None)
+            | Needs::Nothing
+            | Needs::Offset
+            | Needs::Unknown
+            | Needs::Notices => {}
         }
-        self.wires.is_shared() || (needs == Needs::Offset && self.state.has_shared)
+        match self.wires.is_shared() || (needs == Needs::Offset && self.state.has_shared) {
+            true => Way::Own,
+            false => Way::InUse,
+        }
+    }
+
+    /// Reads and writes go by different shared connections, but never two of one session at a time.
+    fn shared_way(&mut self, class: &Class<'_>, more_follow: bool) -> Way {
+        let Some(in_use) = self.wires.uplink().traffic() else {
+            return Way::InUse;
+        };
+        let mixing = &mut self.state.mixing;
+        let wanted = match traffic(class) {
+            Traffic::Writes => {
+                mixing.has_written = true;
+                if in_use == Traffic::Reads && !self.wires.may_change_uplink() {
+                    mixing.is_usual = true;
+                    return Way::Shared(Traffic::Writes);
+                }
+                Traffic::Writes
+            }
+            // In its order, behind what is under way.
+            Traffic::Reads if !self.wires.may_change_uplink() => return Way::InUse,
+            Traffic::Reads => {
+                mixing.is_usual &= mixing.has_written;
+                mixing.has_written = false;
+                match mixing.is_usual && more_follow {
+                    true => Traffic::Writes,
+                    false => Traffic::Reads,
+                }
+            }
+        };
+        if wanted != in_use {
+            self.wires.uplink().turn_to(wanted);
+        }
+        Way::InUse
+    }
+
+    /// Goes on by another connection, once everything was answered that went by the one in use. Answers
+    /// an error that stands in the way of the request at the front.
+    pub(crate) async fn change_way(
+        &mut self,
+        way: Way,
+        inbox: &mut Inbox,
+    ) -> Result<Option<Bytes>, End> {
+        self.all_answered(inbox).await?;
+        match way {
+            Way::InUse | Way::Nowhere => Ok(None),
+            Way::Shared(traffic) => {
+                self.wires.uplink().turn_to(traffic);
+                Ok(None)
+            }
+            Way::Own => self.use_own_connection(inbox).await,
+        }
     }
 
     /// Whether the server says of itself that it has a command of this name. One that it does not list
@@ -96,6 +180,7 @@ impl Session {
             || self.state.block.is_some()
             || self.state.is_tracking
             || self.wires.pushes.is_listening()
+            || self.wires.has_spoken()
             // Before a login Redis hangs up on requests that are longer than it wants.
             || self.is_stranger()
     }
@@ -116,13 +201,9 @@ impl Session {
         }
     }
 
-    /// Goes on with a connection of its own, once everything was answered that went by the other.
-    /// Answers an error that stands in the way of the request at the front.
-    pub(crate) async fn use_own_connection(
-        &mut self,
-        inbox: &mut Inbox,
-    ) -> Result<Option<Bytes>, End> {
-        self.all_answered(inbox).await?;
+    /// Goes on with a connection of its own. Answers an error that stands in the way of the request at
+    /// the front.
+    async fn use_own_connection(&mut self, inbox: &mut Inbox) -> Result<Option<Bytes>, End> {
         if self.wires.uplink().has_own() {
             self.wires.uplink().use_own(None);
         } else {
@@ -137,7 +218,13 @@ impl Session {
                     let opened = self.shared.backend.open(&lane, &self.shared).await;
                     opened.map_err(|error| {
                         tracing::debug!(peer = %self.peer, %error, "no connection of its own");
-                        End::Backend
+                        match error.for_client() {
+                            Some(error) => {
+                                self.wires.reply(&error);
+                                End::Done
+                            }
+                            None => End::Backend,
+                        }
                     })?
                 }
             };
@@ -240,6 +327,29 @@ fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
         | Class::UnknownScript(_)
         | Class::Fence(..)
         | Class::Error(_) => Needs::Nothing,
+    }
+}
+
+/// By which shared connection a request goes.
+fn traffic(class: &Class<'_>) -> Traffic {
+    let only_reads = match class {
+        Class::PassThrough(pass) => pass.only_reads(),
+        Class::Read(..)
+        | Class::Listing(..)
+        | Class::ScriptExists(_)
+        | Class::Fence(..)
+        | Class::Session(..)
+        | Class::Error(_) => true,
+        Class::Judge(_)
+        | Class::UnknownScript(_)
+        | Class::TooLong(..)
+        | Class::Trusted(..)
+        | Class::ScriptLoad(_)
+        | Class::Admin(_) => false,
+    };
+    match only_reads {
+        true => Traffic::Reads,
+        false => Traffic::Writes,
     }
 }
 

@@ -13,6 +13,7 @@ use lockwarden_lock::token::{Grant, Identity};
 use lockwarden_resp::Protocol;
 
 use super::InFlight;
+use super::sharing::Mixing;
 use crate::peers::Peer;
 use crate::processes::MACHINE;
 use crate::proxy_protocol::Origin;
@@ -188,6 +189,8 @@ pub(crate) struct State {
     pub(crate) was_let_in: bool,
     /// Keys are watched, locks or others.
     pub(crate) is_watching: bool,
+    /// By which shared connection its reads go.
+    pub(crate) mixing: Mixing,
     /// Requests were sent by a shared connection, of whose writes `WAIT` does not know on the own one.
     pub(crate) has_shared: bool,
     /// The connection of its own is not like a new one, or was told by its number: nobody else gets it.
@@ -225,6 +228,7 @@ impl State {
             login: None,
             was_let_in: false,
             is_watching: false,
+            mixing: Mixing::default(),
             has_shared: false,
             is_personal: false,
             is_marked: false,

@@ -337,6 +337,9 @@ impl Session {
     }
 
     fn logged_in(&mut self, login: Login, inbox: &mut Inbox) {
+        // Whether this user may select the database that another has selected is not known, and a new connection
+        // would have to.
+        self.state.is_pinned |= self.state.selected != 0 && self.state.user != login.user;
         self.state.set_user(login.user.clone());
         // Nowhere else is the password of any use.
         self.state.login = self.multiplexed.then_some(login);

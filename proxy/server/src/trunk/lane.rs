@@ -26,6 +26,16 @@ pub(crate) struct Lane {
     pub(crate) protocol: Protocol,
 }
 
+/// What a shared connection carries. While Redis holds writes back (`CLIENT PAUSE`, a failover), or a
+/// script runs, nothing behind a write on the same connection is answered; so reads have their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Traffic {
+    /// What Redis answers also while it holds writes back.
+    Reads,
+    /// Everything else.
+    Writes,
+}
+
 impl Lane {
     /// How a connection is when nothing was said on it.
     pub(crate) fn plain() -> Lane {

@@ -1,4 +1,4 @@
-//! The connections of one thread: those that sessions share, one of each kind, and those that are kept
+//! The connections of one thread: those that sessions share, two of each kind, and those that are kept
 //! for the next session that needs one of its own. What nobody has used for a while is closed, so that
 //! a burst of clients does not go on costing the backend connections.
 
@@ -8,12 +8,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Lane, Trunk, run};
+use super::{Lane, Traffic, Trunk, pump};
 use crate::backend::Link;
 use crate::shared::Shared;
 
-/// Trunks of one thread: as many kinds of connection as clients need.
-const MOST_TRUNKS: usize = 64;
+/// Kinds of shared connections of one thread: as many as clients need.
+const MOST_KINDS: usize = 64;
+/// Connections of one kind that are set aside because nothing comes on them. Above that newcomers wait
+/// with the others: it is the server that stands still.
+const MAX_ASIDE: usize = 4;
 /// Connections that are kept for the next session that needs one of its own, of each kind.
 const MOST_SPARE: usize = 32;
 /// What was not used from one look to the next is closed.
@@ -25,10 +28,36 @@ thread_local! {
 
 #[derive(Default)]
 struct Yard {
-    trunks: HashMap<Lane, Rc<Trunk>>,
+    kinds: HashMap<Lane, Kind>,
     spare: HashMap<Lane, Vec<Spare>>,
     /// Somebody looks after it.
     tended: bool,
+}
+
+/// The shared connections of one kind.
+#[derive(Default)]
+struct Kind {
+    reads: Option<Rc<Trunk>>,
+    writes: Option<Rc<Trunk>>,
+    /// How many are set aside.
+    aside: usize,
+}
+
+impl Kind {
+    fn place(&mut self, traffic: Traffic) -> &mut Option<Rc<Trunk>> {
+        match traffic {
+            Traffic::Reads => &mut self.reads,
+            Traffic::Writes => &mut self.writes,
+        }
+    }
+
+    fn trunks(&self) -> impl Iterator<Item = &Rc<Trunk>> {
+        self.reads.iter().chain(&self.writes)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.reads.is_none() && self.writes.is_none() && self.aside == 0
+    }
 }
 
 struct Spare {
@@ -40,7 +69,7 @@ struct Spare {
 /// A connection that nobody needs any more as his own, and that is as it was when it was opened.
 pub(crate) fn keep_spare(lane: &Lane, link: Link) {
     YARD.with_borrow_mut(|yard| {
-        if yard.spare.len() >= MOST_TRUNKS && !yard.spare.contains_key(lane) {
+        if yard.spare.len() >= MOST_KINDS && !yard.spare.contains_key(lane) {
             return;
         }
         let spare = yard.spare.entry(lane.clone()).or_default();
@@ -65,35 +94,66 @@ pub(crate) fn spare(lane: &Lane, era: u64) -> Option<Link> {
     })
 }
 
-/// The trunk of this kind, opened if need be; `None` where there are too many kinds.
-pub(super) fn trunk(lane: &Lane, shared: &Arc<Shared>) -> Option<Rc<Trunk>> {
+/// A place on the trunk of this kind, opened if need be; `None` where there are too many kinds.
+pub(super) fn trunk(lane: &Lane, traffic: Traffic, shared: &Arc<Shared>) -> Option<Rc<Trunk>> {
     YARD.with_borrow_mut(|yard| {
         let era = shared.server.era();
-        if let Some(trunk) = yard.trunks.get(lane) {
-            if trunk.era == era {
-                return Some(trunk.clone());
+        if !yard.kinds.contains_key(lane) {
+            if yard.kinds.len() >= MOST_KINDS && !yard.make_place() {
+                return None;
             }
-            trunk.close();
-            yard.trunks.remove(lane);
+            yard.kinds.insert(lane.clone(), Kind::default());
         }
-        if yard.trunks.len() >= MOST_TRUNKS && !yard.make_place() {
-            return None;
-        }
-        let trunk = Rc::new(Trunk::new(era));
-        yard.trunks.insert(lane.clone(), trunk.clone());
-        tokio::task::spawn_local(run(trunk.clone(), lane.clone(), shared.clone()));
-        yard.tend();
+        let place = yard.kinds.get_mut(lane)?.place(traffic);
+        let trunk = match place {
+            Some(trunk) if trunk.era == era => trunk.clone(),
+            _ => {
+                let trunk = Rc::new(Trunk::new(lane, traffic, era));
+                if let Some(old) = place.replace(trunk.clone()) {
+                    old.close();
+                }
+                tokio::task::spawn_local(pump::run(trunk.clone(), shared.clone()));
+                yard.tend();
+                trunk
+            }
+        };
+        trunk.take_place();
         Some(trunk)
     })
 }
 
 /// Nobody finds this trunk any more.
-pub(super) fn remove(lane: &Lane, trunk: &Rc<Trunk>) {
-    YARD.with_borrow_mut(|yard| {
-        let found = yard.trunks.get(lane);
-        if found.is_some_and(|now| Rc::ptr_eq(now, trunk)) {
-            yard.trunks.remove(lane);
+pub(super) fn remove(trunk: &Rc<Trunk>) {
+    YARD.with_borrow_mut(|yard| yard.remove(trunk));
+}
+
+/// Nothing comes on this trunk: newcomers get another, where not too many were set aside before.
+pub(super) fn set_aside(trunk: &Rc<Trunk>) {
+    let is_new = YARD.with_borrow_mut(|yard| {
+        let kind = yard.kinds.get_mut(&trunk.lane)?;
+        let mut inner = trunk.inner.borrow_mut();
+        if inner.retired || kind.aside >= MAX_ASIDE {
+            return None;
         }
+        kind.aside += 1;
+        inner.is_aside = true;
+        Some(())
+    });
+    if is_new.is_some() {
+        trunk.retire();
+    }
+}
+
+/// This trunk is closed.
+pub(super) fn ended(trunk: &Rc<Trunk>) {
+    if !trunk.inner.borrow().is_aside {
+        return;
+    }
+    YARD.with_borrow_mut(|yard| {
+        if let Some(kind) = yard.kinds.get_mut(&trunk.lane) {
+            kind.aside -= 1;
+        }
+        yard.remove(trunk);
     });
 }
 
@@ -107,21 +167,37 @@ fn look() -> bool {
             }
         }
         yard.spare.retain(|_, spare| !spare.is_empty());
-        yard.trunks.retain(|_, trunk| !trunk.close_if_unused());
-        yard.tended = !(yard.spare.is_empty() && yard.trunks.is_empty());
+        for kind in yard.kinds.values_mut() {
+            kind.reads.take_if(|trunk| trunk.close_if_unused());
+            kind.writes.take_if(|trunk| trunk.close_if_unused());
+        }
+        yard.kinds.retain(|_, kind| !kind.is_empty());
+        yard.tended = !(yard.spare.is_empty() && yard.kinds.is_empty());
         !yard.tended
     })
 }
 
 impl Yard {
-    /// Closes one trunk that no session has a place on; answers whether there was one.
+    fn remove(&mut self, trunk: &Rc<Trunk>) {
+        let Some(kind) = self.kinds.get_mut(&trunk.lane) else {
+            return;
+        };
+        kind.place(trunk.traffic)
+            .take_if(|now| Rc::ptr_eq(now, trunk));
+        if kind.is_empty() {
+            self.kinds.remove(&trunk.lane);
+        }
+    }
+
+    /// Closes the trunks of one kind on which no session has a place; answers whether there was one.
     fn make_place(&mut self) -> bool {
-        let unused = self.trunks.iter().find(|(_, trunk)| trunk.is_free());
+        let is_unused = |kind: &Kind| kind.aside == 0 && kind.trunks().all(|trunk| trunk.is_free());
+        let unused = self.kinds.iter().find(|(_, kind)| is_unused(kind));
         let Some(lane) = unused.map(|(lane, _)| lane.clone()) else {
             return false;
         };
-        if let Some(trunk) = self.trunks.remove(&lane) {
-            trunk.close();
+        if let Some(kind) = self.kinds.remove(&lane) {
+            kind.trunks().for_each(|trunk| trunk.close());
         }
         true
     }

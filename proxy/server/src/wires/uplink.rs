@@ -5,13 +5,13 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::{Buf, BytesMut};
-use tokio::io::AsyncReadExt;
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, ReadBuf};
 use tokio::net::TcpStream;
 
 use crate::backend::Link;
 use crate::buffers::{give_back, make_room};
-use crate::trunk::Port;
+use crate::trunk::{Port, Traffic};
 
 /// Replies that one session may have to come on a shared connection, where others' come behind them: few
 /// enough that they fit into what may wait for it, be they a MiB each.
@@ -23,6 +23,9 @@ pub(crate) struct Uplink {
     port: Option<Port>,
     /// Requests go by the port.
     shared: bool,
+    /// Something was said on the session's own connection while it was at rest: what it is told there
+    /// (invalidations that others redirect to it) goes on, so requests go by it from now on.
+    has_spoken: bool,
 }
 
 impl Uplink {
@@ -32,6 +35,7 @@ impl Uplink {
             own: Some(link),
             port: None,
             shared: false,
+            has_spoken: false,
         }
     }
 
@@ -41,6 +45,7 @@ impl Uplink {
             own: None,
             port: Some(port),
             shared: true,
+            has_spoken: false,
         }
     }
 
@@ -52,9 +57,33 @@ impl Uplink {
         self.own.is_some()
     }
 
+    /// Whether something was said on the session's own connection that nobody asked for.
+    pub(crate) fn has_spoken(&self) -> bool {
+        self.has_spoken
+    }
+
+    /// What the client is told before a connection ends that was refused to it.
+    pub(super) fn refusal(&self) -> Option<Bytes> {
+        let port = self.port.as_ref().filter(|_| self.shared);
+        port.and_then(Port::refusal)
+    }
+
     /// The place on a shared connection, in use or not.
     pub(crate) fn port(&self) -> Option<&Port> {
         self.port.as_ref()
+    }
+
+    /// What goes by the shared connection in use, if one is.
+    pub(crate) fn traffic(&self) -> Option<Traffic> {
+        let port = self.port.as_ref().filter(|_| self.shared);
+        port.map(Port::traffic)
+    }
+
+    /// Requests go by the shared connection for this traffic from now on.
+    pub(crate) fn turn_to(&mut self, traffic: Traffic) {
+        if let Some(port) = &mut self.port {
+            port.turn_to(traffic);
+        }
     }
 
     /// Requests go by a connection of the session's own from now on: this one, where it has none.
@@ -131,13 +160,13 @@ impl Uplink {
                 if let Poll::Ready(replies) = port.poll_replies(into, cx) {
                     return Poll::Ready(replies.is_ok());
                 }
-                // One that is at rest says nothing; where it ends, so does the session, as it would
-                // without the other.
                 match own {
-                    Some(own) => {
-                        poll_read(&mut own.stream, &mut BytesMut::new(), cx).map(|_| false)
+                    Some(own) if !self.has_spoken => {
+                        let goes_on = ready!(poll_push(&own.stream, cx));
+                        self.has_spoken = goes_on;
+                        Poll::Ready(goes_on)
                     }
-                    None => Poll::Pending,
+                    Some(_) | None => Poll::Pending,
                 }
             }
             (_, Some(own)) => {
@@ -147,6 +176,15 @@ impl Uplink {
             (_, None) => Poll::Ready(false),
         }
     }
+}
+
+/// Ready when a connection at rest says something: whether that is a push. Anything else ends it, and the session
+/// with it, as it would without the other connection.
+fn poll_push(own: &TcpStream, cx: &mut Context<'_>) -> Poll<bool> {
+    let mut first = [0; 1];
+    let mut buffer = ReadBuf::new(&mut first);
+    let peeked = ready!(own.poll_peek(cx, &mut buffer));
+    Poll::Ready(peeked.is_ok() && buffer.filled() == b">")
 }
 
 /// Reads into a buffer, which gets memory only where there is something to read. Reading this way also
