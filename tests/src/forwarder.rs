@@ -80,6 +80,22 @@ impl Forwarder {
             .count()
     }
 
+    /// Whether a client has said this on a connection that is open.
+    pub fn has_heard(&self, words: &str) -> bool {
+        let connections = lock(&self.state.connections);
+        connections.iter().any(|one| one.has_said(words))
+    }
+
+    /// Says this to those clients that have said that, as if the server did. Returns how many they are.
+    #[track_caller]
+    pub fn says_to_those_that_said(&self, words: &str, bytes: &[u8]) -> usize {
+        let connections = lock(&self.state.connections);
+        let chosen = connections.iter().filter(|one| one.has_said(words));
+        chosen
+            .map(|one| (&one.client).write_all(bytes).expect("an open connection"))
+            .count()
+    }
+
     /// How many connections are open.
     pub fn connections(&self) -> usize {
         let connections = lock(&self.state.connections);

@@ -176,6 +176,8 @@ pub enum SessionVerb {
     ClientSetName,
     /// `CLIENT SETINFO`.
     ClientSetInfo,
+    /// `CLIENT MAINT_NOTIFICATIONS`.
+    ClientMaintNotifications,
     /// `SUBSCRIBE`, `PSUBSCRIBE`, `SSUBSCRIBE`.
     Subscribe(Channel),
     /// `UNSUBSCRIBE`, `PUNSUBSCRIBE`, `SUNSUBSCRIBE`.

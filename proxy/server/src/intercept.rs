@@ -27,6 +27,7 @@ use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 use crate::random::{self, refusal_id};
 use crate::session::digests::Compared;
 use crate::session::known::may_need_process;
+use crate::session::replicas;
 use crate::session::rights::{lacking_rights, rights_line};
 use crate::session::sharing::Way;
 use crate::session::state::{Place, StateChange};
@@ -80,6 +81,8 @@ impl Session {
             let is_long = pass.frame().len() >= WORTH_A_SWAP && !pass.is_blocking();
             if is_long && inbox.is_empty() {
                 self.wires.forward_whole(inbox.take_all(), muted);
+            } else if self.state.block.is_none() && replicas::asks_for_them(&request) {
+                self.wires.forward_and_look(pass, Look::Replicas, muted);
             } else {
                 self.wires.forward(pass, muted);
             }

@@ -232,6 +232,11 @@ impl Metrics {
         kinds.at(RedirectKind::Ask).inc_by(redirects.ask);
     }
 
+    /// Notes an answer that names replicas.
+    pub(crate) fn replicas_told(&self) {
+        self.backend_redirects.at(RedirectKind::Replicas).inc();
+    }
+
     /// Notes what the policies have used so far.
     pub(crate) fn policies_used(&self, uses: &[(Arc<str>, PolicyUse)]) {
         self.policies.load().show(uses);

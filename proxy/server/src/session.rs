@@ -13,6 +13,7 @@ mod reads;
 mod recording;
 mod refusals;
 mod replica;
+pub(crate) mod replicas;
 pub(crate) mod rights;
 pub(crate) mod sharing;
 pub(crate) mod state;
@@ -72,6 +73,8 @@ pub(crate) enum Look {
     Renewed(Box<(DbKey, KeptLease)>),
     /// It says whether the server is a replica.
     Role,
+    /// It may name replicas, from which its client then reads.
+    Replicas,
     /// It says whether a grant that nobody heard of was marked; its place in the list of those.
     Marked(usize),
     /// The proxy's own tidying up; nobody wants the answer.

@@ -4,6 +4,7 @@
 //! reads `next`, the spine writes with `forward` and `execute`.
 
 mod events;
+pub(crate) mod maintenance;
 #[cfg(test)]
 mod tests;
 mod uplink;
@@ -580,6 +581,10 @@ impl<L> Wires<L> {
             }
         }
         if self.pushes.is_push(&frame) {
+            if maintenance::names_another_server(&frame) {
+                self.tally.notice_kept();
+                return Ok(None);
+            }
             let shown = hidden::push(&frame, self.active.load().own_keys());
             self.show(&frame, shown);
             return Ok(None);

@@ -89,6 +89,7 @@ mod grafana_live;
 mod handing_over;
 mod hidden;
 mod logging_in;
+mod maintenance;
 mod nesting;
 mod operating;
 #[cfg(feature = "otel")]

@@ -217,8 +217,8 @@ metrics! {
         "reason": "`refused`, `closed`, `timeout`, `protocol`, `demoted`"
     } "Times the proxy's own connection to the backend had to be made again.";
     BACKEND_REDIRECTS = Counter "lockwarden_backend_redirects_total" {
-        "kind": "`moved`, `ask`"
-    } "Replies that send a client to another node, and so past the proxy.";
+        "kind": "`moved`, `ask`: to another node of a cluster; `moving`: a notice of maintenance with an address, which was kept from the client; `replicas`: an answer to `ROLE` or `INFO replication` that names some"
+    } "Replies that lead a client to another server, and so past the proxy.";
     PROTOCOL_ERRORS = Counter "lockwarden_protocol_errors_total" {
         "side": "`client`, `backend`",
         "kind": "`malformed`, `limit`, `unexpected`"

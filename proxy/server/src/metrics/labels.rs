@@ -66,12 +66,16 @@ label_set! {
 }
 
 label_set! {
-    /// How the backend sends a client to another node.
+    /// How the backend leads a client to another server.
     RedirectKind {
         /// For good.
         Moved = "moved",
         /// For one command.
         Ask = "ask",
+        /// By a notice of maintenance, which the client was not shown.
+        Moving = "moving",
+        /// By naming its replicas, from which a client may read.
+        Replicas = "replicas",
     }
 }
 

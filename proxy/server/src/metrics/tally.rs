@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Metrics;
-use super::labels::{CommandClass, CommandResult, Direction, Label};
+use super::labels::{CommandClass, CommandResult, Direction, Label, RedirectKind};
 
 /// One thread's counters. See the module.
 #[derive(Debug, Default)]
@@ -15,6 +15,8 @@ pub(crate) struct Tally {
     commands: [[Cell; 4]; 3],
     /// Bytes from clients, and to them.
     bytes: [Cell; 2],
+    /// Notices that would have led a client to another server.
+    notices: Cell,
 }
 
 /// A number that one thread writes and any may read.
@@ -37,6 +39,11 @@ impl Tally {
     /// Counts one command.
     pub(crate) fn command(&self, class: CommandClass, result: CommandResult) {
         self.commands[class.index()][result.index()].add(1);
+    }
+
+    /// Counts a notice that would have led a client to another server.
+    pub(crate) fn notice_kept(&self) {
+        self.notices.add(1);
     }
 
     /// Counts bytes that came from a client.
@@ -63,6 +70,9 @@ pub(super) fn show(tallies: &[Arc<Tally>], metrics: &Metrics) {
             shown.inc_by(total.saturating_sub(shown.get()));
         }
     }
+    let notices = sum(&|tally| &tally.notices);
+    let shown = metrics.backend_redirects.at(RedirectKind::Moving);
+    shown.inc_by(notices.saturating_sub(shown.get()));
     for direction in Direction::ALL {
         let total = sum(&|tally| &tally.bytes[direction.index()]);
         let shown = metrics.client_bytes.at(*direction);

@@ -363,6 +363,7 @@ fn by_verb(verb: SessionVerb, request: &Request<'_>) -> Needs {
         | SessionVerb::ClientReply
         | SessionVerb::Quit
         | SessionVerb::Replication => Needs::Nothing,
+        SessionVerb::ClientMaintNotifications => Needs::Notices,
         SessionVerb::ClientSetName => Needs::Own(Trace::Mark),
         SessionVerb::Hello if says(b"SETNAME") => Needs::Own(Trace::Mark),
         // It answers the number of the connection.

@@ -15,14 +15,14 @@ use lockwarden_lock::token::Grant;
 use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
 
 use super::state::{Block, DEFAULT_USER, Place, ReplyMode, StateChange};
-use super::{Look, Session};
+use super::{Look, Session, replicas};
 use crate::inbox::Inbox;
 use crate::keep_alive::handover::Ended;
 use crate::keep_alive::renewals;
 use crate::metrics::{CommandClass, CommandResult};
 use crate::pushes::Channels;
 use crate::trunk::Login;
-use crate::wires::{End, Muted};
+use crate::wires::{End, Muted, maintenance};
 
 impl Session {
     /// Whether the client wants the reply to the next command.
@@ -125,6 +125,12 @@ impl Session {
                     self.state.library.set(what, value);
                     self.introduce();
                 }
+                self.wires.forward(pass, muted);
+                self.queued();
+            }
+            SessionVerb::ClientMaintNotifications => {
+                let asked = maintenance::without_addresses(&words);
+                let pass = asked.as_deref().map_or(pass, PassThrough::unchanged);
                 self.wires.forward(pass, muted);
                 self.queued();
             }
@@ -242,6 +248,14 @@ impl Session {
                 }
             }
             Look::Role => self.learn_role(&frame),
+            Look::Replicas => {
+                if replicas::names_any(&frame) {
+                    self.shared.metrics.replicas_told();
+                }
+                if muted == Muted::No {
+                    self.wires.reply(&frame);
+                }
+            }
             // A session whose client is gone reads these itself.
             Look::Own | Look::Marked(_) => self.own_step_failed(&frame),
             Look::Answer => {

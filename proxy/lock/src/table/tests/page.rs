@@ -150,6 +150,9 @@ fn of_session(verb: SessionVerb) -> &'static str {
         }
         SessionVerb::ClientSetName => "passes; the name becomes a part of the identity",
         SessionVerb::ClientSetInfo => "passes; shown to people as the client's library",
+        SessionVerb::ClientMaintNotifications => {
+            "passes, asking for notices without addresses; on shared connections unknown"
+        }
         SessionVerb::Select | SessionVerb::Reset | SessionVerb::Quit => "passes, and is followed",
         SessionVerb::Multi | SessionVerb::Exec | SessionVerb::Discard => {
             "passes; lock commands in the block are judged, each at its place"
