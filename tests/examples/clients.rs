@@ -170,15 +170,16 @@ fn proxied(
     configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder,
 ) -> Result<Report, Box<dyn Error>> {
     let redis = Redis::with_arguments(&OPEN);
-    let keys: Vec<String> = language
-        .keys()?
-        .iter()
-        .map(|key| format!("{key:?}"))
-        .collect();
-    let builder = Proxy::builder(&redis)
+    let mut builder = Proxy::builder(&redis)
         .namespace("name", "\"clients\"")
-        .namespace("keys", &format!("[{}]", keys.join(", ")))
+        .namespace("keys", &format!("{:?}", language.keys()?))
         .ceiling(CEILING);
+    let handed_over = language.handed_over()?;
+    if !handed_over.is_empty() {
+        builder = builder.more(&format!(
+            "[[namespace]]\nname = \"queues\"\nkeys = {handed_over:?}\nmode = \"enforce\"\nhand_over = true\n"
+        ));
+    }
     let proxy = configure(builder).start();
     let mut report = language.run(program, proxy.address(), world, more)?;
     report.acquires = Some(

@@ -250,6 +250,7 @@ const RULES: Rules = Rules {
     on_repeat: OnRepeat::Refuse,
     trust_address: TrustAddress::Auto,
     keep_alive_by: KeepAliveBy::Identity,
+    hand_over: false,
     debt_max_age_ms: None,
 };
 
@@ -258,7 +259,7 @@ fn who() -> Who {
         session: SessionId([1; 16]),
         client: Identity::of(&[b"app"]),
         process: Process::None,
-        named: false,
+        application: None,
         local: true,
         db: 0,
         may_ask_back: false,

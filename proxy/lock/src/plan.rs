@@ -29,7 +29,7 @@ use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{AcquireReply, AskedTtl, ExpireCondition, LockOp, ReleaseSpelling};
 use crate::recipe::{Owner, Reply, ScriptFacts, TtlUnit, Wrapped};
 use crate::scripts::{self, Script};
-use crate::settle::{Adopt, Allowed, Mode, OnRepeat, OnViolation, Permitted, TrustAddress};
+use crate::settle::{Adopt, Allowed, Mode, OnRepeat, OnViolation, Permitted, Rules, TrustAddress};
 use crate::token::{Grant, Identity, OwnerToken, Process, SessionId};
 
 use lease::LeaseTtl;
@@ -53,10 +53,10 @@ pub struct Who {
     pub session: SessionId,
     /// The client, without its process.
     pub client: Identity,
+    /// Its application, where it says of itself which: by its ACL user, or else by its name.
+    pub application: Option<Identity>,
     /// Which process it is.
     pub process: Process,
-    /// It has a name or an ACL user of its own.
-    pub named: bool,
     /// It comes from a loopback address.
     pub local: bool,
     /// The logical database.
@@ -66,9 +66,12 @@ pub struct Who {
 }
 
 impl Who {
-    /// The identity, where addresses are trusted so.
-    pub fn identity(&self, trust: TrustAddress) -> Identity {
-        match (trust, self.local) {
+    /// The identity under these rules.
+    pub fn identity(&self, rules: &Rules) -> Identity {
+        if let (Some(application), true) = (self.application, rules.hand_over) {
+            return application;
+        }
+        match (rules.trust_address, self.local) {
             // The address is the process.
             (TrustAddress::Process, _) | (_, false) => self.client,
             (TrustAddress::Auto | TrustAddress::No, true) => self.client.with_process(self.process),
@@ -76,9 +79,9 @@ impl Who {
     }
 
     /// Whether the connection alone tells the client from others, whatever its process.
-    pub fn is_distinctive(&self, trust: TrustAddress) -> bool {
-        self.named
-            || match trust {
+    pub fn is_distinctive(&self, rules: &Rules) -> bool {
+        self.application.is_some()
+            || match rules.trust_address {
                 TrustAddress::Auto => !self.local,
                 TrustAddress::Process => true,
                 TrustAddress::No => false,
@@ -86,10 +89,10 @@ impl Who {
     }
 
     /// Whether its identity can be told from others', or may turn out to be.
-    fn may_be_distinctive(&self, trust: TrustAddress) -> bool {
+    fn may_be_distinctive(&self, rules: &Rules) -> bool {
         let pending = Process::Pending;
-        self.is_distinctive(trust)
-            || self.identity(trust) != self.client && (self.process != pending || self.may_ask_back)
+        self.is_distinctive(rules)
+            || self.identity(rules) != self.client && (self.process != pending || self.may_ask_back)
     }
 }
 
@@ -174,9 +177,9 @@ pub fn undelivered(
 }
 
 /// The step that ends keep-alive of a lease that may be this client's, who wanted to be rid of it.
-pub fn let_go(lock: &[u8], who: &Who, trust: TrustAddress, companion_prefix: &[u8]) -> Plan {
+pub fn let_go(lock: &[u8], who: &Who, rules: &Rules, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
-    step.asker(who, trust);
+    step.who(who, rules);
     step.done(&scripts::LET_GO, SmallVec::new())
 }
 
@@ -230,8 +233,12 @@ pub fn identify(lock: &[u8], grant: Grant, process: Process, companion_prefix: &
 
 /// How long an identity owes a release of a lease that ended unreleased, ms.
 fn debt_ms(allowed: &Allowed) -> u64 {
-    let ten_ceilings = ten_ceilings_ms(&allowed.obligations).max(1);
-    allowed.rules.debt_max_age_ms.unwrap_or(ten_ceilings)
+    // Where locks are handed over, one that ran out says nothing of who still comes to give it back.
+    let usual = match allowed.rules.hand_over {
+        true => 0,
+        false => ten_ceilings_ms(&allowed.obligations).max(1),
+    };
+    allowed.rules.debt_max_age_ms.unwrap_or(usual)
 }
 
 fn ten_ceilings_ms(obligations: &Obligations) -> u64 {
@@ -280,7 +287,7 @@ pub fn plan(
             let wants_old = counter || *reply == AcquireReply::OldValue;
             let own = is_own(value, known);
             let again = own && allowed.rules.on_repeat == OnRepeat::Grant;
-            let distinctive = who.is_distinctive(allowed.rules.trust_address);
+            let distinctive = who.is_distinctive(&allowed.rules);
             let (words, shown, reads_value) = match reply {
                 AcquireReply::Scripted(script) => (
                     &script.then,
@@ -334,7 +341,7 @@ pub fn plan(
             step.bytes(&proofs.own);
             step.bytes(&proofs.seen_grant);
             step.bytes(&proofs.seen);
-            step.who(who, allowed);
+            step.who(who, &allowed.rules);
             step.number(allowed.obligations.max_hold_ms.unwrap_or(0));
             match begins_like {
                 Some(bytes) => step.number(bytes as u64),
@@ -397,7 +404,7 @@ pub fn plan(
             // A value read before counts here even where it proves nothing: see the loser's row of
             // the take-over table.
             step.bytes(known.seen.as_ref().map_or(&[][..], |seen| &seen.stored));
-            step.who(who, allowed);
+            step.who(who, &allowed.rules);
             step.number(allowed.obligations.max_hold_ms.unwrap_or(0));
             step.words(comparison.as_ref().map_or(&command.argv, |c| &c.then));
             step.done(&scripts::STORE, SmallVec::from_slice(&[grant]))
@@ -466,24 +473,19 @@ pub fn plan(
             let mut step = Step::new(&locks, companion_prefix, &others);
             step.bytes(if *unlink { b"UNLINK" } else { b"DEL" });
             step.number(locks.len() as u64);
-            step.who(who, allowed);
             let strict = permitted
                 .allowed()
                 .iter()
                 .any(|allowed| allowed.rules.on_violation == OnViolation::Error);
             step.letters(&[(strict, b'1')]);
-            let trust = allowed.rules.trust_address;
             for (allowed, known) in permitted.allowed().iter().zip(facts) {
                 let monitor = allowed.rules.mode == Mode::Monitor;
-                let mut proofs = ProofArguments::of(allowed, known, who, &Claim::None, monitor);
-                // The step is told one identity, that of the first lock's namespace.
-                if allowed.rules.trust_address != trust {
-                    proofs.flags.retain(|letter| *letter != b'i');
-                }
+                let proofs = ProofArguments::of(allowed, known, who, &Claim::None, monitor);
                 step.flags(&proofs.flags, &[]);
                 step.bytes(&proofs.own);
                 step.bytes(&proofs.seen_grant);
                 step.bytes(&proofs.seen);
+                step.who(who, &allowed.rules);
             }
             step.done(&scripts::RELEASE_MANY, SmallVec::new())
         }
@@ -509,7 +511,7 @@ pub fn plan(
                 (speaks_of_resp(&script.text), b'x'),
                 (*names_all, b'c'),
             ]);
-            step.who(who, &permitted.allowed()[0]);
+            step.who(who, &permitted.allowed()[0].rules);
             step.number(u64::from(who.db));
             step.number(*keys as u64);
             step.number(locks.len() as u64);

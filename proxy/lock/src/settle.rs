@@ -131,6 +131,9 @@ pub struct Rules {
     pub trust_address: TrustAddress,
     /// For whom leases are kept alive.
     pub keep_alive_by: KeepAliveBy,
+    /// Whether locks are taken by one process of an application and given back by another: then the
+    /// ACL user, or the client's name, is the whole identity of a client that has one.
+    pub hand_over: bool,
     /// How long an identity owes a release, ms; `None` for ten ceilings.
     pub debt_max_age_ms: Option<u64>,
 }
@@ -256,7 +259,7 @@ pub fn judge(
     let targets = command.op.targets();
     let mut decisions = SmallVec::with_capacity(targets.len());
     for (index, (target, facts)) in targets.iter().zip(facts).enumerate() {
-        let mode = rules(target.namespace).mode;
+        let rules = rules(target.namespace);
         let mut ask = |operation| {
             let question = question(
                 operation,
@@ -264,7 +267,7 @@ pub fn judge(
                 index,
                 target,
                 facts,
-                mode,
+                &rules,
                 circumstances,
             );
             decide.decide(target.namespace, &question, describe)
@@ -340,7 +343,7 @@ fn question<'a>(
     index: usize,
     target: &'a Target,
     facts: &Facts,
-    mode: Mode,
+    rules: &Rules,
     circumstances: &Circumstances,
 ) -> Question<'a> {
     let token = command.op.owner_token(index);
@@ -404,8 +407,12 @@ fn question<'a>(
             .with_if(conditional, Traits::CONDITIONAL)
             .with_if(circumstances.transactional, Traits::TRANSACTIONAL)
             .with_if(scripted, Traits::SCRIPTED)
-            .with_if(mode == Mode::Monitor, Traits::MONITORED)
-            .with_if(facts.refused_since, Traits::REFUSED_SINCE)
+            .with_if(rules.mode == Mode::Monitor, Traits::MONITORED)
+            // Who gives back need not be who took: that it was refused itself says nothing.
+            .with_if(
+                facts.refused_since && !rules.hand_over,
+                Traits::REFUSED_SINCE,
+            )
             .with_if(facts.shared_token, Traits::SHARED_TOKEN),
         fencing_token: own.map_or(0, |own| own.fence.0),
         remaining_ms: left.map_or(0, |ends| {

@@ -461,6 +461,7 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
             config::OnRepeat::Refuse => OnRepeat::Refuse,
             config::OnRepeat::Grant => OnRepeat::Grant,
         },
+        hand_over: namespace.hand_over,
         trust_address: match namespace.setting("owner-token", "trust_address") {
             Some("process") => TrustAddress::Process,
             Some("no") => TrustAddress::No,

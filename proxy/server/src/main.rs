@@ -23,6 +23,7 @@ mod cohort;
 mod shared;
 
 mod facts;
+mod handed_over;
 mod keep_alive;
 mod mirror;
 mod owner_tokens;

@@ -147,6 +147,7 @@ async fn identify(shared: Arc<Shared>, peer: Arc<Peer>) {
 
 struct Known {
     client: Identity,
+    application: Option<Identity>,
     peer: Arc<Peer>,
     /// As it presents itself.
     caller: Arc<Caller>,
@@ -165,18 +166,26 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// A client is known by this from now on; its identity is the one without a process.
-    pub(crate) fn put(&self, client: Identity, peer: &Arc<Peer>, caller: &Arc<Caller>) {
+    /// A client is known by this from now on: its identity without a process, and its application.
+    pub(crate) fn put(
+        &self,
+        (client, application): (Identity, Option<Identity>),
+        peer: &Arc<Peer>,
+        caller: &Arc<Caller>,
+    ) {
         let mut register = self.lock();
         register.remove(peer.session);
         let known = Known {
             client,
+            application,
             peer: peer.clone(),
             caller: caller.clone(),
         };
         register.by_session.insert(peer.session, known);
-        let namesakes = register.by_client.entry(client).or_default();
-        namesakes.insert(peer.holder.session, peer.clone());
+        for identity in application.into_iter().chain([client]) {
+            let namesakes = register.by_client.entry(identity).or_default();
+            namesakes.insert(peer.holder.session, peer.clone());
+        }
     }
 
     /// A client is gone.
@@ -211,7 +220,7 @@ impl Peers {
         known.map(|known| known.caller.clone()).collect()
     }
 
-    /// At most `most` of those whose connections tell the same of them.
+    /// At most `most` of those whose connections tell the same of them, or of one application.
     pub(crate) fn namesakes(&self, client: Identity, most: usize) -> Vec<Arc<Peer>> {
         let register = self.lock();
         let namesakes = register.by_client.get(&client).into_iter().flatten();
@@ -225,13 +234,15 @@ impl Peers {
 
 impl Register {
     fn remove(&mut self, session: SessionId) {
-        let Some(Known { client, peer, .. }) = self.by_session.remove(&session) else {
+        let Some(known) = self.by_session.remove(&session) else {
             return;
         };
-        if let Some(namesakes) = self.by_client.get_mut(&client) {
-            namesakes.remove(&peer.holder.session);
-            if namesakes.is_empty() {
-                self.by_client.remove(&client);
+        for identity in known.application.into_iter().chain([known.client]) {
+            if let Some(namesakes) = self.by_client.get_mut(&identity) {
+                namesakes.remove(&known.peer.holder.session);
+                if namesakes.is_empty() {
+                    self.by_client.remove(&identity);
+                }
             }
         }
     }
@@ -275,11 +286,11 @@ mod tests {
             peer(2, "127.0.0.1:2"),
         );
         let (nameless, named) = (Identity::of(&[b""]), Identity::of(&[b"worker"]));
-        peers.put(nameless, &one, &caller(&one));
-        peers.put(nameless, &two, &caller(&two));
+        peers.put((nameless, None), &one, &caller(&one));
+        peers.put((nameless, None), &two, &caller(&two));
         assert_eq!(peers.namesakes(nameless, 9).len(), 2);
         assert_eq!(peers.namesakes(nameless, 1).len(), 1);
-        peers.put(named, &one, &caller(&one));
+        peers.put((named, None), &one, &caller(&one));
         assert_eq!(peers.namesakes(nameless, 9).len(), 1);
         assert!(
             peers

@@ -20,6 +20,7 @@ use crate::control::{Controller, Source, activate, labels};
 use crate::doors::{Doors, Opened};
 use crate::exit;
 use crate::facts::{self, Server, Standing};
+use crate::handed_over::HandOvers;
 use crate::keep_alive::kept::Kept;
 use crate::keep_alive::renewals::{self, RenewAll};
 use crate::logging::{self, ObservationFolder, RepeatFolder};
@@ -164,6 +165,7 @@ impl Prepared {
             peers: Peers::default(),
             processes: Processes::start().map_err(Failure::line)?,
             owner_tokens: OwnerTokens::new(),
+            hand_overs: HandOvers::default(),
             refusals: RepeatFolder::new(),
             observations: ObservationFolder::default(),
             trail: trail.clone(),

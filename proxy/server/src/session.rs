@@ -214,10 +214,12 @@ impl Session {
     /// Lets others know who this client is now.
     pub(crate) fn introduce(&mut self) {
         self.caller = telling::caller(self.number, self.peer, &self.state);
-        let client = self.state.who().client;
-        self.shared
-            .peers
-            .put(client, self.state.peer(), &self.caller);
+        let who = self.state.who();
+        self.shared.peers.put(
+            (who.client, who.application),
+            self.state.peer(),
+            &self.caller,
+        );
     }
 
     /// Serves the client, who has said this much already, until one side is gone.

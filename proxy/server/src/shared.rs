@@ -20,6 +20,7 @@ use crate::backend::Address;
 use crate::cohort::{Cohorts, Partly};
 use crate::config::{Network, Sessions};
 use crate::facts::Server;
+use crate::handed_over::HandOvers;
 use crate::keep_alive::kept::Kept;
 use crate::logging::{ObservationFolder, RepeatFolder};
 use crate::metrics::{Metrics, ModeLabel, NamespaceMetrics};
@@ -145,6 +146,7 @@ pub(crate) struct Shared {
     pub(crate) peers: Peers,
     pub(crate) processes: Processes,
     pub(crate) owner_tokens: OwnerTokens,
+    pub(crate) hand_overs: HandOvers,
     pub(crate) refusals: RepeatFolder,
     pub(crate) observations: ObservationFolder,
     pub(crate) trail: Arc<Trail>,

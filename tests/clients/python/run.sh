@@ -7,4 +7,5 @@ if [ -n "${LOCK_QUICK:-}" ]; then
     exec "$home/usual/bin/python" clients.py redis_py
 fi
 "$home/usual/bin/python" clients.py redis_py redis_py_asyncio pottery_redlock redlock_py python_redis_lock raw
-exec "$home/aioredlock/bin/python" clients.py aioredlock_manager
+"$home/aioredlock/bin/python" clients.py aioredlock_manager
+exec "$home/celery/bin/python" celery_queues.py

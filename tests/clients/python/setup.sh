@@ -1,5 +1,6 @@
 #!/bin/sh
-# Two environments, because aioredlock brings hiredis, which redis-py would use wherever it is installed.
+# Three environments: aioredlock brings hiredis, which redis-py would use wherever it is installed, and Celery
+# much else.
 set -eu
 cd "$(dirname "$0")"
 home=../../../target/clients/python
@@ -22,3 +23,4 @@ environment() {
 mkdir -p "$home"
 environment usual requirements.txt
 environment aioredlock requirements-aioredlock.txt
+environment celery requirements-celery.txt

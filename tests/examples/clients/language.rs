@@ -69,11 +69,22 @@ impl Language {
     /// Which keys are locks: `lock:*`, and what its libraries put before a name by themselves.
     pub(crate) fn keys(&self) -> Result<Vec<String>, Box<dyn Error>> {
         let mut keys = vec!["lock:*".to_owned()];
-        let own = self.folder.join("keys.txt");
-        if own.exists() {
-            keys.extend(fs::read_to_string(own)?.lines().map(str::to_owned));
-        }
+        keys.extend(self.patterns("keys.txt")?);
         Ok(keys)
+    }
+
+    /// Locks that one process takes and another gives back.
+    pub(crate) fn handed_over(&self) -> Result<Vec<String>, Box<dyn Error>> {
+        self.patterns("handed_over.txt")
+    }
+
+    fn patterns(&self, file: &str) -> Result<Vec<String>, Box<dyn Error>> {
+        let file = self.folder.join(file);
+        if !file.exists() {
+            return Ok(Vec::new());
+        }
+        let lines = fs::read_to_string(file)?;
+        Ok(lines.lines().map(str::to_owned).collect())
     }
 
     /// What its people must know, in Markdown; the first line is the title.

@@ -31,6 +31,7 @@ macro_rules! in_every_world {
 }
 
 mod arriving;
+mod between_processes;
 mod comparing;
 mod deadlines;
 mod families;

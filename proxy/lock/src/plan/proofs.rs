@@ -93,10 +93,10 @@ impl ProofArguments {
         set(monitor, b'm');
         set(required.is_some(), b'r');
         set(counts(Proofs::SESSION), b's');
-        let trust = allowed.rules.trust_address;
-        let by_identity = counts(Proofs::IDENTITY) && who.may_be_distinctive(trust);
+        let rules = &allowed.rules;
+        let by_identity = counts(Proofs::IDENTITY) && who.may_be_distinctive(rules);
         set(by_identity, b'i');
-        set(by_identity && who.is_distinctive(trust), b'D');
+        set(by_identity && who.is_distinctive(rules), b'D');
         set(by_identity && who.may_ask_back, b'p');
         set(obligations.current_fence_only, b'f');
         set(own.is_some_and(|own| own.lapsed.is_some()), b'l');

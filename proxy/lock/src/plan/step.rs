@@ -15,7 +15,7 @@ use crate::evidence::Facts;
 use crate::op::{AskedTtl, ExpireCondition};
 use crate::recipe::ScriptFacts;
 use crate::scripts::Script;
-use crate::settle::{Allowed, Terms, TrustAddress};
+use crate::settle::{Allowed, Rules, Terms};
 use crate::token::Grant;
 
 /// The keys and arguments of a step, written as they will be sent.
@@ -93,22 +93,18 @@ impl Step {
         }
     }
 
-    pub(super) fn who(&mut self, who: &Who, allowed: &Allowed) {
-        self.asker(who, allowed.rules.trust_address);
-    }
-
     /// Session and identity.
-    pub(super) fn asker(&mut self, who: &Who, trust: TrustAddress) {
+    pub(super) fn who(&mut self, who: &Who, rules: &Rules) {
         let mut word = [0; 32];
         word[..16].copy_from_slice(&who.session.0);
-        word[16..].copy_from_slice(&who.identity(trust).0);
+        word[16..].copy_from_slice(&who.identity(rules).0);
         self.bytes(&word);
     }
 
     pub(super) fn proofs(&mut self, proofs: &ProofArguments, who: &Who, allowed: &Allowed) {
         self.bytes(&proofs.own);
         self.bytes(&proofs.claim);
-        let identity = who.identity(allowed.rules.trust_address);
+        let identity = who.identity(&allowed.rules);
         let mut word: SmallVec<[u8; 128]> = SmallVec::from_slice(&who.session.0);
         word.extend_from_slice(&identity.0);
         word.extend_from_slice(&proofs.seen_grant);
@@ -135,8 +131,11 @@ impl Step {
         allowed: &Allowed,
     ) {
         self.bytes(value);
-        let trust = allowed.rules.trust_address;
-        let distinctive = if who.is_distinctive(trust) { 8 } else { 0 };
+        let distinctive = if who.is_distinctive(&allowed.rules) {
+            8
+        } else {
+            0
+        };
         let kept = match lease {
             Some(LeaseTtl { kept: true, .. }) => 2,
             Some(_) | None => 0,
@@ -145,7 +144,7 @@ impl Step {
         front.push(64 + distinctive + kept);
         front.extend_from_slice(&grant.0);
         front.extend_from_slice(&who.session.0);
-        front.extend_from_slice(&who.identity(trust).0);
+        front.extend_from_slice(&who.identity(&allowed.rules).0);
         self.bytes(&front);
         match lease {
             Some(lease) => self.lease_ttl(lease),
@@ -287,13 +286,13 @@ impl Step {
     /// What a new lease is written with: the beginning of its record and how long a debt lives, flag
     /// bits, fence.
     fn grant(&mut self, grant: Grant, who: &Who, allowed: &Allowed) {
-        let identity = who.identity(allowed.rules.trust_address);
+        let identity = who.identity(&allowed.rules);
         let mut head: SmallVec<[u8; 128]> = SmallVec::from_slice(&grant.0);
         head.extend_from_slice(&who.session.0);
         head.extend_from_slice(&identity.0);
         head.extend_from_slice(Digits::new().of(debt_ms(allowed)));
         self.bytes(&head);
-        let distinctive = who.is_distinctive(allowed.rules.trust_address);
+        let distinctive = who.is_distinctive(&allowed.rules);
         self.number(if distinctive { 8 } else { 0 });
         self.bytes(fence_letter(&allowed.obligations));
     }

@@ -21,6 +21,7 @@ pub(super) const ENFORCE: Rules = Rules {
     on_repeat: OnRepeat::Refuse,
     trust_address: TrustAddress::Auto,
     keep_alive_by: crate::settle::KeepAliveBy::Identity,
+    hand_over: false,
     debt_max_age_ms: None,
 };
 
@@ -28,8 +29,8 @@ fn who() -> Who {
     Who {
         session: SessionId([1; 16]),
         client: Identity::of(&[b"app"]),
+        application: None,
         process: Process::None,
-        named: false,
         local: true,
         db: 0,
         may_ask_back: false,
@@ -437,6 +438,13 @@ fn a_companion_outlives_its_lease_by_ten_ceilings_or_ten_minutes() {
     assert_eq!(outlive_ms(&with(1_000, Fence::Hybrid, owed)), 7_000_000);
 }
 
+fn trusting(trust_address: TrustAddress) -> Rules {
+    Rules {
+        trust_address,
+        ..ENFORCE
+    }
+}
+
 #[test]
 fn an_address_is_trusted_as_the_namespace_says_and_a_name_always() {
     let remote = Who {
@@ -444,7 +452,7 @@ fn an_address_is_trusted_as_the_namespace_says_and_a_name_always() {
         ..who()
     };
     let named = Who {
-        named: true,
+        application: Some(Identity::of(&[b"its name"])),
         ..who()
     };
     for (trust, local, far) in [
@@ -452,9 +460,10 @@ fn an_address_is_trusted_as_the_namespace_says_and_a_name_always() {
         (TrustAddress::Process, true, true),
         (TrustAddress::No, false, false),
     ] {
-        assert_eq!(who().is_distinctive(trust), local, "{trust:?}");
-        assert_eq!(remote.is_distinctive(trust), far, "{trust:?}");
-        assert!(named.is_distinctive(trust), "{trust:?}");
+        let rules = trusting(trust);
+        assert_eq!(who().is_distinctive(&rules), local, "{trust:?}");
+        assert_eq!(remote.is_distinctive(&rules), far, "{trust:?}");
+        assert!(named.is_distinctive(&rules), "{trust:?}");
     }
 }
 
@@ -465,14 +474,44 @@ fn a_process_belongs_to_the_identity_unless_the_address_is_one() {
         ..who()
     };
     let whole = known.client.with_process(known.process);
-    assert_eq!(known.identity(TrustAddress::Auto), whole);
-    assert_eq!(known.identity(TrustAddress::No), whole);
-    assert_eq!(known.identity(TrustAddress::Process), known.client);
+    assert_eq!(known.identity(&trusting(TrustAddress::Auto)), whole);
+    assert_eq!(known.identity(&trusting(TrustAddress::No)), whole);
+    assert_eq!(
+        known.identity(&trusting(TrustAddress::Process)),
+        known.client
+    );
     let remote = Who {
         local: false,
         ..known
     };
-    assert_eq!(remote.identity(TrustAddress::Auto), known.client);
+    assert_eq!(remote.identity(&trusting(TrustAddress::Auto)), known.client);
+}
+
+#[test]
+fn where_locks_are_handed_over_an_application_is_one_on_every_machine() {
+    let hand_over = Rules {
+        hand_over: true,
+        ..ENFORCE
+    };
+    let web = Who {
+        application: Some(Identity::of(&[b"orders"])),
+        process: Process::of(&[b"1"]),
+        ..who()
+    };
+    let worker = Who {
+        client: Identity::of(&[b"elsewhere"]),
+        process: Process::Pending,
+        ..web
+    };
+    assert_eq!(web.identity(&hand_over), worker.identity(&hand_over));
+    assert_ne!(web.identity(&ENFORCE), worker.identity(&ENFORCE));
+    // Who does not say who it is, is who it was.
+    let nameless = Who {
+        application: None,
+        ..web
+    };
+    assert_eq!(nameless.identity(&hand_over), web.identity(&ENFORCE));
+    assert!(!nameless.is_distinctive(&hand_over));
 }
 
 #[test]
@@ -487,7 +526,7 @@ fn identity_is_offered_where_it_can_be_told_or_may_still_be() {
     ] {
         let who = Who {
             process,
-            named,
+            application: named.then(|| Identity::of(&[b"its name"])),
             may_ask_back,
             ..who()
         };

@@ -1,17 +1,17 @@
 -- DEL or UNLINK of several keys, locks and others. Each lock is judged as in release.lua.
 -- KEYS  lock, companion, lock, companion … then the keys that are no locks
--- ARGV  1 DEL or UNLINK  2 number of locks  3 session+identity  4 '1': any refusal refuses everything
---       5… four a lock: flags, own grant, observed grant, observed value
+-- ARGV  1 DEL or UNLINK  2 number of locks  3 '1': any refusal refuses everything
+--       4… five a lock: flags, own grant, observed grant, observed value, session+identity
 -- Answers { 'M', how many keys went, '', one answer a lock as release.lua gives it }.
-local locks, who, strict = tonumber(ARGV[2]), ARGV[3], ARGV[4] == '1'
+local locks, strict = tonumber(ARGV[2]), ARGV[3] == '1'
 local found, refused = {}, false
 for i = 1, locks do
-  local at = 5 + (i - 1) * 4
-  local flags = ARGV[at]
+  local at = 4 + (i - 1) * 5
+  local flags, who = ARGV[at], ARGV[at + 4]
   local m = redis.pcall('MGET', KEYS[i * 2 - 1], KEYS[i * 2])
   if m.err then return { '?', m, '' } end
   local value = m[1] or share(KEYS[i * 2 - 1], m[2])
-  local entry = { flags = flags, value = value, record = m[2], mine = ARGV[at + 1] }
+  local entry = { flags = flags, value = value, record = m[2], mine = ARGV[at + 1], who = who }
   if governed(value, m[2]) then
     entry.governed = true
     local more
@@ -29,6 +29,7 @@ end
 local answer, total = { 'M', 0, '' }, 0
 for i = 1, locks do
   local entry, lock, companion = found[i], KEYS[i * 2 - 1], KEYS[i * 2]
+  local who = entry.who
   local reason = entry.reason or ''
   if strict and refused and not entry.refused then
     answer[3 + i] = { 'C', false, '' }

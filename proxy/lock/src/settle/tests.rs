@@ -130,6 +130,7 @@ fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
         on_repeat: OnRepeat::Refuse,
         trust_address: TrustAddress::Auto,
         keep_alive_by: KeepAliveBy::Identity,
+        hand_over: false,
         debt_max_age_ms: None,
     }
 }

@@ -74,6 +74,10 @@ pub(super) const KEYS: &[Key] = &[
         example: "\"refuse\"",
     },
     Key {
+        name: "hand_over",
+        example: "true",
+    },
+    Key {
         name: "settings",
         example: "{ ttl-ceiling = { ceiling = \"60s\" } }",
     },
@@ -186,6 +190,8 @@ pub(crate) struct NamespaceConfig {
     pub(crate) counter_locks: bool,
     /// What a holder gets that acquires once more.
     pub(crate) on_repeat: OnRepeat,
+    /// Whether its locks are taken by one process of an application and given back by another.
+    pub(crate) hand_over: bool,
     /// The line of its `[[namespace]]`; `None` for the built-in one.
     pub(crate) line: Option<usize>,
     policy_positions: HashMap<String, Position>,
@@ -208,6 +214,7 @@ impl NamespaceConfig {
             opaque_scripts: OpaqueScripts::default(),
             counter_locks: false,
             on_repeat: OnRepeat::default(),
+            hand_over: false,
             line: None,
             policy_positions: HashMap::new(),
             setting_positions: HashMap::new(),
@@ -379,6 +386,7 @@ fn one(
     let on_repeat = reader
         .choice(section, "on_repeat", &ON_REPEAT)
         .unwrap_or_default();
+    let hand_over = reader.boolean(section, "hand_over");
     let Settings {
         values,
         positions: setting_positions,
@@ -405,6 +413,7 @@ fn one(
         opaque_scripts,
         counter_locks: counter_locks.is_some_and(|found| found.value),
         on_repeat,
+        hand_over: hand_over.is_some_and(|found| found.value),
         line: Some(reader.position(&section.span).line),
         policy_positions,
         setting_positions,

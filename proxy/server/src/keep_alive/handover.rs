@@ -56,7 +56,8 @@ struct Wanted {
     /// When the lease was granted.
     since: Instant,
     /// When its connection was ended by the client, if it was: unless the client is known by its process, another
-    /// of its connections was there before that.
+    /// of its connections was there before that. `None` also for a lock that is handed over: it outlives the
+    /// process that took it.
     ended: Option<Instant>,
 }
 
@@ -98,7 +99,7 @@ fn wanted(shared: &Shared, lease: &KeptLease, ended: Ended) -> Option<Wanted> {
         distinctive,
         rules,
         since: lease.since,
-        ended: ended.at(),
+        ended: ended.at().filter(|_| !rules.hand_over),
     };
     wanted.may_be_found().then_some(wanted)
 }
@@ -111,8 +112,8 @@ impl Wanted {
             Process::Pending => false,
             Process::None => {
                 let one_process = self.rules.trust_address == TrustAddress::Process;
-                self.distinctive
-                    && (one_process || self.rules.keep_alive_by == KeepAliveBy::Identity)
+                let by_identity = self.rules.keep_alive_by == KeepAliveBy::Identity;
+                self.distinctive && (one_process || by_identity || self.rules.hand_over)
             }
         }
     }
@@ -122,7 +123,9 @@ impl Wanted {
         let client = self.identity.with_process(Process::None);
         let process = self.identity.process();
         for peer in shared.peers.namesakes(client, MAX_NAMESAKES) {
-            let by_address = !peer.is_local() || self.rules.trust_address == TrustAddress::Process;
+            let by_address = !peer.is_local()
+                || self.rules.trust_address == TrustAddress::Process
+                || self.rules.hand_over;
             let was_there = self.was_there(peer.opened);
             let is_it = match process {
                 Process::None if by_address => was_there,
@@ -228,7 +231,7 @@ pub(crate) async fn take_over(shared: Arc<Shared>, found: Vec<Found>) {
             distinctive,
             rules,
             since: now.checked_sub(held).unwrap_or(now),
-            ended: entry.offered.then(|| now.checked_sub(age).unwrap_or(now)),
+            ended: (entry.offered && !rules.hand_over).then(|| now.checked_sub(age).unwrap_or(now)),
         };
         if !wanted.may_be_found() {
             continue;

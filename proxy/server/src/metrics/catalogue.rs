@@ -135,7 +135,7 @@ metrics! {
     } "Commands on locks that were forwarded unjudged: scripts and functions that the configuration lets run in any mode, the others in monitor mode.";
     OBSERVATIONS = Counter "lockwarden_observations_total" {
         "namespace": NAMESPACE,
-        "kind": "`debt`, `outlived`, `shared-session`, `refused-then-released`, `shared-token`"
+        "kind": "`debt`, `outlived`, `shared-session`, `refused-then-released`, `shared-token`, `handed-over`"
     } "Findings about how clients use their locks.";
 
     LOCKS_HELD = Gauge "lockwarden_locks_held" {

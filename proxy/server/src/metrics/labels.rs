@@ -232,6 +232,8 @@ label_set! {
         RefusedThenReleased = "refused-then-released",
         /// A lock was granted with a value that another client was granted within the last hour.
         SharedToken = "shared-token",
+        /// A client that neither took nor tried to take a lock wanted to give it back, once more.
+        HandedOver = "handed-over",
     }
 }
 

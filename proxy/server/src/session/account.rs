@@ -266,6 +266,9 @@ impl Session {
                     );
                 }
                 self.touched_the_lease(one, active, now);
+                if let Some(would) = one.answer.would {
+                    self.handed_over(one, would.reason, active, now);
+                }
                 self.evidence.released(one.key);
                 self.shared.kept.remove(one.key, None);
                 let ended = self.shared.mirror.apply(one.key, LeaseEvent::Released, now);
@@ -295,6 +298,7 @@ impl Session {
                     metrics.overlaps.inc();
                 }
                 self.touched_the_lease(one, active, now);
+                self.handed_over(one, refused.reason, active, now);
                 if refused.paid_debt {
                     self.observed(Observation::Debt, one.target, active, now);
                 }
@@ -417,7 +421,7 @@ impl Session {
         }
         self.keep(one, &who, grant, granted.ttl_ms, granted.kept, now);
         self.uses_a_token(one, &who, value, granted, active, now);
-        let identity = who.identity(one.allowed.rules.trust_address);
+        let identity = who.identity(&one.allowed.rules);
         if who.process == Process::Pending && identity == who.client.with_process(Process::Pending)
         {
             let peer = self.state.peer();
@@ -477,8 +481,13 @@ impl Session {
             outlive_ms: outlive_ms(one.allowed),
         };
         let rules = &one.allowed.rules;
-        let distinctive = who.is_distinctive(rules.trust_address);
+        let distinctive = who.is_distinctive(rules);
         let same_client = match rules.trust_address {
+            _ if rules.hand_over
+                && let Some(application) = who.application =>
+            {
+                SameClient::Identity(application)
+            }
             TrustAddress::Process => SameClient::Identity(who.client),
             TrustAddress::Auto | TrustAddress::No if who.local => {
                 SameClient::Process(who.client, self.state.peer().clone(), distinctive)
@@ -564,6 +573,25 @@ impl Session {
         }
     }
 
+    /// A release that proved nothing, by a connection that neither took the lock nor tried to: where that
+    /// happens again and again, locks are taken by one process and given back by another.
+    fn handed_over(&mut self, one: &Settled<'_>, reason: Reason, active: &Active, now: Instant) {
+        let by_another = one.operation == Operation::Release
+            && one.tokenless
+            && reason == Reason::NotOwner
+            && !self.evidence.was_refused(one.key)
+            && self.evidence.own(one.key, now).is_none();
+        let namespace = &active.namespace(one.target.namespace).name;
+        if by_another
+            && self
+                .shared
+                .hand_overs
+                .given_back(namespace, &one.target.key, now)
+        {
+            self.observed(Observation::HandedOver, one.target, active, now);
+        }
+    }
+
     /// A lock was granted with a value: one that another client was granted lately is found.
     fn uses_a_token(
         &mut self,
@@ -577,11 +605,10 @@ impl Session {
         if granted.again.is_some() || TYPES.contains(&&value[..]) {
             return;
         }
-        let trust = one.allowed.rules.trust_address;
         let shared = self.shared.owner_tokens.granted(
             &active.namespace(one.target.namespace).name,
             &stored_form(value),
-            who.identity(trust),
+            who.identity(&one.allowed.rules),
             granted.shared_token,
             now,
         );

@@ -8,7 +8,7 @@ use lockwarden_lock::decision::Proofs;
 use lockwarden_lock::evidence::{DbKey, Facts};
 use lockwarden_lock::op::{LockCommand, LockOp, Target};
 use lockwarden_lock::plan::grants_repetition;
-use lockwarden_lock::settle::{Allowed, Permitted, TrustAddress};
+use lockwarden_lock::settle::{Allowed, Permitted, Rules, TrustAddress};
 use lockwarden_lock::token::{Process, stored_form};
 use lockwarden_resp::{put_integer, put_null};
 use smallvec::SmallVec;
@@ -22,7 +22,7 @@ use crate::wires::{End, Muted};
 impl Session {
     /// Whether the lease that is current, as far as this proxy has seen, was granted to a client of
     /// the same distinctive identity. Told to policies; whether it is so is checked by the step.
-    fn is_same_identity(&self, key: &DbKey, trust: TrustAddress) -> bool {
+    fn is_same_identity(&self, key: &DbKey, rules: &Rules) -> bool {
         let who = self.state.who();
         let Some((_, Some(session))) = self.shared.mirror.current(key) else {
             return false;
@@ -30,13 +30,13 @@ impl Session {
         let Some((client, peer)) = self.shared.peers.of_session(session) else {
             return false;
         };
-        let by_process = who.local && trust != TrustAddress::Process;
+        let by_process = who.local && rules.trust_address != TrustAddress::Process;
         let processes = (who.process, peer.process());
         client == who.client
             && match processes {
                 (Process::Known(ours), Process::Known(theirs)) if by_process => ours == theirs,
-                (Process::None, Process::None) => who.is_distinctive(trust),
-                _ => !by_process && who.is_distinctive(trust),
+                (Process::None, Process::None) => who.is_distinctive(rules),
+                _ => !by_process && who.is_distinctive(rules),
             }
     }
 
@@ -107,7 +107,7 @@ impl Session {
                 }
                 if !acquires && facts.own.is_none() {
                     facts.same_identity =
-                        self.is_same_identity(key, active.rules(target.namespace).trust_address);
+                        self.is_same_identity(key, &active.rules(target.namespace));
                 }
                 facts.shared_token = self.names_shared_token(command, index, target, active, now);
                 facts
@@ -126,7 +126,7 @@ impl Session {
         now: Instant,
     ) -> bool {
         let details = active.namespace(target.namespace);
-        let who = self.state.who().identity(details.rules.trust_address);
+        let who = self.state.who().identity(&details.rules);
         let tokens = &self.shared.owner_tokens;
         let is_shared =
             |value: &Bytes| tokens.is_shared(&details.name, &stored_form(value), who, now);

@@ -151,8 +151,8 @@ impl Session {
         }
         let who = self.state.who();
         for target in op.targets() {
-            let trust = active.rules(target.namespace).trust_address;
-            let step = plan::let_go(&target.key, &who, trust, &active.companion_prefix);
+            let rules = active.rules(target.namespace);
+            let step = plan::let_go(&target.key, &who, &rules, &active.companion_prefix);
             match &mut self.state.block {
                 Some(block) if block.afterwards.len() < MAX_AFTERWARDS => {
                     block.afterwards.push(step);

@@ -202,6 +202,7 @@ pub(crate) struct State {
     pub(crate) is_pinned: bool,
     peer: Arc<Peer>,
     client: Identity,
+    application: Option<Identity>,
 }
 
 impl State {
@@ -235,6 +236,7 @@ impl State {
             is_pinned: false,
             peer,
             client,
+            application: None,
         }
     }
 
@@ -251,7 +253,7 @@ impl State {
             session: self.peer.session,
             client: self.client,
             process: self.peer.process(),
-            named: !self.name.is_empty() || self.user != DEFAULT_USER,
+            application: self.application,
             local: self.peer.is_local(),
             db: self.db(),
             may_ask_back: false,
@@ -298,7 +300,16 @@ impl State {
 
     fn identify(&mut self) {
         self.client = identity(&self.user, &self.name, &self.peer);
+        self.application = application(&self.user, &self.name);
     }
+}
+
+/// The application that a client says it is, on whatever machine: its ACL user, or else its name.
+fn application(user: &[u8], name: &[u8]) -> Option<Identity> {
+    if user != DEFAULT_USER {
+        return Some(Identity::of(&[b"application", b"user", user]));
+    }
+    (!name.is_empty()).then(|| Identity::of(&[b"application", b"name", name]))
 }
 
 /// Who a client is, without its process. Every machine has the same loopback addresses, so which

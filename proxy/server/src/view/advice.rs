@@ -72,6 +72,11 @@ pub(super) fn for_finding(finding: Finding) -> &'static str {
             "it leaves a lock behind for longer than the ceiling: a TTL is cut to the ceiling and lives on \
              only while its connection does; extend from where the work goes on"
         }
+        Finding::Observed(Observation::HandedOver) => {
+            "it gives back, by key alone, locks that another process takes, as queues of jobs do: if that is \
+             meant, set hand_over = true for their namespace, with a default TTL that no job exceeds, and give both one \
+             client name or ACL user"
+        }
         Finding::Observed(Observation::Debt) => {
             "it releases after its time was over: the late release was not turned against the next holder; \
              ask for a longer TTL, or extend while working"

@@ -237,7 +237,7 @@ pub(crate) struct Usage {
     /// Refused, or in monitor mode what would have been.
     pub(crate) refusals: Vec<Misuse>,
     /// Findings about how it uses its locks: `shared-token`, `shared-session`, `refused-then-released`,
-    /// `outlived`, `debt` (as the log and the metrics name them), `tokenless-release`, `pooled`,
+    /// `outlived`, `handed-over`, `debt` (as the log and the metrics name them), `tokenless-release`, `pooled`,
     /// `ran-out`, `kept-alive`, `unjudged`, `ungoverned`.
     pub(crate) findings: Vec<Misuse>,
 }

@@ -65,7 +65,8 @@ impl Finding {
                 Observation::SharedToken
                 | Observation::SharedSession
                 | Observation::RefusedThenReleased
-                | Observation::Outlived,
+                | Observation::Outlived
+                | Observation::HandedOver,
             )
             | Finding::Unjudged => true,
             // What they bring about is refused, or not, and counted as that.

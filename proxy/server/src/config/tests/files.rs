@@ -78,13 +78,15 @@ fn what_the_example_comments_out_is_valid_too() {
             written.on_fault,
             written.adopt,
             written.counter_locks,
-            written.on_repeat
+            written.on_repeat,
+            written.hand_over
         ),
         (
             built_in.on_fault,
             built_in.adopt,
             built_in.counter_locks,
-            built_in.on_repeat
+            built_in.on_repeat,
+            built_in.hand_over
         )
     );
 }
