@@ -52,6 +52,13 @@ pub fn companion_key(prefix: &[u8], key: &[u8]) -> Vec<u8> {
     name
 }
 
+/// A key in the slot of a companion that is nobody's, for commands that are to change nothing. The check in front of a
+/// step makes the same name.
+pub(crate) fn key_beside(companion: &[u8]) -> Vec<u8> {
+    let tag_ends = memchr::memmem::find(companion, b"}:").unwrap_or(companion.len());
+    [&companion[..tag_ends], b"}!lockwarden"].concat()
+}
+
 /// What a name of the proxy's own begins with where it is about no lock.
 const OWN: &[u8] = b"lockwarden";
 /// The index of the leases that are kept alive, behind the prefix.

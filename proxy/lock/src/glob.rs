@@ -105,6 +105,13 @@ impl Glob {
         &self.suffix
     }
 
+    /// A key that matches, where one is easily made.
+    pub fn example(&self) -> Option<Vec<u8>> {
+        let between = [&self.prefix[..], b"lockwarden", &self.suffix[..]].concat();
+        let candidates = [between, self.prefix.to_vec()];
+        candidates.into_iter().find(|key| self.matches(key))
+    }
+
     /// Whether some key could match that begins and ends like this, whatever stands between. Of patterns
     /// with a wildcard in their middle only the ends are looked at.
     pub fn may_match_between(&self, beginning: &[u8], ending: &[u8]) -> bool {

@@ -3,11 +3,13 @@
 //! that says so, and an error of Redis goes to the client as Redis worded it.
 
 mod flush;
+mod nothing_run;
 mod packed;
 mod refusal;
 mod reply;
 
 pub use flush::{FlushAnswer, Found, LiveLeases, Looked, read_flush};
+pub use nothing_run::{Missing, NothingRun, Why};
 pub use refusal::{
     BulkRefusal, OTHERS_STAND, RefusalLine, bulk_line, limit_line, not_permitted_line, refusal_line,
 };
@@ -90,7 +92,7 @@ pub enum Outcome {
         /// It was granted to this very connection.
         own: bool,
     },
-    /// Redis answered the application's own command with an error, or would not run the step.
+    /// Redis answered the application's own command, or the first command of the step, with an error. Nothing was changed.
     Failed,
 }
 
@@ -174,6 +176,8 @@ pub struct Answer {
     pub would: Option<Would>,
     /// Of a refused script: what it had done to this lock.
     pub deed: Option<Operation>,
+    /// Redis's error, where what was done could not be recorded. Of the outcome only the reply is true then.
+    pub unrecorded: Option<Bytes>,
 }
 
 /// A whole answer.
@@ -187,6 +191,9 @@ pub enum Answers {
     Script(ScriptEnd, Vec<Answer>),
     /// An error of Redis about the step itself, from its code on.
     Error(Bytes),
+    /// The check in front of the step found rights missing, and nothing was run; or found none missing, and wants
+    /// the step to be sent without it.
+    Lacking(Missing),
 }
 
 /// Where an error was raised, as far as the server says.
@@ -249,7 +256,9 @@ impl Answers {
                     ..
                 }
             ),
-            Answers::Many(..) | Answers::Script(..) | Answers::Error(_) => false,
+            Answers::Many(..) | Answers::Script(..) | Answers::Error(_) | Answers::Lacking(_) => {
+                false
+            }
         }
     }
 }
@@ -302,6 +311,7 @@ pub fn read(value: &Value) -> Result<Answers, NotAnAnswer> {
             Ok(Answers::Many(total, each(items.get(3..))?))
         }
         b'S' => Ok(Answers::Many(1, each(items.get(3..))?)),
+        b'Q' => Missing::read(items).map(Answers::Lacking),
         b'W' => script(items),
         _ => read_one(items).map(Answers::One),
     }
@@ -439,6 +449,7 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
         native: items.get(1).cloned().map(in_redis_words),
         would: reason.filter(|_| !is_refused).map(would),
         deed: deed.filter(|_| is_refused),
+        unrecorded: items.get(2).and_then(Value::as_error).cloned(),
     })
 }
 

@@ -5,6 +5,7 @@
 mod breaking;
 mod index;
 mod lease;
+mod needs;
 mod proofs;
 mod renewal;
 mod step;
@@ -12,6 +13,7 @@ mod sweep;
 
 pub use breaking::{Broke, break_lease, broke};
 pub use index::{IndexEntry, Indexed, Orphan, index, indexed, orphans, read_orphans};
+pub use needs::{Guard, Needs, all_rights, own_rights};
 pub use renewal::{Renewal, Renewed, renew, renewed};
 pub use sweep::{Swept, SweptLease, sweep, swept, swept_ttl};
 
@@ -109,6 +111,8 @@ pub enum Form {
 #[derive(Clone, Debug)]
 enum Text {
     Own(&'static Script),
+    /// The check of the rights that a step takes, without the step.
+    Question(&'static scripts::Text),
     /// An application's, wrapped.
     Wrapped(Arc<ScriptFacts>),
 }
@@ -121,6 +125,8 @@ pub struct Plan {
     tail: Bytes,
     words: usize,
     grants: SmallVec<[Grant; 1]>,
+    /// Where the rights that it takes are looked at first: the application's own command.
+    checked: Option<&'static str>,
 }
 
 impl Plan {
@@ -128,8 +134,32 @@ impl Plan {
     pub fn script_name(&self) -> &'static str {
         match &self.text {
             Text::Own(script) => script.name(),
+            Text::Question(_) => "rights",
             Text::Wrapped(_) => scripts::WRAP.name(),
         }
+    }
+
+    /// The same, which looks first at the rights that it takes, and at that to the application's own command. A wrapped
+    /// script does so always.
+    #[must_use]
+    pub fn checked(self, needs: Needs) -> Plan {
+        match self.text {
+            Text::Own(_) | Text::Wrapped(_) => Plan {
+                checked: Some(needs.own),
+                ..self
+            },
+            Text::Question(_) => self,
+        }
+    }
+
+    /// The application's own command, where a check takes it as an argument.
+    fn own(&self) -> Option<&'static str> {
+        self.checked.filter(|_| matches!(self.text, Text::Own(_)))
+    }
+
+    /// Whether it looks at rights first that are not known to suffice.
+    pub fn is_checked(&self) -> bool {
+        self.checked.is_some()
     }
 
     /// The names drawn for the leases that the step may grant, one a lock.
@@ -139,19 +169,28 @@ impl Plan {
 
     /// Writes the request.
     pub fn put(&self, out: &mut BytesMut, form: Form) {
+        let own = |script: &'static Script| match self.checked {
+            Some(_) => script.checked(),
+            None => script.plain(),
+        };
         let (command, script): (&[u8], Cow<'_, [u8]>) = match (form, &self.text) {
-            (Form::Sha, Text::Own(script)) => (b"EVALSHA", script.sha().as_bytes().into()),
-            (Form::Text, Text::Own(script)) => (b"EVAL", script.text().as_bytes().into()),
+            (Form::Sha, Text::Own(script)) => (b"EVALSHA", own(script).sha().as_bytes().into()),
+            (Form::Text, Text::Own(script)) => (b"EVAL", own(script).text().as_bytes().into()),
+            (Form::Sha, Text::Question(script)) => (b"EVALSHA", script.sha().as_bytes().into()),
+            (Form::Text, Text::Question(script)) => (b"EVAL", script.text().as_bytes().into()),
             (Form::Sha, Text::Wrapped(script)) => {
                 (b"EVALSHA", script.wrapped().sha().as_bytes().into())
             }
             (Form::Text, Text::Wrapped(script)) => (b"EVAL", Wrapped::text(&script.text).into()),
         };
         out.reserve(script.len() + self.tail.len() + 64);
-        put_array_header(out, self.words + 2);
+        put_array_header(out, self.words + 2 + usize::from(self.own().is_some()));
         put_bulk(out, command);
         put_bulk(out, &script);
         out.put_slice(&self.tail);
+        if let Some(own) = self.own() {
+            put_bulk(out, own.as_bytes());
+        }
     }
 }
 

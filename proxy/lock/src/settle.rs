@@ -18,6 +18,7 @@ use crate::op::{
     AcquireReply, AskedTtl, ComparedBy, Comparison, ExtendSpelling, LockCommand, LockOp,
     OpaqueKind, Target,
 };
+use crate::outcome::NothingRun;
 use crate::reason::Reason;
 use crate::token::looks_like_deadline;
 
@@ -194,6 +195,11 @@ impl Permitted {
     /// One entry a lock, in the order of [`LockOp::targets`].
     pub fn allowed(&self) -> &[Allowed] {
         &self.allowed
+    }
+
+    /// The command, to be forwarded after all: its step has run nothing.
+    pub fn unrun(self, _proof: &NothingRun) -> Box<LockCommand> {
+        self.command
     }
 
     /// Whether refusals are carried out: where any of the locks enforces, for all.

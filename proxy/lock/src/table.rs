@@ -314,6 +314,12 @@ pub enum CountRule {
     Pairs,
 }
 
+/// The commands with a lock meaning.
+pub(crate) fn verbs() -> impl Iterator<Item = &'static str> {
+    let has_meaning = |row: &&CommandSpec| matches!(row.effect, Effect::Verb(_));
+    rows::ROWS.iter().filter(has_meaning).map(|row| row.name)
+}
+
 /// Whether Redis accepts this number of arguments, the name included. If it does not, it answers
 /// the error itself and touches nothing.
 pub fn arity_ok(spec: &CommandSpec, argc: usize) -> bool {

@@ -182,6 +182,12 @@ impl Address {
         }
     }
 
+    /// Who the proxy's own connection is, where the URL says so.
+    pub(crate) fn user(&self) -> Option<&str> {
+        let user = self.url.user.as_deref().unwrap_or("default");
+        self.url.password.as_ref().map(|_| user)
+    }
+
     /// A connection of the proxy's own, logged in as the URL says.
     pub(crate) async fn converse(&self) -> Result<Conversation, BackendError> {
         let stream = self.connect().await?;

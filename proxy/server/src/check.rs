@@ -1,6 +1,7 @@
 //! `lockwarden check`: what would go wrong, before it does.
 
 mod peers;
+mod rights;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -84,14 +85,16 @@ fn ask_backend(config: &Config) -> ExitCode {
     let address = Address::new(url.clone());
     let namespaces = control::namespaces(config);
     let asked = runtime.block_on(async {
-        tokio::time::timeout(
-            Duration::from_secs(10),
-            ask(&address, &config.companion_prefix, &namespaces),
-        )
-        .await
-        .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
+        tokio::time::timeout(Duration::from_secs(10), ask(&address, config, &namespaces))
+            .await
+            .unwrap_or_else(|_| Err(BackendError::OutOfStep("it does not answer".into())))
     });
-    let (report, peers, keys) = match asked {
+    let Asked {
+        report,
+        peers,
+        keys,
+        lacking,
+    } = match asked {
         Ok(asked) => asked,
         Err(error) => {
             println!("backend: {error}");
@@ -122,6 +125,7 @@ fn ask_backend(config: &Config) -> ExitCode {
         ));
     }
     doubts.extend(keys.doubt());
+    doubts.extend(lacking);
     for doubt in &doubts {
         println!("backend: {doubt}");
     }
@@ -158,17 +162,41 @@ impl OwnKeys {
     }
 }
 
-/// Asks the server what it is, who else is connected to it, and whether one of the names of our own keys is in use for something
-/// else. Looks at a bounded part of a large database.
+/// What a server was asked.
+struct Asked {
+    report: facts::Report,
+    /// Who else is connected to it.
+    peers: Option<String>,
+    /// Whether names of our own keys are in use for something else.
+    keys: OwnKeys,
+    /// Which users lack which rights.
+    lacking: Vec<String>,
+}
+
 async fn ask(
     address: &Address,
-    prefix: &[u8],
+    config: &Config,
     namespaces: &Namespaces,
-) -> Result<(facts::Report, Option<String>, OwnKeys), BackendError> {
+) -> Result<Asked, BackendError> {
+    let prefix = &config.companion_prefix;
     let mut own = address.converse().await?;
     let peers = peers::ask(&mut own).await?;
     let without_login = WithoutLogin::ask(address).await;
     let (report, _) = facts::ask(&mut own, without_login).await?;
+    Ok(Asked {
+        report,
+        peers,
+        keys: own_keys(&mut own, prefix, namespaces).await?,
+        lacking: rights::ask(&mut own, address, config, namespaces).await?,
+    })
+}
+
+/// Whether names of our own keys are in use for something else. Looks at a bounded part of a large database.
+async fn own_keys(
+    own: &mut Conversation,
+    prefix: &[u8],
+    namespaces: &Namespaces,
+) -> Result<OwnKeys, BackendError> {
     let mut found = OwnKeys::default();
     let mut cursor = Bytes::from_static(b"0");
     for _ in 0..MOST_PAGES {
@@ -179,7 +207,7 @@ async fn ask(
         for key in keys.iter().filter_map(Value::as_bytes) {
             match OwnKey::of(prefix, key, namespaces) {
                 None => {}
-                Some(kind) if is_ours(&mut own, kind, key).await? => found.ours += 1,
+                Some(kind) if is_ours(own, kind, key).await? => found.ours += 1,
                 Some(_) => found.foreign = found.foreign.or_else(|| Some(key.clone())),
             }
         }
@@ -188,7 +216,7 @@ async fn ask(
             break;
         }
     }
-    Ok((report, peers, found))
+    Ok(found)
 }
 
 /// Whether the proxy may have written it; one that is gone by now, nobody misses.

@@ -5,7 +5,7 @@ mod login;
 mod role;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use lockwarden_lock::table::{ForeignSpec, ForeignTable};
@@ -51,6 +51,7 @@ pub(crate) struct Server {
     era: AtomicU64,
     doubts: Notify,
     names_scripts: AtomicU8,
+    lacks_scripts: AtomicBool,
     version: ArcSwapOption<String>,
 }
 
@@ -75,6 +76,7 @@ impl Default for Server {
             era: AtomicU64::new(0),
             doubts: Notify::new(),
             names_scripts: AtomicU8::new(0),
+            lacks_scripts: AtomicBool::new(false),
             version: ArcSwapOption::empty(),
         }
     }
@@ -154,6 +156,15 @@ impl Server {
     pub(crate) fn set_names_scripts(&self, names: bool) {
         let value = if names { 1 } else { 2 };
         self.names_scripts.store(value, Ordering::Relaxed);
+    }
+
+    /// Whether it has both EVAL and EVALSHA, as far as anybody has seen.
+    pub(crate) fn has_scripts(&self) -> bool {
+        !self.lacks_scripts.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_has_scripts(&self, has: bool) {
+        self.lacks_scripts.store(!has, Ordering::Relaxed);
     }
 
     /// What it says it is, for example `redis 7.0.15`, once it was asked and said so.

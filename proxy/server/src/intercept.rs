@@ -11,8 +11,8 @@ use lockwarden_lock::classify::{Class, Classifier, TooLong};
 use lockwarden_lock::decision::{Decide, Decision};
 use lockwarden_lock::evidence::{DbKey, Facts};
 use lockwarden_lock::op::{LockCommand, LockOp};
-use lockwarden_lock::outcome::{self, Answers, AskedBack, limit_line};
-use lockwarden_lock::plan::{Form, Plan, Who, identify, plan};
+use lockwarden_lock::outcome::{self, Answers, AskedBack, NothingRun, Why, limit_line};
+use lockwarden_lock::plan::{Form, Needs, Plan, Who, identify, plan};
 use lockwarden_lock::settle::{self, Settled, judge, settle};
 use lockwarden_lock::token::Process;
 use lockwarden_policy::Chains;
@@ -25,10 +25,11 @@ use crate::facts::is_of_replica;
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 use crate::random::{self, refusal_id};
+use crate::rights::Known;
 use crate::session::digests::Compared;
 use crate::session::known::may_need_process;
 use crate::session::replicas;
-use crate::session::rights::{lacking_rights, rights_line};
+use crate::session::rights::{Queued, QueuedStep, rights_line};
 use crate::session::sharing::Way;
 use crate::session::state::{Place, StateChange};
 use crate::session::wrapped::{Examined, own_no, under_its_own_name};
@@ -192,23 +193,14 @@ impl Session {
             return Ok(());
         }
         let rules = |namespace| active.rules(namespace);
-        if self.state.may_judge == Some(false) && is_only_watched(&command, active) {
-            return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
-        }
         if let LockOp::Wrapped { script, .. } = &command.op
             && !script.compiles()
         {
             let script = script.clone();
             match self.examine(inbox, &script).await? {
                 Examined::Sound => {}
-                Examined::NoRights(_) if is_only_watched(&command, active) => {
-                    return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
-                }
-                Examined::NoRights(text) => {
-                    let line = rights_line(&text, &command, &active.companion_prefix);
-                    self.count(CommandClass::Policy, CommandResult::Error);
-                    self.error(&line, muted);
-                    return Ok(());
+                Examined::TurnedAway(proof) => {
+                    return self.turned_away(command, &proof, active, muted);
                 }
                 Examined::Unsound(text) => {
                     self.count(CommandClass::Policy, CommandResult::Error);
@@ -225,6 +217,16 @@ impl Session {
             }
         }
         let begun = Moment::now();
+        let needs = Needs::of(&command);
+        let known = self.rights(command.op.target().namespace, needs, begun.at);
+        if known != Known::Good
+            && let Some(done) = self.lacks_already(&command, &known, active, muted)
+        {
+            return match done {
+                Lacks::Told => Ok(()),
+                Lacks::Forward(why) => self.forward_unjudged(command, why, active, muted),
+            };
+        }
         let keys = self.keys(&command.op);
         let facts = self.facts(&command, &keys, active, begun.at);
 
@@ -271,6 +273,10 @@ impl Session {
             keys,
             asked: std::mem::take(&mut self.asked),
             took: Took::default(),
+            // What is forwarded where it is only watched is queued in a block only where rights are known.
+            unchecked: (known == Known::Nothing
+                || (known != Known::Good && self.state.block.is_none()))
+            .then_some(needs),
         };
         let is_script = matches!(flight.permitted.command().op, LockOp::Wrapped { .. });
         // A step in a block cannot ask back, nor one that has run a script.
@@ -281,7 +287,7 @@ impl Session {
         if self.state.block.is_some() {
             let step = self.plan(&mut flight, &facts, false, active);
             flight.took = judged(begun, Instant::now());
-            self.queue(&step, flight, muted);
+            self.queue(&step, flight, active, muted);
             return Ok(());
         }
         let step = self.plan(&mut flight, &facts, true, active);
@@ -300,13 +306,14 @@ impl Session {
         let judged = flight.took.judging;
         flight.took.redis = Some(answered.duration_since(planned));
         self.unheard.answered();
-        let reply = match self.conclude(&flight, &answer, &answers, active, begun.then(answered))? {
-            Concluded::Reply(reply) => reply,
-            Concluded::NoRights => {
-                let command = Box::new(flight.permitted.command().clone());
-                return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
-            }
-        };
+        let reply =
+            match self.conclude(&mut flight, &answer, &answers, active, begun.then(answered))? {
+                Concluded::Reply(reply) => reply,
+                Concluded::NothingRun(proof) => {
+                    let command = flight.permitted.unrun(&proof);
+                    return self.forward_unjudged(command, unjudged_for(&proof), active, muted);
+                }
+            };
         self.reply(&reply, muted);
         self.grants_are_told(muted, answered);
         let own = judged + answered.elapsed();
@@ -387,6 +394,13 @@ impl Session {
         active: &Active,
     ) -> Result<(Bytes, Answers, Instant), End> {
         let mut answer = self.execute(inbox, &step).await?;
+        if flight.unchecked.is_some() && &answer[..] == SEND_IT_UNCHECKED {
+            flight.unchecked = None;
+            self.unheard.answered();
+            step = self.plan(flight, facts, true, active);
+            self.step_is_under_way(flight);
+            answer = self.execute(inbox, &step).await?;
+        }
         for asked in 1..=MOST_ASKED_BACK {
             let Some(back) = self.asked_back(&answer) else {
                 break;
@@ -431,7 +445,10 @@ impl Session {
         let mut draw = random::grant;
         let step = plan(&flight.permitted, facts, &who, prefix, &mut draw);
         flight.grants = step.grants().into();
-        step
+        match flight.unchecked {
+            Some(needs) => step.checked(needs),
+            None => step,
+        }
     }
 
     /// What a step asks back, if it did so instead of answering.
@@ -475,11 +492,14 @@ impl Session {
     /// Sends a step and waits for its answer. A server that does not know the script gets its text:
     /// it has not run anything then, so this is no repetition.
     pub(crate) async fn execute(&mut self, inbox: &mut Inbox, step: &Plan) -> Result<Bytes, End> {
-        self.wires
-            .execute(step, Form::Sha, Look::Answer, Muted::Yes);
-        let answer = self.answer(inbox).await?;
-        if !answer.starts_with(b"-NOSCRIPT") {
-            return Ok(answer);
+        // Who may look at rights may use EVAL, too, as in a block; and what ends a CLIENT CACHING must be the step itself.
+        if !step.is_checked() && !self.state.tracking {
+            self.wires
+                .execute(step, Form::Sha, Look::Answer, Muted::Yes);
+            let answer = self.answer(inbox).await?;
+            if !answer.starts_with(b"-NOSCRIPT") {
+                return Ok(answer);
+            }
         }
         self.wires
             .execute(step, Form::Text, Look::Answer, Muted::Yes);
@@ -513,12 +533,13 @@ impl Session {
     /// Remembers what follows from a step's answer, and words the reply.
     pub(crate) fn conclude(
         &mut self,
-        flight: &InFlight,
+        flight: &mut InFlight,
         answer: &Bytes,
         answers: &Answers,
         active: &Active,
         now: Moment,
     ) -> Result<Concluded, End> {
+        self.learn_of_check(flight, answers, now.at);
         let permitted = &flight.permitted;
         let op = &permitted.command().op;
         // Before Redis 7 the error of a script begins with other words than the error in it.
@@ -527,17 +548,13 @@ impl Session {
         {
             self.suspect_replica();
         }
-        if let Some(rights) = lacking_rights(answers) {
-            if !permitted.enforces() && self.state.block.is_none() {
-                // Rights that are missing for one key say nothing about the next command.
-                if matches!(answers, Answers::Error(_)) && rights.contains("command") {
-                    self.state.may_judge = Some(false);
-                }
-                return Ok(Concluded::NoRights);
+        if let Some(proof) = answers.nothing_run() {
+            self.learn_of_lack(permitted.command(), &proof, active);
+            if !permitted.enforces() {
+                return Ok(Concluded::NothingRun(proof));
             }
             self.count(CommandClass::Policy, CommandResult::Error);
-            let line = rights_line(&rights, permitted.command(), &active.companion_prefix);
-            return Ok(Concluded::error(&line));
+            return Ok(Concluded::turned_away(permitted.command(), &proof, active));
         }
         self.account(flight, answers, active, now);
         let answered = outcome::answer(op, answers, permitted.allowed(), permitted.enforces())
@@ -666,7 +683,15 @@ impl Session {
         Ok(())
     }
 
-    fn queue(&mut self, step: &Plan, flight: InFlight, muted: Muted) {
+    fn queue(&mut self, step: &Plan, flight: InFlight, active: &Active, muted: Muted) {
+        let command = flight.permitted.command();
+        self.queue_guard(command, active, muted);
+        let look = Look::Queued(Box::new(QueuedStep {
+            what: Queued::Step,
+            command: command.name,
+            namespace: command.op.target().namespace,
+            needs: Needs::of(command),
+        }));
         let Some(block) = &mut self.state.block else {
             return;
         };
@@ -677,7 +702,72 @@ impl Session {
             .places
             .push((block.queued, Place::Step(Box::new(flight))));
         block.queued += 1;
-        self.wires.execute_queued(step, muted);
+        self.wires.execute_queued(step, look, muted);
+    }
+
+    /// A step was not sent, or has run nothing, because Redis turns the proxy's scripts of this user away.
+    fn turned_away(
+        &mut self,
+        command: Box<LockCommand>,
+        proof: &NothingRun,
+        active: &Active,
+        muted: Muted,
+    ) -> Result<(), End> {
+        self.learn_of_lack(&command, proof, active);
+        if is_only_watched(&command, active) {
+            return self.forward_unjudged(command, unjudged_for(proof), active, muted);
+        }
+        self.count(CommandClass::Policy, CommandResult::Error);
+        let prefix = &active.companion_prefix;
+        let line = rights_line(proof.why(), command.name, Needs::of(&command), prefix);
+        self.error(&line, muted);
+        Ok(())
+    }
+
+    /// What is done with a command before its step is sent, where rights are not known to suffice for that; `None` where
+    /// it is sent all the same.
+    fn lacks_already(
+        &mut self,
+        command: &LockCommand,
+        known: &Known,
+        active: &Active,
+        muted: Muted,
+    ) -> Option<Lacks> {
+        let watched = is_only_watched(command, active);
+        match known {
+            Known::Lacking(_) if watched => Some(Lacks::Forward(UnjudgedWhy::NoRights)),
+            // The rest of the block would be carried out without it.
+            Known::Lacking(missing) if self.state.block.is_some() => {
+                let why = Why::NoRights(missing.as_ref().clone());
+                let (needs, prefix) = (Needs::of(command), &active.companion_prefix);
+                self.count(CommandClass::Policy, CommandResult::Error);
+                self.error(&rights_line(&why, command.name, needs, prefix), muted);
+                Some(Lacks::Told)
+            }
+            known if watched && self.wonders_in_block(command, known) => {
+                Some(Lacks::Forward(UnjudgedWhy::NoRights))
+            }
+            Known::Good | Known::Stale | Known::Nothing | Known::Lacking(_) => None,
+        }
+    }
+}
+
+/// What became of a command whose rights are not known to suffice.
+enum Lacks {
+    /// Its client was told.
+    Told,
+    /// It is to be forwarded as it came.
+    Forward(UnjudgedWhy),
+}
+
+/// The answer of a step that looked at its rights and wants to be sent without looking.
+const SEND_IT_UNCHECKED: &[u8] = b"*2\r\n$1\r\nQ\r\n$0\r\n\r\n";
+
+/// The label of a command that is forwarded because its step has run nothing.
+fn unjudged_for(proof: &NothingRun) -> UnjudgedWhy {
+    match proof.why() {
+        Why::NoRights(_) => UnjudgedWhy::NoRights,
+        Why::NoScripts => UnjudgedWhy::NoScripts,
     }
 }
 
@@ -725,13 +815,27 @@ pub(crate) fn is_only_watched(command: &LockCommand, active: &Active) -> bool {
 pub(crate) enum Concluded {
     /// The reply, encoded.
     Reply(BytesMut),
-    /// Redis would not let this user run the step, and refusals are not carried out: the client's
-    /// own command may go.
-    NoRights,
+    /// The step has run nothing, and refusals are not carried out: the client's own command may go.
+    NothingRun(NothingRun),
 }
 
 impl Concluded {
     fn error(line: &str) -> Concluded {
         Concluded::Reply(error_frame(line))
+    }
+
+    /// The line for a client whose step has run nothing.
+    pub(crate) fn turned_away(
+        command: &LockCommand,
+        proof: &NothingRun,
+        active: &Active,
+    ) -> Concluded {
+        let prefix = &active.companion_prefix;
+        Concluded::error(&rights_line(
+            proof.why(),
+            command.name,
+            Needs::of(command),
+            prefix,
+        ))
     }
 }

@@ -30,6 +30,7 @@ mod owner_tokens;
 mod peers;
 mod processes;
 mod proxy_protocol;
+mod rights;
 mod texts;
 mod trail;
 mod unheard;

@@ -33,6 +33,7 @@ use crate::peers::Peers;
 use crate::policies;
 use crate::private_redis::PrivateRedis;
 use crate::processes::Processes;
+use crate::rights::Rights;
 use crate::serve::{self, Patience};
 use crate::service;
 use crate::shared::Shared;
@@ -157,6 +158,7 @@ impl Prepared {
             backend,
             sessions: config.sessions,
             server: Server::default(),
+            rights: Rights::default(),
             texts: Texts::default(),
             watches: Watches::default(),
             mirror: Mirror::default(),

@@ -33,7 +33,7 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_lock::decision::ClientDescription;
 use lockwarden_lock::evidence::{DbKey, Evidence, Own};
 use lockwarden_lock::op::Arguments;
-use lockwarden_lock::plan::{self, Form};
+use lockwarden_lock::plan::{self, Form, Needs};
 use lockwarden_lock::settle::{Circumstances, Permitted};
 use lockwarden_lock::token::{Grant, Identity, SessionId};
 use lockwarden_resp::{Redirects, RequestError, RequestLimits};
@@ -53,7 +53,8 @@ use crate::shared::{Active, Shared};
 use crate::trail::{Asked, Caller, Took};
 use crate::unheard::Unheard;
 use crate::wires::{End, Event, Muted, Uplink, Want, Wires};
-use state::{Place, State, StateChange};
+use rights::QueuedStep;
+use state::{Place, RightsQuestion, State, StateChange};
 
 /// What a reply is looked at for.
 #[derive(Debug)]
@@ -69,6 +70,10 @@ pub(crate) enum Look {
     /// Which of these scripts the server has: a client that hears of one that this proxy does not
     /// know would never send its text.
     Scripts(Box<Arguments>),
+    /// What Redis says to a command that is queued in a block in place of the client's.
+    Queued(Box<QueuedStep>),
+    /// Whether the user has the rights that a step takes.
+    Rights(Box<RightsQuestion>),
     /// A lease of this session was renewed over its own connection.
     Renewed(Box<(DbKey, KeptLease)>),
     /// It says whether the server is a replica.
@@ -94,6 +99,8 @@ pub(crate) struct InFlight {
     pub(crate) asked: Vec<Asked>,
     /// How long it has taken so far.
     pub(crate) took: Took,
+    /// The rights that are looked at first, where they are not known to suffice.
+    pub(crate) unchecked: Option<Needs>,
 }
 
 /// One client.

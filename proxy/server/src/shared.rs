@@ -28,6 +28,7 @@ use crate::mirror::Mirror;
 use crate::owner_tokens::OwnerTokens;
 use crate::peers::Peers;
 use crate::processes::Processes;
+use crate::rights::Rights;
 use crate::sweep::Strays;
 use crate::texts::Texts;
 use crate::trail::Trail;
@@ -102,11 +103,11 @@ impl Active {
         self.details.iter().all(monitors)
     }
 
-    /// Whether any namespace is only watched, for some client.
-    pub(crate) fn watches_any(&self) -> bool {
+    /// Whether any namespace enforces, for some client.
+    pub(crate) fn enforces_any(&self) -> bool {
         self.details
             .iter()
-            .any(|details| details.rules.mode == Mode::Monitor || details.partly.is_some())
+            .any(|details| details.rules.mode == Mode::Enforce || details.partly.is_some())
     }
 
     /// The same with other rules.
@@ -138,6 +139,7 @@ pub(crate) struct Shared {
     /// How clients come by connections to it.
     pub(crate) sessions: Sessions,
     pub(crate) server: Server,
+    pub(crate) rights: Rights,
     pub(crate) texts: Texts,
     pub(crate) watches: Watches,
     pub(crate) mirror: Mirror,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use lockwarden_lock::lease::Lapse;
 use lockwarden_lock::plan::{self, Form};
 use lockwarden_resp::Value;
@@ -17,6 +17,7 @@ use crate::breaking::{BreakError, BreakOrder};
 use crate::facts::{self, Role, RoleQuestion, Standing, WithoutLogin};
 use crate::metrics::{ConnectionState, ReconnectReason, UndeliveredOutcome};
 use crate::mirror;
+use crate::rights;
 use crate::session::ending;
 use crate::shared::{NamespaceDetails, Shared};
 use crate::sweep::Sweeper;
@@ -30,6 +31,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// Heartbeats between two looks at the server's memory settings.
 const BEATS_A_LOOK: u32 = 60;
+/// Why clients are not served where locks are enforced.
+const NO_SCRIPTS: &str = "the server has no EVAL or no EVALSHA, without which no lock can be governed: allow both, or set \
+                          the namespaces to monitor mode, where lock commands are then forwarded unjudged";
 /// Notices or marks sent at once.
 const BATCH: usize = 256;
 
@@ -118,6 +122,7 @@ async fn connection(
         asking: None,
         beats: 0,
     };
+    rights::ask(shared, without_login).await;
     shared.metrics.backend_up.set(1);
     note_eviction(shared, own.report.eviction.as_deref());
     own.stand(shared, refusal);
@@ -198,7 +203,9 @@ impl Upkeep {
     /// Serves clients, or says why not.
     fn stand(&mut self, shared: &Shared, refusal: &Judgement) {
         self.report.without_login = shared.server.without_login();
-        let standing = match refusal(&self.report) {
+        let lacks_scripts = !shared.server.has_scripts() && shared.active.load().enforces_any();
+        let lacks_scripts = lacks_scripts.then(|| NO_SCRIPTS.to_owned());
+        let standing = match refusal(&self.report).or(lacks_scripts) {
             Some(why) => Standing::NotServing(why),
             None => Standing::Serving,
         };
@@ -207,6 +214,17 @@ impl Upkeep {
             version => version,
         };
         stand(shared, standing, version);
+    }
+
+    /// Whether a server that had no scripts has them now.
+    async fn look_after_scripts(&mut self, shared: &Shared) -> Result<(), BackendError> {
+        if !shared.server.has_scripts() {
+            let answer = self.conversation.ask(&["EVAL", "return 1", "0"]).await?;
+            let unknown = |error: &Bytes| error.starts_with(b"ERR unknown command");
+            let lacks = answer.as_error().is_some_and(unknown);
+            shared.server.set_has_scripts(!lacks);
+        }
+        Ok(())
     }
 
     async fn serve(
@@ -239,6 +257,7 @@ impl Upkeep {
                 self.check_role().await?;
                 self.look_after_commands(shared).await?;
                 self.look_after_eviction(shared).await?;
+                self.look_after_scripts(shared).await?;
                 self.check_password_wanted(shared);
                 self.stand(shared, refusal);
                 for folded in shared.refusals.drain(now) {

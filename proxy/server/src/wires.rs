@@ -24,7 +24,7 @@ use arc_swap::{ArcSwap, Cache};
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::hidden::{self, Shown};
-use lockwarden_lock::plan::{Form, Plan};
+use lockwarden_lock::plan::{Form, Guard, Plan};
 use lockwarden_lock::table::Listing;
 use lockwarden_resp::{Protocol, Redirects, ReplyError, ReplyLimits, ReplyScanner, Scan};
 use tokio::io::Interest;
@@ -166,11 +166,23 @@ impl<L> Wires<L> {
         self.expect_relay(muted);
     }
 
-    /// Sends a step in place of a command of a MULTI block; Redis's word on it is relayed. Its text
+    /// Sends a step in place of a command of a MULTI block; Redis's word on it is handed over. Its text
     /// goes along: a name that the server does not know would surface too late.
-    pub(crate) fn execute_queued(&mut self, plan: &Plan, muted: Muted) {
-        plan.put(self.request(), Form::Text);
-        self.expect_relay(muted);
+    pub(crate) fn execute_queued(&mut self, plan: &Plan, look: L, muted: Muted) {
+        self.execute(plan, Form::Text, look, muted);
+    }
+
+    /// Sends what stands ahead of such a step; Redis's word on it is handed over.
+    pub(crate) fn guard(
+        &mut self,
+        guard: Guard,
+        lock: &[u8],
+        companion_prefix: &[u8],
+        look: L,
+        muted: Muted,
+    ) {
+        guard.put(self.request(), lock, companion_prefix);
+        self.expected.push_back(Expect::Look(look, muted));
     }
 
     /// Takes a place in a MULTI block for a command that would only fail there: `HELLO` changes

@@ -66,6 +66,7 @@ mod pools;
 mod reloading;
 mod renewing;
 mod reports;
+mod rights;
 mod scripts;
 mod several;
 mod shortcuts;

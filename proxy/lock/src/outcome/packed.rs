@@ -55,6 +55,7 @@ pub(super) fn read(answer: &Bytes) -> Result<Answers, NotAnAnswer> {
         }),
         would: None,
         deed: None,
+        unrecorded: None,
     }))
 }
 

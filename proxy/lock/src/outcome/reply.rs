@@ -36,6 +36,10 @@ pub fn answer(
 ) -> Result<Answered, NotAnAnswer> {
     match answers {
         Answers::Error(text) => Ok(Answered::Reply(Value::Error(text.clone()))),
+        // Memory was out, and in a block the step could not be sent again.
+        Answers::Lacking(_) => Ok(Answered::Reply(Value::Error(Bytes::from_static(
+            OUT_OF_MEMORY,
+        )))),
         Answers::One(one) if !enforced && !is_script(op) => native(one),
         Answers::One(one) => single(op, one, allowed.first()),
         Answers::Many(total, each) => many(op, *total, each, allowed),
@@ -352,6 +356,9 @@ fn is_wrong_type(error: &Value) -> bool {
         .as_error()
         .is_some_and(|text| text.starts_with(b"WRONGTYPE"))
 }
+
+/// What Redis says where a command needs memory and there is none.
+const OUT_OF_MEMORY: &[u8] = b"OOM command not allowed when used memory > 'maxmemory'.";
 
 /// What Redis 8.4 says in place of WRONGTYPE.
 const DELEX_WRONG_TYPE: &[u8] = b"ERR Key should be of string type if conditions are specified";

@@ -14,7 +14,7 @@ use crate::decision::{Fence, Obligations};
 use crate::evidence::Facts;
 use crate::op::{AskedTtl, ExpireCondition};
 use crate::recipe::ScriptFacts;
-use crate::scripts::Script;
+use crate::scripts::{self, Script};
 use crate::settle::{Allowed, Rules, Terms};
 use crate::token::Grant;
 
@@ -317,6 +317,14 @@ impl Step {
             tail: self.out.freeze(),
             words: self.words,
             grants,
+            checked: None,
+        }
+    }
+
+    pub(super) fn done_question(self, question: &'static scripts::Text) -> Plan {
+        Plan {
+            text: Text::Question(question),
+            ..self.done(&scripts::RENEW, SmallVec::new())
         }
     }
 
@@ -326,6 +334,7 @@ impl Step {
             tail: self.out.freeze(),
             words: self.words,
             grants,
+            checked: None,
         }
     }
 }

@@ -9,7 +9,8 @@
 -- Answers a usual grant as one string: G, the record's flags, whether the value was another client's, fencing token
 -- (16), now (13), TTL asked for (13), TTL, ':', what it ended and since when that was held. A usual refusal
 -- likewise: B1000, and B1001 to the session that holds it.
--- Writes the lock key before the companion. A held lock is never touched, except that one without a TTL
+-- Writes the lock key before the companion; where that cannot be written the lock is taken back, or monitored the answer's
+-- reason is the error. A held lock is never touched, except that one without a TTL
 -- gets one by flag A, and one that the client holds and asks for again may be told to it. Monitored, a
 -- counter goes up in the holder's lock: the record then follows the value.
 local lock, companion, value, front, ttl, asked, px = KEYS[1], KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
@@ -17,6 +18,8 @@ local flags = ARGV[7]
 local monitor, native, done = string.find(flags, 'm', 1, true), false, nil
 if ttl == '@' then
   -- Rarely:
+  local t = redis.pcall('TIME')
+  if t.err then return { '?', t, '' } end
   local ask, default, cap, keep, outlive = string.match(ARGV[8], '^%d+ %d+ (%S+) (%d+) (%d+) (%d) (%d+)$')
   local bits
   ttl, asked, bits = terms(ask, default, cap, keep)
@@ -37,6 +40,10 @@ local owner = value
 if #value > 64 then owner = redis.sha1hex(value) end
 if done then
   local number, now, ended, since, shared = grant(companion, front, ARGV[6], asked, owner, px, ARGV[8])
+  if not number then
+    -- Rarely:
+    return unrecorded(monitor, native, lock, now)
+  end
   if monitor then return { 'G', native, '', number, now, ttl, ended, since, 0, false, false, shared, asked } end
   return 'G' .. sub(front, 3, 3) .. shared .. number .. now .. asked .. ttl .. ':' .. ended .. since
 end
@@ -47,12 +54,15 @@ if held and type(record) == 'string' and (flags == 'u' or flags == '') and sub(r
 end
 
 -- Rarely:
-local failed
-held, record, failed = both(held, record, lock, companion)
-if failed then return { '?', native or failed, '' } end
+held, record = both(held, record, lock, companion)
 local live, adopted, soon = governed(held or share(lock, record), record), 0, 0
+if unread then
+  if monitor then return { 'B', native or false, unread, 0, 0, 0, 0 } end
+  return { '?', unread, '' }
+end
 if not monitor then
   if live and held then
+    -- Rarely:
     local again
     again, soon = repeated(flags, lock, companion, record, owner, front, tonumber(ttl), tonumber(asked), px)
     if again then return again end
@@ -61,11 +71,13 @@ if not monitor then
 end
 if has(flags, 'i') and type(native) == 'number' and record
   and sub(record, 1, 2) == '1L' and sub(record, 107) == string.format('%.0f', native - 1) then
-  redis.call('SETRANGE', companion, 106, held)
+  -- Rarely:
   live = true
+  if amend(companion, 106, held) then return { 'B', native, trouble, 0, 0, 0, 0 } end
 end
-if has(flags, 'A') and redis.call('PTTL', lock) == -1 then
-  adopted = redis.call('PEXPIRE', lock, string.match(ARGV[8], '^%d+ (%d+)'))
+if has(flags, 'A') and redis.pcall('PTTL', lock) == -1 then
+  adopted = redis.pcall('PEXPIRE', lock, string.match(ARGV[8], '^%d+ (%d+)')) == 1 and 1 or 0
 end
 if has(flags, 'W') and not held then native = redis.pcall('GET', lock) else native = shown(flags, lock, held) or native end
+if unread then return { '?', unread, '' } end
 return { 'B', native or false, '', live and 1 or 0, adopted, soon, live and same_session(record, sub(front, 20)) and 1 or 0 }

@@ -19,7 +19,8 @@ local value, record = redis.pcall('GET', lock), redis.pcall('GET', companion)
 if value and type(record) == 'string' and ARGV[6] ~= '' and ARGV[2] == sub(record, 4, 19) and sub(record, 107) == value and #value <= 64
   and sub(record, 1, 2) == '1L' and string.find(flags, '^rs[^guz]*$')
   and (ARGV[3] == value or not string.find(flags, 'c', 1, true)) then
-  local ttl, asked, t = ARGV[5], ARGV[6], redis.call('TIME')
+  local ttl, asked, t = ARGV[5], ARGV[6], redis.pcall('TIME')
+  if t.err then return { '?', t, '' } end
   local deadline, bits = asked, string.byte(record, 3)
   local after = bits - bits % 4
   if string.find(flags, 'A', 1, true) then after = after + 2 end
@@ -27,11 +28,18 @@ if value and type(record) == 'string' and ARGV[6] ~= '' and ARGV[2] == sub(recor
     local at = t[1] * 1000 + (t[2] - t[2] % 1000) / 1000 + asked
     deadline = string.format('%07d%06d', (at - at % 1000000) / 1000000, at % 1000000)
   end
-  if ttl == '0' then redis.call('PERSIST', lock) else redis.call('PEXPIRE', lock, ttl) end
-  redis.call('SETRANGE', companion, 80, asked .. deadline)
+  -- First the record: what cannot be recorded is not done. And of that its TTL, which Redis lets pass when out of memory.
+  local done = redis.pcall('PEXPIRE', companion, ARGV[7])
+  if type(done) == 'number' then done = redis.pcall('SETRANGE', companion, 80, asked .. deadline) end
+  if type(done) ~= 'number' then return { '?', done, '' } end
   -- Undelivered and kept alive are over, unless it is kept alive anew; debts and who the holder is go on.
   if after ~= bits then redis.call('SETRANGE', companion, 2, string.char(after)) end
-  redis.call('PEXPIRE', companion, ARGV[7])
+  if ttl == '0' then done = redis.pcall('PERSIST', lock) else done = redis.pcall('PEXPIRE', lock, ttl) end
+  if type(done) ~= 'number' then
+    redis.call('SETRANGE', companion, 80, sub(record, 81, 106))
+    redis.call('SETRANGE', companion, 2, sub(record, 3, 3))
+    return { '?', done, '' }
+  end
   return 'X' .. string.char(after) .. sub(record, 52, 80) .. asked .. ttl .. ':' .. t[1] .. ':' .. t[2]
 end
 
@@ -42,38 +50,48 @@ if ARGV[6] == '' then
   hold = tonumber(hold)
 end
 local mark = ask and sub(ask, 1, 1)
-local function run()
-  if mark == '+' then ARGV[9] = string.format('%.0f', redis.call('PTTL', lock) + tonumber(sub(ask, 2))) end
-  return redis.pcall(ARGV[8], lock, unpack(ARGV, 9))
+local watched = monitor and not has(flags, 'c')
+-- Runs the application's own command.
+local function own()
+  if mark == '+' then
+    local left = read('PTTL', lock)
+    if not left then return unread end
+    ARGV[9] = string.format('%.0f', left + tonumber(sub(ask, 2)))
+  end
+  return run(ARGV[8], lock, unpack(ARGV, 9))
 end
 -- A comparing script that does nothing where there is no TTL (its condition is XX), and there is none.
-local function idle() return has(flags, 'c') and want == 'XX' and redis.call('PTTL', lock) == -1 end
+local function idle() return has(flags, 'c') and want == 'XX' and read('PTTL', lock) == -1 end
 -- Whether the new TTL is over at once.
 local function ending()
   if mark == '@' then return tonumber(sub(ask, 2)) <= clock() end
   return ask and ask ~= '-' and tonumber(ask) <= 0
 end
-local failed
-value, record, failed = both(value, record, lock, companion)
-if failed then return { '?', monitor and not has(flags, 'c') and run() or failed, '' } end
+value, record = both(value, record, lock, companion)
 if not value and not has(flags, 'c') and not has(flags, 'g') then value = share(lock, record) end
+if unread then return unreadable(watched, ARGV[8], lock, unpack(ARGV, 9)) end
 if not value then
+  -- Rarely:
   if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
-  local native, mark, more = run(), ''
-  if record and sub(record, 1, 1) == '1' and redis.call('EXISTS', lock) == 0 then
-    if ending() then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[4])
-    elseif sub(record, 2, 2) == 'L' and string.find(ARGV[2], sub(record, 4, 19), 1, true) then mark = 'E' end
+  local native, found, more = own(), ''
+  if declined then return { '?', native, '' } end
+  if record and sub(record, 1, 1) == '1' and redis.pcall('EXISTS', lock) == 0 then
+    if ending() then found, more = overdue(companion, flags, record, ARGV[2], ARGV[4])
+    elseif sub(record, 2, 2) == 'L' and string.find(ARGV[2], sub(record, 4, 19), 1, true) then found = 'E' end
   end
   if more then return asks(record, 0) end
-  return { 'A', native, '', mark, record and sub(record, 68, 80) or '0' }
+  return { 'A', native, trouble or '', found, record and sub(record, 68, 80) or '0' }
 end
 if has(flags, 'c') and form(value) ~= ARGV[3] then
-  local late = governed(value, record) and over(flags, record, ARGV[2])
-  return { 'D', shown(flags, lock, value), late and 'expired' or '', late and 1 or 0 }
+  local late, native = governed(value, record) and over(flags, record, ARGV[2]), shown(flags, lock, value)
+  if unread then return { '?', unread, '' } end
+  return { 'D', native, late and 'expired' or '', late and 1 or 0 }
 end
 if not governed(value, record) then
   if idle() then return { 'C', false, '' } end
-  return { 'U', run(), '' }
+  if unread then return unreadable(false) end
+  local native = own()
+  return { ran and 'U' or '?', native, '' }
 end
 
 local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], sub(ARGV[4], 33), ARGV[4], companion)
@@ -84,7 +102,7 @@ if ask then
   if ask ~= '-' then
     local deadline, most = tonumber(sub(record, 94, 106)), tonumber(cap)
     if mark == '@' then asked = tonumber(sub(ask, 2)) - now
-    elseif mark == '+' then asked = (deadline > 0 and deadline - now or redis.call('PTTL', lock)) + tonumber(sub(ask, 2))
+    elseif mark == '+' then asked = (deadline > 0 and deadline - now or read('PTTL', lock) or 0) + tonumber(sub(ask, 2))
     else asked = tonumber(ask) end
     asked = math.min(asked, longest)
     ttl = asked
@@ -94,29 +112,40 @@ if ask then
 end
 local persists = not ask and ttl == 0 or ask == '-'
 local ends = not persists and asked <= 0
-if not held and more then return asks(record, 0) end
+if not held and more and not unread then return asks(record, 0) end
 if not held and has(flags, 'e') and not late and not ends and kin(record, ARGV[4])
-  and (persists or ttl >= redis.call('PTTL', lock)) then held = 'e' end
+  and (persists or ttl >= (read('PTTL', lock) or 0)) then held = 'e' end
 if held then reason = '' end
-local paid = 0
-if not held and ends and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[4]) end
-if paid == 1 then reason = 'expired' end
+local stays = monitor and idle()
+if unread then return unreadable(watched, ARGV[8], lock, unpack(ARGV, 9)) end
+-- A release that nothing proved pays what its identity owes.
+local pays = not held and ends and not has(flags, 'c')
 if not held and not monitor then
+  -- Rarely:
+  local paid = pays and repay(companion, flags, record, ARGV[4]) or 0
   -- An extension that was refused says nothing about keep-alive; only a wish to be rid of the lock does.
   if not ends then flags = string.gsub(flags, 'k', '') end
   return refusal(companion, flags, record, reason, late, ARGV[4], nil, paid)
 end
 if not ends and hold > 0 and now - tonumber(since) > hold then
-  if not monitor then return refusal(companion, flags, record, 'limited', false, ARGV[4]) end
+  if not monitor then
+    -- Rarely:
+    return refusal(companion, flags, record, 'limited', false, ARGV[4])
+  end
   if reason == '' then reason = 'limited' end
 end
 
-local native = false
+local native, paid = false, 0
 if monitor then
-  if idle() then return { 'C', false, reason } end
-  native = run()
-  if type(native) == 'table' and native.err then return { '?', native, '' } end
-  if native == 0 then return { 'C', native, reason } end
+  if stays then return { 'C', false, reason } end
+  native = own()
+  if not ran then return { '?', native, '' } end
+  if pays then
+    -- Rarely:
+    paid = repay(companion, flags, record, ARGV[4])
+    if paid == 1 then reason = 'expired' end
+  end
+  if native == 0 then return { 'C', native, trouble or reason } end
   ttl, bits = asked, 0
 else
   local known = tonumber(sub(record, 94, 106))
@@ -125,14 +154,26 @@ else
     if (want == 'NX' and left) or (want == 'XX' and not left) or (want == 'GT' and not (left and asked > left))
       or (want == 'LT' and left and asked >= left) or (want == 'XL' and not (left and asked < left)) then return { 'C', false, '' } end
   end
-  if ends then redis.call('DEL', lock)
-  elseif ttl > 0 then redis.call('PEXPIRE', lock, ttl)
-  else redis.call('PERSIST', lock) end
 end
-local number = sub(record, 52, 67)
+local px, unwritten = ask and lifetime(ttl, outlive) or ARGV[7], nil
 if ends then
-  redis.call('SETRANGE', companion, 1, 'R')
-  return { 'R', native, reason, number, since, held or '', value, '', late and 1 or 0, paid }
+  -- Rarely:
+  unwritten = amend(companion, 1, 'R')
+else unwritten = replace(companion, rewrite(record, bits, now, asked), px) end
+if not monitor then
+  -- First the record: what cannot be recorded is not done.
+  if unwritten then return { '?', unwritten, '' } end
+  local done
+  if ends then done = redis.pcall('DEL', lock)
+  elseif ttl > 0 then done = redis.pcall('PEXPIRE', lock, ttl)
+  else done = redis.pcall('PERSIST', lock) end
+  if is_error(done) then
+    -- Rarely:
+    if ends then amend(companion, 1, 'L') else replace(companion, record, px) end
+    return { '?', done, '' }
+  end
 end
-redis.call('SET', companion, rewrite(record, bits, now, asked), 'PX', ask and lifetime(ttl, outlive) or ARGV[7])
+reason = trouble or reason
+local number = sub(record, 52, 67)
+if ends then return { 'R', native, reason, number, since, held or '', value, '', late and 1 or 0, paid } end
 return { 'X', native, reason, ttl, number, since, now, bits > 0 and 1 or 0, has(flags, 'g') and value or false, held or '', asked }

@@ -112,9 +112,8 @@ local function look(db)
         local key = sub(companion, brace + 2)
         local m = redis.pcall('MGET', key, companion)
         if m.err then return m end
-        local fine, value = true, m[1]
-        if not value then fine, value = pcall(share, key, m[2]) end
-        if not fine then return type(value) == 'table' and value or { err = value } end
+        local value = m[1] or share(key, m[2])
+        if unread then return unread end
         if governed(value, m[2]) then note(key, db) end
       end
     end

@@ -4,6 +4,4 @@
 -- Answers 1 where that lease was waiting for it, else 0.
 local record = redis.call('GET', KEYS[2])
 if not record or sub(record, 4, 19) ~= ARGV[1] or sub(record, 44, 51) ~= pending then return 0 end
-redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[2])) -- a write that passes when out of memory
-redis.call('SETRANGE', KEYS[2], 43, ARGV[2])
-return 1
+return amend(KEYS[2], 43, ARGV[2]) or 1

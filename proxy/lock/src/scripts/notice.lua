@@ -4,8 +4,6 @@
 -- Answers 1 where that lease ran out and nobody had noticed yet, else 0.
 local record = redis.call('GET', KEYS[2])
 if record and sub(record, 1, 2) == '1L' and sub(record, 4, 19) == ARGV[1] and redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[2])) -- a write that passes when out of memory
-  redis.call('SETRANGE', KEYS[2], 1, 'E')
-  return 1
+  return amend(KEYS[2], 1, 'E') or 1
 end
 return 0

@@ -25,19 +25,74 @@ local sub = string.sub
 
 local function has(flags, letter) return string.find(flags, letter, 1, true) end
 
+-- Whether Redis answered a command with an error.
+local function is_error(answer) return type(answer) == 'table' and answer.err end
+
+-- What a step has done so far: whether the application's own command was run, and what Redis answered to it; Redis's error
+-- where it would not run it; its error where something that decides could not be read: then nothing may be done; and where what was
+-- done could not be recorded: that takes the place of the answer's reason.
+local ran, answered, declined, unread, trouble
+
+-- Runs the application's own command.
+local function run(...)
+  local native = redis.pcall(...)
+  if is_error(native) then declined = native else ran, answered = true, native end
+  return native
+end
+
+-- Reads what decides something; nil where Redis does not let it.
+local function read(...)
+  local found = redis.pcall(...)
+  if is_error(found) then unread = found return nil end
+  return found
+end
+
+-- A step that cannot read what decides does nothing. Where it is only watched it runs the application's own command.
+local function unreadable(watched, ...)
+  if watched then run(...) end
+  if ran then return { 'U', answered or false, unread } end
+  return { '?', declined or unread, '' }
+end
+
+-- Changes a part of a record, behind a write that Redis lets pass when it is out of memory where it must be. Answers Redis's
+-- error where it cannot be done.
+local function amend(companion, at, text)
+  local done = redis.pcall('SETRANGE', companion, at, text)
+  if is_error(done) then
+    local left = redis.pcall('PTTL', companion)
+    redis.pcall('PEXPIRE', companion, type(left) == 'number' and left > 0 and left or 604800000)
+    done = redis.pcall('SETRANGE', companion, at, text)
+  end
+  if not is_error(done) then return nil end
+  trouble = done
+  return done
+end
+
+-- Replaces the record of a lock that is held, which Redis lets pass when it is out of memory. Answers Redis's error
+-- where it cannot be done.
+local function replace(companion, record, px)
+  local done = redis.pcall('SET', companion, record, 'PX', px)
+  if done.err and type(redis.pcall('PEXPIRE', companion, px)) == 'number' then done = redis.pcall('SET', companion, record, 'PX', px) end
+  if not done.err then return nil end
+  trouble = done
+  return done
+end
+
 -- An owner token as a record holds it.
 local function form(value) if #value > 64 then return redis.sha1hex(value) end return value end
 
 -- A lock and its record, as GET has read them: for Redis two GETs cost less than an MGET. But of a key that is no string GET
--- makes an error, and MGET nothing. Third the error where there is one all the same.
+-- makes an error, and MGET nothing. Any other error is `unread`.
 local function both(value, record, lock, companion)
-  if type(value) ~= 'table' and type(record) ~= 'table' then return value, record, nil end
-  local m = redis.pcall('MGET', lock, companion)
-  return m[1], m[2], m.err and m
+  if type(value) ~= 'table' and type(record) ~= 'table' then return value, record end
+  for _, found in pairs({ value, record }) do
+    if is_error(found) and not string.find(found.err, 'WRONGTYPE', 1, true) then unread = found return nil, nil end
+  end
+  return unpack(read('MGET', lock, companion) or {}, 1, 2)
 end
 
--- Milliseconds on this server's clock.
-local function clock() local t = redis.call('TIME') return t[1] * 1000 + math.floor(t[2] / 1000) end
+-- Milliseconds on this server's clock; 0 where it cannot be read.
+local function clock() local t = read('TIME') return t and t[1] * 1000 + math.floor(t[2] / 1000) or 0 end
 
 -- A lease is governed while the key holds what its live record says was granted.
 local function governed(value, record)
@@ -48,11 +103,12 @@ end
 -- set as a member, whose score ends it where that reads as ms; for any other type the owner is the type itself.
 local function share(lock, record)
   if not record or sub(record, 1, 2) ~= '1L' then return false end
-  local kind, owner = redis.call('TYPE', lock).ok, sub(record, 107)
-  if kind == 'none' then return false end
-  if kind == 'hash' then return redis.call('HEXISTS', lock, owner) == 1 and owner end
+  local kind, owner = read('TYPE', lock), sub(record, 107)
+  kind = kind and kind.ok
+  if not kind or kind == 'none' then return false end
+  if kind == 'hash' then return read('HEXISTS', lock, owner) == 1 and owner end
   if kind ~= 'zset' then return kind == owner and owner end
-  local score = tonumber(redis.call('ZSCORE', lock, owner) or '')
+  local score = tonumber(read('ZSCORE', lock, owner) or '')
   return score and (score < 1e12 or score > clock()) and owner
 end
 
@@ -109,11 +165,7 @@ local function indebted(companion, record, who, letter)
     local process = sub(list, at + 9, at + 16)
     if sub(list, at, at + 8) == 'o' .. sub(who, 17, 24) and (process == sub(who, 25, 32) or process == pending)
       and (tonumber(sub(list, at + 17, at + 29)) or 0) > now then
-      if letter then
-        redis.call('PEXPIRE', name, redis.call('PTTL', name)) -- a write that passes when out of memory
-        redis.call('SETRANGE', name, at - 1, letter)
-      end
-      return true
+      return not (letter and amend(name, at - 1, letter))
     end
   end
   return false
@@ -136,7 +188,7 @@ local function overdue(companion, flags, record, mine, who)
     local one, more = identical(flags, record, who)
     if not one then return not more and '' or nil, more end
   end
-  redis.call('SETRANGE', companion, 1, 'R')
+  amend(companion, 1, 'R')
   return state == 'L' and 'E' or ''
 end
 
@@ -186,8 +238,8 @@ end
 -- What a script of the application shows of a lock that is somebody else's: w its value, P its PTTL, S its TTL.
 local function shown(flags, lock, value)
   if has(flags, 'w') then return value end
-  if has(flags, 'P') then return redis.call('PTTL', lock) end
-  return has(flags, 'S') and redis.call('TTL', lock) or false
+  if has(flags, 'P') then return read('PTTL', lock) end
+  return has(flags, 'S') and read('TTL', lock) or false
 end
 
 -- The longest TTL that is reckoned with, ms: 158 years. A record has 13 digits for a time, and Redis does not
@@ -227,25 +279,24 @@ local function front_of(head, bits) return '1L' .. string.char(64 + bits) .. sub
 -- What follows from the record before (old), where that is not simply one of a lease that was released. A lease
 -- that ended unreleased leaves a debt of its identity, where that can be told from others'; or hands on the one that
 -- was paid under it, with its age. Not where its holder goes on with it (own).
--- Answers as grant does.
+-- Answers as grant does. Where it cannot be written, the record before is put back.
 local function succeed(companion, old, front, number, now, fence, back, owner, px, debt, own)
   local at_ms = tonumber(now)
-  if type(old) == 'table' then -- not a record: somebody used our name for something else
-    redis.call('DEL', companion)
-    redis.call('SET', companion, front .. number .. back, 'PX', px)
+  if type(old) == 'table' then
+    if not string.find(old.err, 'WRONGTYPE', 1, true) then return nil, old end
+    redis.pcall('DEL', companion) -- not a record: somebody used our name for something else
+    local done = redis.pcall('SET', companion, front .. number .. back, 'PX', px)
+    if done.err then return nil, done end
     return number, now, '', '0', '0'
   end
-  local last, next = tonumber(sub(old, 52, 67)) or 0, tonumber(number)
+  local last, next, changed = tonumber(sub(old, 52, 67)) or 0, tonumber(number), false
   if fence == 'n' then next = last elseif last >= next then next = last + 1 end
-  if next ~= tonumber(number) then
-    number = string.format('%016.0f', next)
-    redis.call('SETRANGE', companion, 51, number)
-  end
+  if next ~= tonumber(number) then number, changed = string.format('%016.0f', next), true end
   local set, process = string.byte(old, 3) or 64, sub(old, 44, 51)
   local owed = not own and sub(old, 2, 2) ~= 'R' and (bit.band(set, 8) == 8 or process ~= none)
   if owed or bit.band(set, 4) == 4 then
     local name, debts, ends = string.gsub(companion, '}:', '}#', 1), {}, nil
-    local list = bit.band(set, 4) == 4 and redis.pcall('GET', name)
+    local list, done = bit.band(set, 4) == 4 and redis.pcall('GET', name), nil
     if type(list) ~= 'string' then list = '' end
     for at = 1, #list, 30 do
       local letter, ending = sub(list, at, at), sub(list, at + 17, at + 29)
@@ -257,10 +308,15 @@ local function succeed(companion, old, front, number, now, fence, back, owner, p
     table.sort(debts, function(a, b) return sub(a, 18) < sub(b, 18) end)
     if #debts > 16 then table.remove(debts, 1) end
     if #debts > 0 then
-      redis.call('SET', name, table.concat(debts), 'PX', px)
-      redis.call('SETRANGE', companion, 2, string.char(string.byte(front, 3) + 4))
-    elseif list ~= '' then redis.call('DEL', name) end
+      done = redis.pcall('SET', name, table.concat(debts), 'PX', px)
+      front, changed = sub(front, 1, 2) .. string.char(string.byte(front, 3) + 4) .. sub(front, 4), true
+    elseif list ~= '' then done = redis.pcall('DEL', name) end
+    if is_error(done) then
+      redis.call('SET', companion, old, 'PX', px)
+      return nil, done
+    end
   end
+  if changed then redis.call('SET', companion, front .. number .. back, 'PX', px) end
   local since = sub(old, 68, 80)
   local shared = sub(old, 107) == owner and at_ms - (tonumber(since) or 0) < 3600000 and not kin(old, sub(front, 20)) and '1' or '0'
   if sub(old, 2, 2) == 'L' then return number, now, 'L', since, shared end
@@ -272,9 +328,10 @@ end
 -- how long one lives, ms.
 -- Answers the fencing token (16 digits), the time (13 digits), what the lease ended ('' nothing, L a lease that ran out
 -- unreleased) and since when that was held, and '1' where the lease before was another client's, with the same
--- owner token, and not an hour old, else '0'.
+-- owner token, and not an hour old, else '0'. Or nil and Redis's error where it cannot be written; then the record is as it was.
 local function grant(companion, front, fence, asked, owner, px, debt, own)
-  local t = redis.call('TIME')
+  local t = redis.pcall('TIME')
+  if t.err then return nil, t end
   local clocked = t[1] .. t[2]
   if #t[2] < 6 then clocked = t[1] .. sub('00000' .. t[2], -6) end
   if #clocked < 16 then clocked = string.rep('0', 16 - #clocked) .. clocked end
@@ -291,6 +348,14 @@ local function grant(companion, front, fence, asked, owner, px, debt, own)
     and (sub(old, 107) ~= owner or sub(old, 36, 51) == sub(front, 36, 51))) then return number, now, '', '0', '0' end
   -- Rarely:
   return succeed(companion, old, front, number, now, fence, back, owner, px, debt, own)
+end
+
+-- Where a lock was taken whose record cannot be written: monitored it was, and nothing more can be told; else it is taken back, by a
+-- command that has just passed where DEL may not be used.
+local function unrecorded(monitor, native, lock, error)
+  if monitor then return { 'G', native, error, '0', 0, 0, '', '0', 0 } end
+  if is_error(redis.pcall('DEL', lock)) then redis.pcall('SET', lock, '', 'PX', 1) end
+  return { '?', error, '' }
 end
 
 -- Whether a record is of a lease that was granted to this very session (who: session+identity).
@@ -323,10 +388,17 @@ local function repeated(flags, lock, companion, record, owner, front, ttl, asked
   if not mine then
     return nil, not same_session(record, who) and now - tonumber(sub(record, 68, 80)) < 10000 and 1 or 0
   end
-  if ttl > 0 then redis.call('PEXPIRE', lock, ttl) else redis.call('PERSIST', lock) end
   local bits = bit.band(string.byte(front, 3), 2)
   local again = rewrite(record, bits, now, asked)
-  redis.call('SET', companion, sub(again, 1, 19) .. who .. sub(again, 52), 'PX', px)
+  if unread then return { '?', unread, '' } end
+  -- First the record: what cannot be recorded is not done.
+  local done = redis.pcall('SET', companion, sub(again, 1, 19) .. who .. sub(again, 52), 'PX', px)
+  if is_error(done) then return { '?', done, '' } end
+  if ttl > 0 then done = redis.pcall('PEXPIRE', lock, ttl) else done = redis.pcall('PERSIST', lock) end
+  if is_error(done) then
+    redis.call('SET', companion, record, 'PX', px)
+    return { '?', done, '' }
+  end
   return { 'G', false, '', sub(record, 52, 67), now, ttl, '', '0', bits > 0 and 1 or 0, false, sub(record, 4, 19), 0, asked }
 end
 
@@ -337,9 +409,7 @@ local function refusal(companion, flags, record, reason, late, who, current, pai
   if paid == 1 then reason = 'expired' end
   if has(flags, 'k') and not has(flags, 'm') and kin(record, who)
     and bit.band(string.byte(record, 3), 2) == 2 then
-    redis.call('PEXPIRE', companion, redis.call('PTTL', companion)) -- a write that passes when out of memory
-    redis.call('SETRANGE', companion, 2, string.char(string.byte(record, 3) - 2))
-    ended = 1
+    ended = amend(companion, 2, string.char(string.byte(record, 3) - 2)) and 0 or 1
   end
   return { 'N', false, reason, sub(record, 68, 80), now, sub(record, 52, 67), late and 1 or 0, ended, current or false, paid or 0 }
 end

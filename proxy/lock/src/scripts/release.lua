@@ -7,52 +7,76 @@
 -- Answers the usual release, proven by the session, as one string: R, fencing token (16), since when it was held (13);
 -- and that of a stranger: N, fencing token, since, and what TIME answered: seconds, ':', microseconds.
 -- A tokenless release may pay a debt instead.
--- The lock key goes first: a write that Redis allows when out of memory, so the record's passes too.
+-- The record goes first: what cannot be recorded is not done, unless it is only watched.
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[1]
 local value, record = redis.pcall('GET', lock), redis.pcall('GET', companion)
 if value and type(record) == 'string' and sub(record, 107) == value and #value <= 64 and sub(record, 1, 2) == '1L' then
   -- The flags begin with r and s where that proof is required, counts, and nothing is only watched.
   if ARGV[2] == sub(record, 4, 19) and string.find(flags, '^rs[^guz]*$')
     and (ARGV[3] == value or not string.find(flags, 'c', 1, true)) then
-    local native = redis.pcall(ARGV[5], lock)
-    if native ~= 1 and type(native) == 'table' and native.err then return { '?', native, '' } end
-    redis.call('SETRANGE', companion, 1, 'R')
-    return 'R' .. sub(record, 52, 80)
+    local marked = redis.pcall('SETRANGE', companion, 1, 'R')
+    if type(marked) == 'number' then
+      local native = redis.pcall(ARGV[5], lock)
+      if native ~= 1 and type(native) == 'table' and native.err then
+        redis.call('SETRANGE', companion, 1, 'L')
+        return { '?', native, '' }
+      end
+      return 'R' .. sub(record, 52, 80)
+    end
   end
   -- Who brings nothing but an identity, and another one, proves nothing; without debts there is nothing to pay.
   if ARGV[2] == '' and string.find(flags, '^rs[iDpk]*$') and sub(record, 36, 43) ~= sub(ARGV[4], 17, 24)
     and string.find(record, '^..[@A-CH-K]') then
-    local t = redis.call('TIME')
+    local t = redis.pcall('TIME')
+    if t.err then return { '?', t, '' } end
     return 'N' .. sub(record, 52, 80) .. t[1] .. ':' .. t[2]
   end
 end
 
 -- Rarely:
-local monitor, failed = has(flags, 'm'), nil
-value, record, failed = both(value, record, lock, companion)
-if failed then return { '?', monitor and not has(flags, 'c') and redis.pcall(ARGV[5], lock) or failed, '' } end
+local monitor = has(flags, 'm')
+local watched = monitor and not has(flags, 'c')
+value, record = both(value, record, lock, companion)
 if not value and not has(flags, 'c') and not has(flags, 'g') then value = share(lock, record) end
+if unread then return unreadable(watched, ARGV[5], lock) end
 if not value then
   if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
-  local native, mark, more = redis.pcall(ARGV[5], lock), ''
+  local native, mark, more = run(ARGV[5], lock), ''
+  if declined then return { '?', native, '' } end
   if record and sub(record, 1, 1) == '1' and native ~= 1 then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[4]) end
   if more then return asks(record, 0) end
-  return { 'A', native, '', mark, record and sub(record, 68, 80) or '0' }
+  return { 'A', native, trouble or '', mark, record and sub(record, 68, 80) or '0' }
 end
 if has(flags, 'c') and (has(flags, 'z') or (form(value) == ARGV[3]) == (has(flags, 'u') ~= nil)) then
-  local late = governed(value, record) and over(flags, record, ARGV[2])
-  return { 'D', shown(flags, lock, value), late and 'expired' or '', late and 1 or 0 }
+  local late, native = governed(value, record) and over(flags, record, ARGV[2]), shown(flags, lock, value)
+  if unread then return { '?', unread, '' } end
+  return { 'D', native, late and 'expired' or '', late and 1 or 0 }
 end
-if not governed(value, record) then return { 'U', redis.pcall(ARGV[5], lock), '' } end
+if not governed(value, record) then
+  local native = run(ARGV[5], lock)
+  return { declined and '?' or 'U', native, '' }
+end
 
 local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], sub(ARGV[4], 33), ARGV[4], companion)
+if unread then return unreadable(watched, ARGV[5], lock) end
 if not held and more then return asks(record, 0) end
-local paid = 0
-if not held and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[4]) end
-if not held and not monitor then return refusal(companion, flags, record, reason, late, ARGV[4], nil, paid) end
-if paid == 1 then reason = 'expired' end
-local native = redis.pcall(ARGV[5], lock)
-if type(native) == 'table' and native.err then return { '?', native, '' } end
-local state = held == 'o' and has(flags, 'x') and 'T' or 'R'
-redis.call('SETRANGE', companion, 1, state)
-return { 'R', native, reason or '', sub(record, 52, 67), sub(record, 68, 80), held or '', has(flags, 'g') and value or false, state, late and 1 or 0, paid }
+local state, paid = held == 'o' and has(flags, 'x') and 'T' or 'R', 0
+if not monitor then
+  if not held then
+    if not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[4]) end
+    return refusal(companion, flags, record, reason, late, ARGV[4], nil, paid)
+  end
+  local unmarked = amend(companion, 1, state)
+  if unmarked then return { '?', unmarked, '' } end
+end
+local native = run(ARGV[5], lock)
+if declined then
+  if not monitor then amend(companion, 1, 'L') end
+  return { '?', native, '' }
+end
+if monitor then
+  if not held and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[4]) end
+  if paid == 1 then reason = 'expired' end
+  amend(companion, 1, state)
+end
+return { 'R', native, trouble or reason or '', sub(record, 52, 67), sub(record, 68, 80), held or '', has(flags, 'g') and value or false, state, late and 1 or 0, paid }

@@ -8,14 +8,14 @@ local found, refused = {}, false
 for i = 1, locks do
   local at = 4 + (i - 1) * 5
   local flags, who = ARGV[at], ARGV[at + 4]
-  local m = redis.pcall('MGET', KEYS[i * 2 - 1], KEYS[i * 2])
-  if m.err then return { '?', m, '' } end
+  local m = read('MGET', KEYS[i * 2 - 1], KEYS[i * 2]) or {}
   local value = m[1] or share(KEYS[i * 2 - 1], m[2])
   local entry = { flags = flags, value = value, record = m[2], mine = ARGV[at + 1], who = who }
   if governed(value, m[2]) then
     entry.governed = true
     local more
     entry.held, entry.late, entry.reason, more = proof(flags, m[2], ARGV[at + 1], '', ARGV[at + 2] .. ARGV[at + 3], who, KEYS[i * 2])
+    if unread then return { '?', unread, '' } end
     if not entry.held and more then return asks(m[2], i - 1) end
     if not entry.held and not has(flags, 'm') then
       entry.refused = true
@@ -24,6 +24,7 @@ for i = 1, locks do
       refused = refused or not owes
     end
   end
+  if unread then return { '?', unread, '' } end
   found[i] = entry
 end
 local answer, total = { 'M', 0, '' }, 0
@@ -38,26 +39,39 @@ for i = 1, locks do
     if not (strict and refused) then paid = repay(companion, entry.flags, entry.record, who) end
     answer[3 + i] = refusal(companion, entry.flags, entry.record, reason, entry.late, who, nil, paid)
   else
-    local paid = entry.governed and not entry.held and repay(companion, entry.flags, entry.record, who) or 0
-    if paid == 1 then reason = 'expired' end
-    local gone = redis.call(ARGV[1], lock)
-    total = total + gone
-    if entry.governed then
-      local state = entry.held == 'o' and has(entry.flags, 'x') and 'T' or 'R'
-      redis.call('SETRANGE', companion, 1, state)
-      answer[3 + i] = { 'R', gone, reason, sub(entry.record, 52, 67), sub(entry.record, 68, 80), entry.held or '', false, state, entry.late and 1 or 0, paid }
-    elseif gone == 1 then
-      answer[3 + i] = { 'U', gone, '' }
+    local state = entry.held == 'o' and has(entry.flags, 'x') and 'T' or 'R'
+    local recorded = entry.governed and not has(entry.flags, 'm')
+    -- First the record: what cannot be recorded is not done.
+    local gone = recorded and amend(companion, 1, state) or run(ARGV[1], lock)
+    if is_error(gone) then
+      if recorded and not trouble then amend(companion, 1, 'L') end
+      if not ran then return { '?', gone, '' } end
+      answer[3 + i], trouble = { 'C', false, gone }, nil
     else
-      local mark, record = '', entry.record
-      -- Flag p is of no use here: locks before this one may be gone already.
-      if record and sub(record, 1, 1) == '1' then mark = overdue(companion, entry.flags, record, entry.mine, who) end
-      answer[3 + i] = { 'A', gone, '', mark or '', record and sub(record, 68, 80) or '0' }
+      total = total + gone
+      if entry.governed then
+        local paid = not entry.held and repay(companion, entry.flags, entry.record, who) or 0
+        if paid == 1 then reason = 'expired' end
+        if not recorded then amend(companion, 1, state) end
+        answer[3 + i] = { 'R', gone, reason, sub(entry.record, 52, 67), sub(entry.record, 68, 80), entry.held or '', false, state, entry.late and 1 or 0, paid }
+      elseif gone == 1 then
+        answer[3 + i] = { 'U', gone, '' }
+      else
+        local mark, record = '', entry.record
+        -- Flag p is of no use here: locks before this one may be gone already.
+        if record and sub(record, 1, 1) == '1' then mark = overdue(companion, entry.flags, record, entry.mine, who) end
+        answer[3 + i] = { 'A', gone, '', mark or '', record and sub(record, 68, 80) or '0' }
+      end
+      if trouble then answer[3 + i][3], trouble = trouble, nil end
     end
   end
 end
 if not (strict and refused) then
-  for i = locks * 2 + 1, #KEYS do total = total + redis.call(ARGV[1], KEYS[i]) end
+  for i = locks * 2 + 1, #KEYS do
+    local gone = run(ARGV[1], KEYS[i])
+    if type(gone) == 'number' then total = total + gone
+    elseif not ran then return { '?', gone, '' } end
+  end
 end
 answer[2] = total
 return answer

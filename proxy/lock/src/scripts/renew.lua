@@ -13,6 +13,7 @@ for at = 1, #KEYS, 2 do
     if not value or #value > 64 then
       -- Rarely:
       value = value and form(value) or share(KEYS[at], record)
+      if unread then return unread end
       if not value then answer = -1 end
     end
     if value == sub(record, 107) then

@@ -13,28 +13,51 @@
 --       it comes to
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[12]
 local monitor, wants = has(flags, 'm'), has(flags, 'g')
-local m = redis.pcall('MGET', lock, companion)
-if m.err then return { '?', monitor and not has(flags, 'c') and redis.pcall(unpack(ARGV, 19)) or m, '' } end
-local value, record = m[1], m[2]
-if not value and not wants and not has(flags, 'c') then value = share(lock, record) end
 local owner = ARGV[10]
 if owner == '' then owner = ARGV[1] end
-local ttl, asked, bits = terms(ARGV[5], ARGV[6], ARGV[7], ARGV[8])
-if monitor then ttl, bits = asked, 0 end
-
+local watched = monitor and not has(flags, 'c')
+-- Stores the value, as the application would where nothing is enforced.
 local function put(ms)
-  if monitor then return redis.pcall(unpack(ARGV, 19)) end
+  if monitor then return run(unpack(ARGV, 19)) end
   if ms > 0 then return redis.pcall('SET', lock, ARGV[1], 'PX', ms) end
   return redis.pcall('SET', lock, ARGV[1])
 end
-local function failed(answer) return type(answer) == 'table' and answer.err end
+local m = read('MGET', lock, companion) or {}
+local value, record = m[1], m[2]
+if not value and not wants and not has(flags, 'c') then value = share(lock, record) end
+local ttl, asked, bits = terms(ARGV[5], ARGV[6], ARGV[7], ARGV[8])
+if unread then return unreadable(watched, unpack(ARGV, 19)) end
+if monitor then ttl, bits = asked, 0 end
+local px = lifetime(ttl, ARGV[9])
+
+-- Monitored the application's command goes first; else the record does, and what cannot be recorded is not done.
 local function granted(reason, state, old_since, own, late)
-  local native = put(ttl)
-  if failed(native) then return { '?', native, '' } end
+  local native
+  if monitor then
+    native = put(ttl)
+    if declined then return { '?', native, '' } end
+  end
   local front = front_of(ARGV[2], bits + tonumber(ARGV[3]))
-  local number, now, ended, since, shared = grant(companion, front, ARGV[4], digits(asked), owner, lifetime(ttl, ARGV[9]), sub(ARGV[2], 49), own)
+  local number, now, ended, since, shared = grant(companion, front, ARGV[4], digits(asked), owner, px, sub(ARGV[2], 49), own)
+  if not number then
+    if not monitor then return { '?', now, '' } end
+    return { 'G', native, now, '0', 0, 0, '', '0', 0, value }
+  end
+  if not monitor then
+    native = put(ttl)
+    if is_error(native) then
+      -- Rarely:
+      if record then replace(companion, record, px) else redis.pcall('DEL', companion) end
+      return { '?', native, '' }
+    end
+    native = false
+  end
   if state == '' then state, old_since = ended, since end
-  return { 'G', monitor and native or false, reason, number, now, ttl, state, old_since, bits > 0 and 1 or 0, value, false, shared, asked, late and 1 or 0 }
+  return { 'G', native, reason, number, now, ttl, state, old_since, bits > 0 and 1 or 0, value, false, shared, asked, late and 1 or 0 }
+end
+local function ungoverned()
+  local native = run(unpack(ARGV, 19))
+  return { ran and 'U' or '?', native, '' }
 end
 
 local compares, differs = has(flags, 'c'), has(flags, 'u')
@@ -50,11 +73,12 @@ end
 local names = compares and not differs
 
 if not value then
-  if redis.call('EXISTS', lock) == 1 then return { 'U', redis.pcall(unpack(ARGV, 19)), '' } end
+  if read('EXISTS', lock) == 1 then return ungoverned() end
+  if unread then return unreadable(watched, unpack(ARGV, 19)) end
   if has(flags, 'X') then return { 'A', false, '', '', '0' } end
   return granted('', '', '0')
 end
-if not governed(value, record) then return { 'U', redis.pcall(unpack(ARGV, 19)), '' } end
+if not governed(value, record) then return ungoverned() end
 
 local since = sub(record, 68, 80)
 if (wants or names) and has(flags, 'd') and passed(value, record) then return granted('', 'T', since, sub(record, 20, 35) == sub(ARGV[17], 1, 16)) end
@@ -62,6 +86,8 @@ local claim = ARGV[14]
 if differs then claim = owner end
 local seen = ARGV[15] .. ARGV[16]
 local held, late, why, more = proof(replacing(flags, record, value, ARGV[1], seen), record, ARGV[13], claim, seen, ARGV[17], companion)
+local now = clock()
+if unread then return unreadable(watched, unpack(ARGV, 19)) end
 if not held and more then return asks(record, 0) end
 local reason = ''
 if not held then
@@ -72,22 +98,29 @@ if not held then
   end
   return granted(reason, 'O', since, nil, late)
 end
-local now = clock()
 if tonumber(ARGV[18]) > 0 and now - tonumber(since) > tonumber(ARGV[18]) then
   if not monitor then return refusal(companion, flags, record, 'limited', late, ARGV[17]) end
   reason = 'limited'
 end
+local new
 if has(flags, 'K') then
-  ttl = math.min(redis.call('PTTL', lock), longest)
+  ttl = read('PTTL', lock)
+  if unread then return unreadable(watched, unpack(ARGV, 19)) end
+  ttl = math.max(0, math.min(ttl, longest))
   asked, bits = tonumber(sub(record, 81, 93)), bit.band(string.byte(record, 3), 2)
-  if ttl < 0 then ttl = 0 end
-end
-local native = put(ttl)
-if failed(native) then return { '?', native, '' } end
-local px = lifetime(ttl, ARGV[9])
-if has(flags, 'K') then
-  redis.call('SET', companion, sub(record, 1, 106) .. owner, 'PX', px)
+  px, new = lifetime(ttl, ARGV[9]), sub(record, 1, 106) .. owner
+else new = rewrite(record, bits, now, asked, owner) end
+local native = false
+if monitor then
+  native = put(ttl)
+  if declined then return { '?', native, '' } end
+  replace(companion, new, px)
 else
-  redis.call('SET', companion, rewrite(record, bits, now, asked, owner), 'PX', px)
+  local done = redis.pcall('SET', companion, new, 'PX', px)
+  if not is_error(done) then
+    done = put(ttl)
+    if is_error(done) then redis.call('SET', companion, record, 'PX', px) end
+  end
+  if is_error(done) then return { '?', done, '' } end
 end
-return { 'X', monitor and native or false, reason, ttl, sub(record, 52, 67), since, now, bits > 0 and 1 or 0, value, held or '', not has(flags, 'K') and asked }
+return { 'X', native, trouble or reason, ttl, sub(record, 52, 67), since, now, bits > 0 and 1 or 0, value, held or '', not has(flags, 'K') and asked }

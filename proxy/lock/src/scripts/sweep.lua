@@ -16,6 +16,7 @@ for i = 1, #KEYS / 2 do
   else
     local m = redis.call('MGET', lock, companion)
     local value, record = m[1] or share(lock, m[2]), m[2]
+    if unread then return unread end
     local adopted = 0
     if left == -1 and ARGV[i] ~= '0' then
       adopted, left = redis.call('PEXPIRE', lock, ARGV[i]), tonumber(ARGV[i])

@@ -6,10 +6,10 @@
 -- Answers 1 where the lease is marked now, 0 where that lease is over or was marked before.
 local m = redis.call('MGET', KEYS[1], KEYS[2])
 local record = m[2]
-if not governed(m[1] or share(KEYS[1], record), record) or sub(record, 20, 35) ~= ARGV[1] then return 0 end
+local value = m[1] or share(KEYS[1], record)
+if unread then return unread end
+if not governed(value, record) or sub(record, 20, 35) ~= ARGV[1] then return 0 end
 if ARGV[2] ~= '' and sub(record, 4, 19) ~= ARGV[2] then return 0 end
 local bits = string.byte(record, 3)
 if bit.band(bits, 1) == 1 then return 0 end
-redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[2])) -- a write that passes when out of memory
-redis.call('SETRANGE', KEYS[2], 2, string.char(bits + 1))
-return 1
+return amend(KEYS[2], 2, string.char(bits + 1)) or 1

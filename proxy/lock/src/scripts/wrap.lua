@@ -72,6 +72,7 @@ local function look(lock)
     state.dump = try('DUMP', lock.key)
     if type(state.dump) == 'table' then return nil, state.dump end
     state.share = share(lock.key, state.record)
+    if unread then return nil, unread end
     state.all = members(state.kind, lock.key)
   end
   state.ends = ending(lock.key)
@@ -323,6 +324,7 @@ local function settle(lock)
     local head = argument(lock, 7)
     local front = front_of(head, bits + tonumber(argument(lock, 8)))
     local number, at, state, since, shared = grant(companion, front, argument(lock, 9), digits(asked), owner, lifetime(ttl, outlive), sub(head, 49))
+    if not number then return { 'G', false, at, '0', 0, 0, '', '0', 0, owner } end
     if did ~= 'acquire' then state = 'O' end
     return { 'G', false, reason, number, at, ttl, state, since, bits > 0 and 1 or 0, owner, false, shared, asked, lock.late and 1 or 0 }
   end
@@ -354,7 +356,7 @@ local function finish(ended, result)
   for i = 1, #locks do
     local lock = locks[i]
     lock.after, failed = look(lock)
-    if failed then return { '?', failed, '' } end
+    if failed then error(failed) end
     judge(lock)
     if lock.reason then refused = true end
   end
@@ -384,6 +386,15 @@ local function finish(ended, result)
   if third then setresp(3) end
   return { 'W', how, each, result }
 end
+-- The same where that fails: the script has run, whatever it did stands, and none of it is recorded.
+local function unfinished(ended, result, raised)
+  local each = {}
+  local error = { err = type(raised) == 'table' and raised.err or tostring(raised) }
+  for i = 1, #locks do each[i] = { 'U', false, error } end
+  if ended then return { 'W', 'r', each, result } end
+  return { 'W', 'e', each, type(result) == 'table' and tostring(rawget(result, 'err')) or tostring(result), '', 0, 0 }
+end
 local handler = rawget(globals, '__redis__err__handler') or function(err) return err end
 local ended, result = xpcall(f, handler)
-return finish(ended, result)
+local fine, answer = pcall(finish, ended, result)
+return fine and answer or unfinished(ended, result, answer)

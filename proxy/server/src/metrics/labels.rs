@@ -202,8 +202,11 @@ label_set! {
 label_set! {
     /// Why a lock command was forwarded unjudged: in monitor mode, but for what the operator answers for.
     UnjudgedWhy {
-        /// The client's ACL user may not run the judging script.
+        /// The client's ACL user may not run the judging script or not all that it needs, or in a block it is not
+        /// known yet whether it may.
         NoRights = "no-rights",
+        /// The server has no EVAL or no EVALSHA.
+        NoScripts = "no-scripts",
         /// The client reads its keys with server-assisted tracking.
         Tracking = "tracking",
         /// A script that this proxy has not seen.

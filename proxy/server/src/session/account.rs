@@ -22,7 +22,9 @@ use super::{InFlight, Session};
 use crate::clock::Moment;
 use crate::keep_alive::kept::SameClient;
 use crate::logging::Example;
-use crate::metrics::{AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation, ReleaseOutcome};
+use crate::metrics::{
+    AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation, ReleaseOutcome, UnjudgedWhy,
+};
 use crate::peers;
 use crate::random::refusal_id;
 use crate::shared::{Active, mode_label};
@@ -115,7 +117,7 @@ impl Session {
                 }
                 each
             }
-            Answers::Error(_) => {
+            Answers::Error(_) | Answers::Lacking(_) => {
                 if operation == Operation::Acquire {
                     let target = op.target();
                     active
@@ -194,6 +196,10 @@ impl Session {
     }
 
     fn account_one(&mut self, op: &LockOp, one: &Settled<'_>, active: &Active, now: Instant) {
+        if let Some(error) = &one.answer.unrecorded {
+            self.could_not_record(one, error, active);
+            return;
+        }
         let metrics = &active.namespace(one.target.namespace).metrics;
         let acquires = one.operation == Operation::Acquire || one.operation == Operation::TakeOver;
         let mut decision = DecisionKind::Allow;
@@ -353,6 +359,31 @@ impl Session {
         }
         let (id, verdict) = self.decided(one, decision, active);
         self.tell_of(one, overlap, id, verdict, active);
+    }
+
+    /// What was done to a lock stands, and its record does not say so.
+    fn could_not_record(&mut self, one: &Settled<'_>, error: &Bytes, active: &Active) {
+        let details = active.namespace(one.target.namespace);
+        let why = UnjudgedWhy::NoRights;
+        details.metrics.unjudged.at(why).inc();
+        let entry = self.entry(
+            Happened::Unjudged(why),
+            one.target,
+            one.name,
+            Some(one.operation),
+            active,
+        );
+        self.shared.trail.leave(entry);
+        self.shared.rights.forget(&self.state.user);
+        self.state.sufficient.clear();
+        tracing::warn!(
+            namespace = %details.name,
+            key = %String::from_utf8_lossy(&one.target.key),
+            cmd = %one.name.to_ascii_uppercase(),
+            user = %String::from_utf8_lossy(&self.state.user),
+            error = %String::from_utf8_lossy(error),
+            "a lock command was carried out and could not be recorded"
+        );
     }
 
     /// Counts the decision, and in monitor mode what enforce would have refused.

@@ -15,14 +15,14 @@ use lockwarden_lock::op::Target;
 use lockwarden_lock::outcome::{
     BulkRefusal, FlushAnswer, Found, LiveLeases, Looked, bulk_line, not_permitted_line, read_flush,
 };
-use lockwarden_lock::plan;
+use lockwarden_lock::plan::{self, Needs};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::Mode;
 use lockwarden_resp::{Value, parse_reply, put_value};
 
-use super::rights::lacks_rights;
+use super::rights::{Queued, QueuedStep, lacks_rights};
 use super::state::Place;
-use super::{Session, error_frame};
+use super::{Look, Session, error_frame};
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, DecisionKind, UnjudgedWhy};
 use crate::random::refusal_id;
@@ -149,7 +149,10 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        if self.state.may_judge == Some(false) && flush.unseen().is_some() {
+        // In a block a script that Redis turns away would spoil it.
+        let certain =
+            self.state.block.is_none() || self.shared.rights.runs_scripts(&self.state.user);
+        if !certain && flush.unseen().is_some() {
             self.forward_unseen(&flush, active, muted);
             return Ok(());
         }
@@ -157,17 +160,22 @@ impl Session {
         let prefix = &active.companion_prefix;
         let step = plan::flush(&flush, &active.namespaces, &mode, prefix);
         if let Some(block) = &mut self.state.block {
-            let place = Place::Flush(flush);
-            block.places.push((block.queued, place));
+            let look = Look::Queued(Box::new(QueuedStep {
+                what: Queued::Step,
+                command: flush.name,
+                namespace: NamespaceId(0),
+                needs: Needs::of_flush(flush.name),
+            }));
+            block.places.push((block.queued, Place::Flush(flush)));
             block.queued += 1;
-            self.wires.execute_queued(&step, muted);
+            self.wires.execute_queued(&step, look, muted);
             return Ok(());
         }
         let begun = Instant::now();
         let answer = self.execute(inbox, &step).await?;
         match self.read_flush(&answer)? {
             FlushAnswer::Error(error) | FlushAnswer::Run(Value::Error(error), _)
-                if flush.unseen().is_some() && lacks_rights(&String::from_utf8_lossy(&error)) =>
+                if flush.unseen().is_some() && flush_rights_line(&error, flush.name).is_some() =>
             {
                 self.forward_unseen(&flush, active, muted);
             }
@@ -208,10 +216,10 @@ impl Session {
         match answer {
             FlushAnswer::Error(error) => {
                 self.count(CommandClass::Policy, CommandResult::Error);
-                if lacks_rights(&String::from_utf8_lossy(&error)) {
-                    return error_frame(&rights_line(&error, flush.name));
+                match flush_rights_line(&error, flush.name) {
+                    Some(line) => error_frame(&line),
+                    None => self.encoded(&Value::Error(error)),
                 }
-                self.encoded(&Value::Error(error))
             }
             FlushAnswer::Run(Value::Error(error), _) => {
                 self.count(CommandClass::Policy, CommandResult::Error);
@@ -406,11 +414,26 @@ fn refusal<'a>(found: &'a Found, active: &Active) -> BulkRefusal<'a> {
     }
 }
 
-fn rights_line(error: &Bytes, command: &str) -> String {
-    format!(
-        "NOPERM lockwarden runs {} as a script that looks for held locks first: this user needs \
-         +{command} +eval +evalsha +info +select +dbsize +scan +mget +type +hexists +zscore on all keys ({})",
-        command.to_ascii_uppercase(),
-        String::from_utf8_lossy(error),
-    )
+/// The line for a client whose FLUSH was not run, because Redis would not let it look or has no scripts; `None` for any other
+/// error.
+pub(super) fn flush_rights_line(error: &Bytes, command: &'static str) -> Option<String> {
+    let text = String::from_utf8_lossy(error);
+    let mut line = format!(
+        "NOPERM lockwarden runs {} as a script that looks for held locks first: ",
+        command.to_ascii_uppercase()
+    );
+    if text.starts_with("ERR unknown command") {
+        line.push_str("the server has no EVAL or no EVALSHA");
+        return Some(line);
+    }
+    if !lacks_rights(&text) {
+        return None;
+    }
+    line.push_str(&format!("this user needs +{command} +eval +evalsha"));
+    for command in Needs::of_flush(command).commands() {
+        line.push_str(" +");
+        line.push_str(command);
+    }
+    line.push_str(&format!(" on all keys ({text})"));
+    Some(line)
 }

@@ -4,7 +4,6 @@ use bytes::Bytes;
 use lockwarden_lock::op::{LockCommand, Test};
 use lockwarden_resp::parse_reply;
 
-use super::rights::rights_line;
 use super::{Look, Session};
 use crate::inbox::Inbox;
 use crate::intercept::is_only_watched;
@@ -64,18 +63,11 @@ impl Session {
         active: &Active,
         muted: Muted,
     ) -> Result<(), End> {
-        let text = String::from_utf8_lossy(error);
-        let rights = text.starts_with("NOPERM");
-        if rights && is_only_watched(&command, active) {
+        if error.starts_with(b"NOPERM") && is_only_watched(&command, active) {
             return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
         }
         self.count(CommandClass::Policy, CommandResult::Error);
-        if rights {
-            let line = rights_line(&text, &command, &active.companion_prefix);
-            self.error(&line, muted);
-        } else {
-            self.error(&text, muted);
-        }
+        self.error(&String::from_utf8_lossy(error), muted);
         Ok(())
     }
 }

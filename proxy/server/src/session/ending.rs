@@ -105,7 +105,6 @@ impl Session {
         let usable = self.wires.may_still_ask()
             && self.state.block.is_none()
             && self.state.unsettled == 0
-            && self.state.may_judge != Some(false)
             && !self.wires.pushes.takes_no_commands();
         if !usable {
             return lost;

@@ -29,7 +29,8 @@ impl Session {
         muted: Muted,
     ) {
         self.count(CommandClass::PassThrough, CommandResult::Ok);
-        if self.state.block.is_some() || self.state.may_judge == Some(false) {
+        let unreadable = |until| Instant::now() < until;
+        if self.state.block.is_some() || self.state.unreadable_until.is_some_and(unreadable) {
             self.wires.forward(pass, muted);
             self.queued();
             return;

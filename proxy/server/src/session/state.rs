@@ -3,14 +3,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use lockwarden_lock::administration::Flush;
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::plan::{Plan, Who};
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::op::Target;
+use lockwarden_lock::plan::{Needs, Plan, Who};
 use lockwarden_lock::table::Listing;
 use lockwarden_lock::token::{Grant, Identity};
 use lockwarden_resp::Protocol;
+use smallvec::SmallVec;
 
 use super::InFlight;
 use super::sharing::Mixing;
@@ -79,7 +83,20 @@ pub(crate) enum Place {
     Listing(Listing),
     /// An error that Redis would give, in place of a command that is not sent.
     Error(String),
+    /// A command of the proxy's own ahead of a step, of which the client does not know.
+    Guard,
 }
+
+/// A question about the rights that a step takes, to be asked behind a block.
+#[derive(Debug)]
+pub(crate) struct RightsQuestion {
+    pub(crate) user: Bytes,
+    pub(crate) target: Target,
+    pub(crate) needs: Needs,
+}
+
+/// Questions that are asked behind one block.
+const MAX_QUESTIONS: usize = 16;
 
 /// A MULTI block that is being queued.
 #[derive(Debug, Default)]
@@ -96,6 +113,8 @@ pub(crate) struct Block {
     pub(crate) spoiled: Option<String>,
     /// Steps of the proxy's own that follow when the block is over.
     pub(crate) afterwards: Vec<Plan>,
+    /// What is to be found out for the next block.
+    pub(crate) questions: Vec<RightsQuestion>,
 }
 
 /// Steps that may follow a block; what is refused in it beyond that changes no keep-alive.
@@ -105,6 +124,16 @@ impl Block {
     /// The block will not be executed; the first reason counts.
     pub(crate) fn spoil(&mut self, text: &str) {
         self.spoiled.get_or_insert_with(|| text.to_owned());
+    }
+
+    /// Asks for these rights when the block is over.
+    pub(crate) fn wonder(&mut self, question: RightsQuestion) {
+        let is_it = |known: &RightsQuestion| {
+            known.needs == question.needs && known.target.namespace == question.target.namespace
+        };
+        if self.questions.len() < MAX_QUESTIONS && !self.questions.iter().any(is_it) {
+            self.questions.push(question);
+        }
     }
 }
 
@@ -177,8 +206,12 @@ pub(crate) struct State {
     pub(crate) read_grants: Vec<Option<Grant>>,
     /// Whether a login has succeeded, or was found not to be needed.
     pub(crate) logged_in: bool,
-    /// Whether this user may run the proxy's scripts, once that is known.
-    pub(crate) may_judge: Option<bool>,
+    /// The steps that this user's rights suffice for, and until when that is believed.
+    pub(crate) sufficient: SmallVec<[(NamespaceId, Needs, Instant); 2]>,
+    /// Until then the records are not read, because the user may not.
+    pub(crate) unreadable_until: Option<Instant>,
+    /// Redis did not queue the command ahead of a step, and the client was told so.
+    pub(crate) guard_refused: bool,
     /// Whether Redis is known to let this user send `CLIENT REPLY`, which the proxy carries out.
     pub(crate) may_silence: bool,
     /// Whether Redis has taken a `MULTI` of this user before.
@@ -223,7 +256,9 @@ impl State {
             unsettled: 0,
             read_grants: Vec::new(),
             logged_in: false,
-            may_judge: None,
+            sufficient: SmallVec::new(),
+            unreadable_until: None,
+            guard_refused: false,
             may_silence: false,
             may_begin_block: false,
             login: None,
@@ -272,7 +307,8 @@ impl State {
     pub(crate) fn set_user(&mut self, user: Bytes) {
         self.user = user;
         self.logged_in = true;
-        self.may_judge = None;
+        self.sufficient.clear();
+        self.unreadable_until = None;
         self.may_silence = false;
         self.may_begin_block = false;
         self.identify();

@@ -8,14 +8,18 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::hidden::{self, Shown};
-use lockwarden_lock::plan::{Form, Plan};
-use lockwarden_resp::Elements;
+use lockwarden_lock::op::LockCommand;
+use lockwarden_lock::outcome::NothingRun;
+use lockwarden_lock::plan::{Form, Needs, Plan};
+use lockwarden_resp::{Elements, put_array_header};
 
+use super::rights::rights_line;
 use super::state::{Block, Place};
 use super::{Look, Session, error_frame};
 use crate::clock::Moment;
 use crate::inbox::Inbox;
 use crate::intercept::Concluded;
+use crate::shared::Active;
 use crate::wires::{End, Muted};
 
 impl Session {
@@ -34,12 +38,19 @@ impl Session {
                 afterwards,
                 ..
             }) => {
+                // A command that Redis refuses to queue, whoever sends it: then it discards the block at EXEC. For a DISCARD
+                // the user may lack the right.
+                self.wires.inquire(&[b"GET"], Look::Own);
+                self.wires.forward_and_look(pass, Look::Answer, Muted::Yes);
+                let answer = self.answer(inbox).await?;
                 self.unwatch();
-                self.wires.inquire(&[b"DISCARD"], Look::Own);
                 self.follow_up(afterwards);
                 let text =
                     format!("EXECABORT Transaction discarded because of previous errors: {reason}");
-                self.answer_locally(error_frame(&text), muted);
+                match answer.starts_with(b"-EXECABORT Transaction discarded because of previous") {
+                    true => self.reply(&error_frame(&text), muted),
+                    false => self.reply(&BytesMut::from(&answer[..]), muted),
+                }
             }
             Some(block) if !block.places.is_empty() => {
                 for (_, place) in &block.places {
@@ -48,6 +59,7 @@ impl Session {
                     }
                 }
                 self.wires.forward_and_look(pass, Look::Answer, Muted::Yes);
+                self.ask_for_rights(&block.questions);
                 let answer = self.answer(inbox).await?;
                 self.unwatch();
                 let reply = self.unwrap(block, answer, inbox)?;
@@ -57,9 +69,10 @@ impl Session {
                 }
                 self.grants_are_told(muted, Instant::now());
             }
-            Some(_) => {
+            Some(block) => {
                 self.unwatch();
                 self.wires.forward(pass, muted);
+                self.ask_for_rights(&block.questions);
             }
             // An error, and what is watched stays so.
             None => self.wires.forward(pass, muted),
@@ -100,7 +113,10 @@ impl Session {
             ));
         }
         let mut reply = BytesMut::with_capacity(answer.len());
-        let mut copied = 0;
+        let is_guard = |(_, place): &&(usize, Place)| matches!(place, Place::Guard);
+        let own = block.places.iter().filter(is_guard).count();
+        put_array_header(&mut reply, elements.len() - own);
+        let mut copied = elements.first().map_or(answer.len(), |first| first.start);
         let now = Moment::now();
         for (index, place) in block.places {
             let Range { start, end } = elements[index];
@@ -129,11 +145,20 @@ impl Session {
                     reply.extend_from_slice(&error_frame(&text));
                     copied = end;
                 }
-                Place::Step(flight) => {
+                Place::Guard => {
+                    reply.extend_from_slice(&answer[copied..start]);
+                    copied = end;
+                }
+                Place::Step(mut flight) => {
                     let answers = self.read_answers(&element)?;
-                    let one = match self.conclude(&flight, &element, &answers, &active, now)? {
+                    let concluded = self.conclude(&mut flight, &element, &answers, &active, now)?;
+                    let one = match concluded {
                         Concluded::Reply(one) => one,
-                        Concluded::NoRights => BytesMut::from(&element[..]),
+                        // What would be sent instead would come too late.
+                        Concluded::NothingRun(proof) => {
+                            let command = flight.permitted.command();
+                            rights_error(&proof, command, &active)
+                        }
                     };
                     reply.extend_from_slice(&answer[copied..start]);
                     reply.extend_from_slice(&one);
@@ -144,4 +169,10 @@ impl Session {
         reply.extend_from_slice(&answer[copied..]);
         Ok(reply.freeze())
     }
+}
+
+/// The error for a step in a block that has run nothing.
+fn rights_error(proof: &NothingRun, command: &LockCommand, active: &Active) -> BytesMut {
+    let (needs, prefix) = (Needs::of(command), &active.companion_prefix);
+    error_frame(&rights_line(proof.why(), command.name, needs, prefix))
 }

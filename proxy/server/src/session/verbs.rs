@@ -2,11 +2,10 @@
 //! go on from what Redis has accepted. `CLIENT REPLY` is the exception: the proxy does it, and the
 //! backend always answers. Those on which the reading of what follows depends are order barriers.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
-use lockwarden_lock::companion::companion_key;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::op::Arguments;
 use lockwarden_lock::recipe::ScriptSha;
@@ -23,6 +22,9 @@ use crate::metrics::{CommandClass, CommandResult};
 use crate::pushes::Channels;
 use crate::trunk::Login;
 use crate::wires::{End, Muted, maintenance};
+
+/// A user who may not read a record is not tried with the next before this time has passed.
+const UNREADABLE_FOR: Duration = Duration::from_secs(10);
 
 impl Session {
     /// Whether the client wants the reply to the next command.
@@ -220,7 +222,7 @@ impl Session {
             Look::ReadGrant => {
                 self.state.unsettled = self.state.unsettled.saturating_sub(1);
                 if frame.starts_with(b"-NOPERM") {
-                    self.state.may_judge = Some(false);
+                    self.state.unreadable_until = Some(Instant::now() + UNREADABLE_FOR);
                 }
                 let value = parse_reply(&frame, self.state.protocol);
                 let grant = value.ok().and_then(|value| value.as_bytes().cloned());
@@ -241,6 +243,8 @@ impl Session {
                     self.wires.reply(&told);
                 }
             }
+            Look::Queued(step) => self.learn_of_queued(&step, &frame, muted),
+            Look::Rights(asked) => self.learn_of_rights(&asked, &frame),
             Look::Renewed(renewed) => {
                 self.own_step_failed(&frame);
                 if let Ok(value) = parse_reply(&frame, self.state.protocol) {
@@ -408,7 +412,6 @@ impl Session {
             self.wires.forward(pass, muted);
             return Ok(());
         }
-        self.find_out_rights(inbox).await?;
         let certain = self.state.may_begin_block
             && self.state.unsettled == 0
             && !self.wires.pushes.takes_no_commands();
@@ -419,31 +422,6 @@ impl Session {
             self.settled(inbox).await?;
             self.state.may_begin_block = self.state.block.is_some();
         }
-        Ok(())
-    }
-
-    /// Looking must never break anybody: a script that Redis does not let this user run would spoil
-    /// the whole block. So before the first block it is found out whether it may.
-    async fn find_out_rights(&mut self, inbox: &mut Inbox) -> Result<(), End> {
-        let active = self.active();
-        if self.state.may_judge.is_some() || !active.watches_any() {
-            return Ok(());
-        }
-        self.settled(inbox).await?;
-        let probe = companion_key(&active.companion_prefix, b"lockwarden");
-        self.wires.inquire(
-            &[b"EVAL", b"return redis.call('GET', KEYS[1])", b"1", &probe],
-            Look::Answer,
-        );
-        let answer = self.answer(inbox).await?;
-        // Before a login, while subscribed, or while the server is loading nothing is known yet, and
-        // nothing can be queued either.
-        self.state.may_judge = match answer.first() {
-            Some(b'-') if answer.starts_with(b"-NOPERM") => Some(false),
-            Some(b'-') if answer.starts_with(b"-ERR unknown command") => Some(false),
-            Some(b'-') => None,
-            _ => Some(true),
-        };
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::op::{LockCommand, LockOp};
-use lockwarden_lock::outcome::{self, RaisedAt};
+use lockwarden_lock::outcome::{self, Answers, NothingRun, RaisedAt};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::recipe::ScriptFacts;
 use lockwarden_lock::settle::OnViolation;
@@ -24,8 +24,8 @@ impl Session {
     ) -> Result<Examined, End> {
         let check: [&[u8]; 4] = [b"EVAL", COMPILES.as_bytes(), b"0", script.chunk()];
         let names = self.shared.server.names_scripts() == NamesScripts::Unknown;
-        let value = if self.state.block.is_some() {
-            // What is asked on this connection would be queued.
+        let value = if self.state.block.is_some() || self.state.tracking {
+            // What is asked on this connection would be queued, or end a CLIENT CACHING.
             let asked = async {
                 let mut aside = self.shared.backend.converse().await?;
                 if names {
@@ -36,7 +36,7 @@ impl Session {
             };
             match asked.await {
                 Ok(value) => value,
-                Err(error) => return Ok(Examined::NoRights(error.to_string())),
+                Err(error) => return Ok(Examined::Unsound(format!("ERR {error}"))),
             }
         } else {
             if names {
@@ -67,7 +67,10 @@ impl Session {
                 script.found_to_compile();
                 Examined::Sound
             }
-            Value::Error(text) => Examined::NoRights(String::from_utf8_lossy(&text).into_owned()),
+            Value::Error(text) => match Answers::Error(text.clone()).nothing_run() {
+                Some(proof) => Examined::TurnedAway(proof),
+                None => Examined::Unsound(String::from_utf8_lossy(&text).into_owned()),
+            },
             other => {
                 let text = other.as_bytes().cloned().unwrap_or_default();
                 let text = String::from_utf8_lossy(&text).into_owned();
@@ -123,8 +126,8 @@ pub(crate) enum Examined {
     Sound,
     /// It is none; what Redis says to that.
     Unsound(String),
-    /// This user may not find out.
-    NoRights(String),
+    /// Redis does not let this user find out, nor run what would follow.
+    TurnedAway(NothingRun),
 }
 
 /// What a wrapped script says to somebody whose lock it is not, where that is known and refusals of

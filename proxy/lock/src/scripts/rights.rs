@@ -1,0 +1,222 @@
+//! Which commands the steps use, taken from their texts, and the check that goes in front of a step of a user
+//! whose rights are not known: it tries every one of them, changes nothing, and names what is missing.
+//! Everything that speaks of the rights of a user (error lines, `check --backend`, the page of the
+//! documentation) takes them from here.
+
+use std::fmt::Write;
+
+/// How a command can be tried so that nothing is changed: its words, `KEY` in place of a key.
+struct Trial {
+    command: &'static str,
+    words: &'static [&'static str],
+}
+
+const KEY: &str = "key";
+
+const fn trial(command: &'static str, words: &'static [&'static str]) -> Trial {
+    Trial { command, words }
+}
+
+/// Every command that a step may use. Those that take memory stand first: on a server before 7.0, which
+/// has to be tried with the commands themselves, the others would let them pass when it is out of memory.
+const TRIALS: &[Trial] = &[
+    trial("set", &["'SET'", KEY, "''", "'NX'", "'XX'"]),
+    trial("setrange", &["'SETRANGE'", KEY, "0", "''"]),
+    trial("zadd", &["'ZADD'", KEY, "'XX'", "0", "''"]),
+    trial("restore", &["'RESTORE'", KEY, "0", "''"]),
+    trial("command", &["'COMMAND'", "'COUNT'"]),
+    trial("dbsize", &["'DBSIZE'"]),
+    trial("del", &["'DEL'", KEY]),
+    trial("dump", &["'DUMP'", KEY]),
+    trial("exists", &["'EXISTS'", KEY]),
+    trial("get", &["'GET'", KEY]),
+    trial("getrange", &["'GETRANGE'", KEY, "0", "0"]),
+    trial("hexists", &["'HEXISTS'", KEY, "''"]),
+    trial("hget", &["'HGET'", KEY, "''"]),
+    trial("hgetall", &["'HGETALL'", KEY]),
+    trial("info", &["'INFO'", "'server'"]),
+    trial("lpush", &["'LPUSH'", KEY, "''"]),
+    trial("lrange", &["'LRANGE'", KEY, "0", "0"]),
+    trial("memory|usage", &["'MEMORY'", "'USAGE'", KEY]),
+    trial("mget", &["'MGET'", KEY]),
+    trial("persist", &["'PERSIST'", KEY]),
+    trial("pexpire", &["'PEXPIRE'", KEY, "''"]),
+    trial("pexpireat", &["'PEXPIREAT'", KEY, "''"]),
+    trial("pexpiretime", &["'PEXPIRETIME'", KEY]),
+    trial("ping", &["'PING'"]),
+    trial("pttl", &["'PTTL'", KEY]),
+    trial("publish", &["'PUBLISH'", "''", "''"]),
+    trial("scan", &["'SCAN'", "0"]),
+    trial("select", &["'SELECT'", "0"]),
+    trial("time", &["'TIME'"]),
+    trial("ttl", &["'TTL'", KEY]),
+    trial("type", &["'TYPE'", KEY]),
+    trial("zrange", &["'ZRANGE'", KEY, "0", "0"]),
+    trial("zrangebyscore", &["'ZRANGEBYSCORE'", KEY, "0", "0"]),
+    trial("zrem", &["'ZREM'", KEY, "''"]),
+    trial("zscore", &["'ZSCORE'", KEY, "''"]),
+];
+
+/// Commands without which a step does all the same. `SELECT`: a script of the application that may not
+/// use it has selected nothing. `PEXPIRETIME`, which 6.2 does not have: `PTTL` and `TIME` tell it, too.
+/// The others wake those who wait for a lock that an operator ended; they try again anyway.
+const DISPENSABLE: &[&str] = &["select", "pexpiretime", "publish", "lrange", "lpush"];
+
+/// The commands that a step's text calls by name, as ACLs name them, sorted.
+pub(super) fn commands(text: &str) -> Vec<&'static str> {
+    let mut found: Vec<_> = TRIALS
+        .iter()
+        .filter(|trial| {
+            let name = trial.command.split('|').next().unwrap_or_default();
+            let literal = format!("('{}'", name.to_ascii_uppercase());
+            CALLS
+                .iter()
+                .any(|call| text.contains(&format!("{call}{literal}")))
+        })
+        .map(|trial| trial.command)
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// The functions by which the scripts give commands to Redis.
+const CALLS: [&str; 4] = ["call", "try", "run", "read"];
+
+/// The words by which a command can be tried on a key so that nothing is changed, where it is one of ours.
+pub(super) fn words<'a>(command: &str, key: &'a [u8]) -> Option<Vec<&'a [u8]>> {
+    let trial = TRIALS.iter().find(|trial| trial.command == command)?;
+    let word = |word: &&'static str| match *word {
+        KEY => key,
+        literal => literal.trim_matches('\'').as_bytes(),
+    };
+    Some(trial.words.iter().map(word).collect())
+}
+
+/// Whether a step cannot do without a command.
+pub(super) fn is_needed(command: &str) -> bool {
+    !DISPENSABLE.contains(&command)
+}
+
+/// What the check is made of.
+pub(super) struct Check<'a> {
+    /// The commands that it tries.
+    pub commands: &'a [&'static str],
+    /// A lock, in Lua.
+    pub lock: &'static str,
+    /// A companion, in Lua.
+    pub companion: &'static str,
+    /// Whether the last argument is the application's own command, which is tried and taken away.
+    pub takes_own: bool,
+}
+
+/// The check as Lua, to be put in front of a step. Where something is missing, or where the step must be
+/// sent without it, it answers `{ 'Q', what is missing }` and nothing has been run: the names of commands, and `~` where
+/// the user may not use the names of records.
+///
+/// From 7.0 on Redis is asked (`redis.acl_check_cmd`). Before that each command is given to it, in words that
+/// change nothing, on a key that nobody has. Where memory is out, some of those would let the step's first write pass;
+/// so the step is not taken then.
+pub(super) fn check(check: &Check<'_>) -> String {
+    let mut words = String::new();
+    for trial in TRIALS {
+        if check.commands.contains(&trial.command) {
+            let _ = write!(words, "{{{}}},", trial.words.join(","));
+        }
+    }
+    let (lock, companion) = (check.lock, check.companion);
+    let own = if check.takes_own { OWN } else { "" };
+    format!(
+        "do\n\
+         local lock, companion = {lock}, {companion}\n\
+         {LACKS}\
+         local keys = may and {{ lock, companion, (string.gsub(companion, '}}:', '}}#', 1)) }} or {{ nobodys }}\n\
+         for i = 1, #keys do\n\
+         local key = keys[i]\n\
+         local each = {{{words}}}\n\
+         for j = 1, #each do note(each[j], lacks(each[j]), i > 1) end\n\
+         end\n\
+         if may then\n\
+         for _, word in ipairs({{'EVAL', 'EVALSHA'}}) do\n\
+         local words = {{ word, '', '0' }}\n\
+         note(words, lacks(words), false)\n\
+         end\n\
+         end\n\
+         {own}\
+         if missing ~= '' or full then return {{ 'Q', string.sub(missing, 2) }} end\n\
+         end\n"
+    )
+}
+
+/// Tries a command, and notes it where it may not be run.
+const LACKS: &str = "local may, missing, full = redis.acl_check_cmd, '', false
+local nobodys = string.gsub(companion, '}:.*$', '}!lockwarden', 1)
+local function lacks(words)
+if may then return not may(unpack(words)) end
+local said = redis.pcall(unpack(words))
+if type(said) ~= 'table' or not said.err then return false end
+if string.find(said.err, 'OOM', 1, true) then full = true end
+return string.find(said.err, 'The user executing the script', 1, true) and said.err
+end
+local function noted(what) return string.find(missing .. ' ', ' ' .. what .. ' ', 1, true) end
+local function note(words, lacking, on_record)
+if not lacking then return end
+local what = words[1] == 'MEMORY' and 'memory|usage' or string.lower(words[1])
+if noted(what) then return end
+if on_record or (not may and string.find(lacking, 'at least one of the keys', 1, true)) then what = '~' end
+if not noted(what) then missing = missing .. ' ' .. what end
+end
+";
+
+/// The same for the application's own commands, as far as they can be tried. One that the server does not know it refuses
+/// itself.
+const OWN: &str = "for word in string.gmatch(table.remove(ARGV), '%S+') do
+local words
+if may then words = { word, lock }
+elseif string.find(' del unlink getdel persist ', ' ' .. word .. ' ', 1, true) then words = { word, nobodys }
+elseif string.find(word, '^p?expire') then words = { word, nobodys, '' } end
+if words then
+local known, lacking = pcall(lacks, words)
+if known then note(words, lacking, false) end
+end
+end
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scripts::all;
+
+    /// Every word in capitals that is called, in whatever spelling, is a command that can be tried.
+    #[test]
+    fn every_command_that_a_script_calls_is_known() {
+        for script in all() {
+            let text = script.text();
+            for (at, _) in text.match_indices("('") {
+                let name: String = text[at + 2..]
+                    .chars()
+                    .take_while(char::is_ascii_uppercase)
+                    .collect();
+                let ends = text[at + 2 + name.len()..].starts_with('\'');
+                if name.len() > 1 && ends {
+                    let known = |command: &&str| {
+                        command.split('|').next() == Some(&name.to_ascii_lowercase())
+                    };
+                    assert!(
+                        script.commands().iter().any(known),
+                        "{}: {name} is called in a way that nobody sees",
+                        script.name()
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_takes_memory_is_tried_first() {
+        let growing = TRIALS
+            .iter()
+            .take_while(|trial| matches!(trial.command, "set" | "setrange" | "zadd" | "restore"));
+        assert_eq!(growing.count(), 4, "lpush is never tried");
+        assert!(!is_needed("lpush"));
+    }
+}
