@@ -54,6 +54,8 @@ enum Kind {
     Flush { all: bool },
     /// `SWAPDB`.
     Swap,
+    /// `SCRIPT DEBUG YES`, or `SYNC`: whoever debugs a script may then give Redis any command, past the proxy.
+    Debug,
     /// Moves or remakes a lock key as a whole: `MIGRATE`, or `RESTORE`, which is not for
     /// administrators alone.
     Lock {
@@ -68,6 +70,7 @@ impl AdminCommand {
             "flushdb" => Kind::Flush { all: false },
             "flushall" => Kind::Flush { all: true },
             "swapdb" => Kind::Swap,
+            "script|debug" if !is_off(&argv) => Kind::Debug,
             "config|get" if is_harmless(&argv) => Kind::Harmless,
             _ => Kind::Server,
         };
@@ -100,7 +103,7 @@ impl AdminCommand {
         match self.kind {
             Kind::Harmless => false,
             Kind::Server => server_commands == ServerCommands::Refuse,
-            Kind::Flush { .. } | Kind::Swap | Kind::Lock { .. } => true,
+            Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Lock { .. } => true,
         }
     }
 
@@ -108,9 +111,15 @@ impl AdminCommand {
     pub fn may_erase_locks(&self) -> bool {
         match self.kind {
             Kind::Server | Kind::Harmless => false,
-            Kind::Flush { .. } | Kind::Swap | Kind::Lock { .. } => true,
+            Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Lock { .. } => true,
         }
     }
+}
+
+/// Whether it is `SCRIPT DEBUG NO`.
+fn is_off(argv: &Arguments) -> bool {
+    argv.get(2)
+        .is_some_and(|mode| mode.eq_ignore_ascii_case(b"no"))
 }
 
 fn is_harmless(argv: &Arguments) -> bool {
@@ -156,6 +165,8 @@ pub enum Ruling {
     NotPermitted,
     /// `SWAPDB` while anything is enforced.
     SwapRefused,
+    /// `SCRIPT DEBUG` while anything is enforced.
+    DebugRefused,
     /// It is an operation on a lock like any other.
     Judge(Box<LockCommand>),
 }
@@ -233,16 +244,21 @@ pub fn rule(command: AdminCommand, setting: &Setting<'_>) -> Ruling {
             command,
             server: false,
         } if !setting.listed => Ruling::Judge(command),
-        Kind::Server | Kind::Flush { .. } | Kind::Swap | Kind::Lock { .. } if refuses => {
+        Kind::Server | Kind::Flush { .. } | Kind::Swap | Kind::Debug | Kind::Lock { .. }
+            if refuses =>
+        {
             Ruling::NotPermitted
         }
         Kind::Server => forward(ForwardWhy::Harmless),
         Kind::Lock { .. } if setting.listed => forward(ForwardWhy::Listed),
         Kind::Lock { command, .. } => Ruling::Judge(command),
-        Kind::Flush { .. } | Kind::Swap if !setting.has_locks() => forward(ForwardWhy::Harmless),
-        Kind::Swap if setting.listed => forward(ForwardWhy::Listed),
+        Kind::Flush { .. } | Kind::Swap | Kind::Debug if !setting.has_locks() => {
+            forward(ForwardWhy::Harmless)
+        }
+        Kind::Swap | Kind::Debug if setting.listed => forward(ForwardWhy::Listed),
         Kind::Swap if setting.enforces() => Ruling::SwapRefused,
-        Kind::Swap => forward(ForwardWhy::Watched),
+        Kind::Debug if setting.enforces() => Ruling::DebugRefused,
+        Kind::Swap | Kind::Debug => forward(ForwardWhy::Watched),
         Kind::Flush { all } => Ruling::Flush(Box::new(Flush {
             name,
             all,

@@ -11,7 +11,8 @@ mod reply;
 pub use flush::{FlushAnswer, Found, LiveLeases, Looked, read_flush};
 pub use nothing_run::{Missing, NothingRun, Why};
 pub use refusal::{
-    BulkRefusal, OTHERS_STAND, RefusalLine, bulk_line, limit_line, not_permitted_line, refusal_line,
+    BulkRefusal, OTHERS_STAND, RefusalLine, bulk_line, debug_line, limit_line, not_permitted_line,
+    refusal_line,
 };
 pub use reply::{Answered, answer, native_nothing, plain};
 

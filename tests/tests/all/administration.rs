@@ -262,3 +262,37 @@ fn a_trusted_function_may_name_a_lock_key() {
         redis.client().sends("DEL lock:job").reply();
     }
 }
+
+/// In the debugger `redis del lock:a` is a line that no proxy understands.
+#[test]
+fn a_script_is_not_debugged_where_locks_are_enforced() {
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis)
+        .mode(Mode::Enforce)
+        .top("admin_identities", "[\"operator\"]")
+        .start();
+    let client = proxy.client();
+    for line in [
+        "SCRIPT DEBUG YES",
+        "SCRIPT DEBUG sync",
+        "script debug what-comes-next",
+    ] {
+        let text = client.sends(line).gets_error("LOCKDENIED unsafe-script ");
+        assert!(
+            text.contains(" cmd=SCRIPT-DEBUG policy=scripts id="),
+            "{text}"
+        );
+    }
+    client.sends("EVAL \"return 1\" 0").gets(":1");
+    client.sends("SCRIPT DEBUG NO").gets("+OK");
+    client.sends("MULTI").gets("+OK");
+    client.sends("SCRIPT DEBUG YES").gets_error("LOCKDENIED");
+    client.sends("EXEC").gets_error("EXECABORT");
+    client.sends("CLIENT SETNAME operator").gets("+OK");
+    client.sends("SCRIPT DEBUG SYNC").gets("+OK");
+
+    let watching = Proxy::monitoring(&redis);
+    let watched = watching.client();
+    watched.sends("SCRIPT DEBUG YES").gets("+OK");
+    watched.sends("SCRIPT DEBUG NO").gets("+OK");
+}

@@ -61,6 +61,7 @@ fn ruled(line: &str, server_commands: ServerCommands, listed: bool, mode: Mode) 
         }
         Ruling::NotPermitted => "not permitted",
         Ruling::SwapRefused => "no swap",
+        Ruling::DebugRefused => "no debugger",
         Ruling::Judge(_) => "judged",
     }
 }
@@ -133,6 +134,22 @@ fn a_ruling_depends_on_who_asks_and_on_what_is_enforced() {
             "looked at",
             "not permitted",
             "looked at",
+        ),
+        (
+            "SCRIPT DEBUG yes",
+            "no debugger",
+            "watched",
+            "listed",
+            "not permitted",
+            "listed",
+        ),
+        (
+            "script debug NO",
+            "forwarded",
+            "forwarded",
+            "forwarded",
+            "not permitted",
+            "forwarded",
         ),
         (
             "SWAPDB 0 1",

@@ -134,6 +134,15 @@ pub fn bulk_line(why: &BulkRefusal<'_>, command: &str, id: &str) -> String {
     text
 }
 
+/// The line for `SCRIPT DEBUG`.
+pub fn debug_line(id: &str) -> String {
+    format!(
+        "LOCKDENIED {} cmd=SCRIPT-DEBUG policy=scripts id={id} hint=\"a debugger gives Redis any command, past the \
+         proxy; only one of admin_identities may use it\"",
+        Reason::UnsafeScript
+    )
+}
+
 /// The line for a command that only administrators may send: Redis's own words, and whose they are.
 pub fn not_permitted_line(command: &str) -> String {
     format!(

@@ -13,7 +13,8 @@ use lockwarden_lock::decision::Operation;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::op::Target;
 use lockwarden_lock::outcome::{
-    BulkRefusal, FlushAnswer, Found, LiveLeases, Looked, bulk_line, not_permitted_line, read_flush,
+    BulkRefusal, FlushAnswer, Found, LiveLeases, Looked, bulk_line, debug_line, not_permitted_line,
+    read_flush,
 };
 use lockwarden_lock::plan::{self, Needs};
 use lockwarden_lock::reason::Reason;
@@ -65,7 +66,12 @@ impl Session {
                     ForwardWhy::Listed => self.tell(Told::Listed, name, &refusal_id(), None),
                     ForwardWhy::Watched => {
                         self.tell(Told::WouldRefuse, name, &refusal_id(), None);
-                        decided_everywhere(DecisionKind::WouldDeny, Mode::Monitor, active);
+                        decided_everywhere(
+                            DecisionKind::WouldDeny,
+                            Mode::Monitor,
+                            why(name),
+                            active,
+                        );
                     }
                 }
                 self.count(CommandClass::PassThrough, CommandResult::Ok);
@@ -86,15 +92,25 @@ impl Session {
                 self.not_permitted(name, muted);
             }
             Ruling::SwapRefused => {
-                let id = refusal_id();
-                self.tell(Told::Refused, name, &id, None);
-                decided_everywhere(DecisionKind::Deny, Mode::Enforce, active);
-                self.count(CommandClass::Policy, CommandResult::Denied);
+                let id = self.refused_everywhere(name, active);
                 self.error(&bulk_line(&BulkRefusal::Swap, name, &id), muted);
+            }
+            Ruling::DebugRefused => {
+                let id = self.refused_everywhere(name, active);
+                self.error(&debug_line(&id), muted);
             }
             Ruling::Judge(command) => return self.govern(inbox, command, active, muted).await,
         }
         Ok(())
+    }
+
+    /// A command about all locks is refused: tells who keeps that, and answers the refusal's name.
+    fn refused_everywhere(&mut self, name: &'static str, active: &Active) -> String {
+        let id = refusal_id();
+        self.tell(Told::Refused, name, &id, None);
+        decided_everywhere(DecisionKind::Deny, Mode::Enforce, why(name), active);
+        self.count(CommandClass::Policy, CommandResult::Denied);
+        id
     }
 
     /// Whether this client may administer the server by a command that changes its connection. If
@@ -287,7 +303,7 @@ impl Session {
             // Each of these may have erased locks.
             Told::Listed => 0,
             Told::Refused | Told::WouldRefuse => {
-                let reason = Reason::BulkDelete;
+                let reason = why(command).0;
                 let now = Instant::now();
                 let refusals = &self.shared.refusals;
                 match refusals.admit(&client, command.as_bytes(), reason, now) {
@@ -308,7 +324,7 @@ impl Session {
             id,
             cmd = %command.replace('|', " ").to_ascii_uppercase(),
             db = self.state.db(),
-            reason = Reason::BulkDelete.word(),
+            reason = why(command).0.word(),
             locks,
             counted_by = if counted.is_some() { "redis" } else { "proxy" },
             key = %first.map_or_else(Default::default, |first| String::from_utf8_lossy(&first.key)),
@@ -332,7 +348,8 @@ impl Session {
         let Some(details) = active.details.get(namespace) else {
             return;
         };
-        let refused = |kind| Some(Verdict::refused(kind, Reason::BulkDelete, POLICY, None));
+        let (reason, policy) = why(command);
+        let refused = |kind| Some(Verdict::refused(kind, reason, policy, None));
         let (happened, verdict) = match told {
             Told::Refused => (Happened::Refused, refused(DecisionKind::Deny)),
             Told::WouldRefuse => (Happened::Forwarded, refused(DecisionKind::WouldDeny)),
@@ -360,34 +377,47 @@ impl Session {
     }
 }
 
+/// A reason, and what stands for the policy that gives it.
+type Cause = (Reason, &'static str);
+
+const BULK: Cause = (Reason::BulkDelete, POLICY);
+
+/// Why a command about all locks is refused.
+fn why(command: &str) -> Cause {
+    match command {
+        "script|debug" => (Reason::UnsafeScript, "scripts"),
+        _ => BULK,
+    }
+}
+
 /// Counts a decision in each namespace of this mode whose leases it was about; where nobody could
 /// look, in all of them.
 fn decided_where_found(kind: DecisionKind, mode: Mode, found: &Found, active: &Active) {
     if found.looked == Looked::Not {
-        decided_everywhere(kind, mode, active);
+        decided_everywhere(kind, mode, BULK, active);
         return;
     }
     for leases in &found.leases {
-        decided_for(kind, mode, usize::from(leases.namespace.0), active);
+        decided_for(kind, mode, BULK, usize::from(leases.namespace.0), active);
     }
 }
 
-fn decided_everywhere(kind: DecisionKind, mode: Mode, active: &Active) {
+fn decided_everywhere(kind: DecisionKind, mode: Mode, why: Cause, active: &Active) {
     for namespace in 0..active.details.len() {
-        decided_for(kind, mode, namespace, active);
+        decided_for(kind, mode, why, namespace, active);
     }
 }
 
-fn decided_for(kind: DecisionKind, mode: Mode, namespace: usize, active: &Active) {
+fn decided_for(kind: DecisionKind, mode: Mode, why: Cause, namespace: usize, active: &Active) {
     let Some(details) = active.details.get(namespace) else {
         return;
     };
     if details.rules.mode == mode {
-        let reason = Some(Reason::BulkDelete);
+        let (reason, policy) = why;
         let label = mode_label(mode);
         details
             .metrics
-            .decision(Operation::Write, kind, reason, POLICY, label);
+            .decision(Operation::Write, kind, Some(reason), policy, label);
     }
 }
 
