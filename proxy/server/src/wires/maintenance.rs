@@ -39,7 +39,9 @@ pub(crate) fn without_addresses(words: &[Bytes]) -> Option<BytesMut> {
 
 /// Whether a frame that nobody asked for leads its client to another server.
 pub(super) fn names_another_server(frame: &[u8]) -> bool {
-    let Some(mut places) = Elements::of(frame) else {
+    // Only RESP3 has such notices; messages of RESP2 are arrays.
+    let places = frame.starts_with(b">").then(|| Elements::of(frame));
+    let Some(mut places) = places.flatten() else {
         return false;
     };
     let mut next = || places.next().map(|place| &frame[place]);
@@ -124,6 +126,7 @@ mod tests {
             ),
             (">2\r\n$10\r\ninvalidate\r\n_\r\n", false),
             ("+MOVING\r\n", false),
+            ("*4\r\n$6\r\nMOVING\r\n:15\r\n:30\r\n+a:1\r\n", false),
             (">0\r\n", false),
         ] {
             let found = names_another_server(frame.as_bytes());
