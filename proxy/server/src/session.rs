@@ -357,6 +357,7 @@ impl Session {
             return;
         }
         let prefix = self.active().companion_prefix.clone();
+        self.turn_to_writes();
         let waiting = self.state.peer().take_unidentified();
         if waiting.is_empty() {
             self.renew_own(&prefix);

@@ -52,6 +52,34 @@ fn a_write_that_waits_holds_no_reader_up() {
     both.then().gets("$2 23");
 }
 
+/// What the proxy writes into a record for a client that has just read goes where writes go.
+#[test]
+fn what_the_proxy_writes_for_a_client_holds_no_reader_up() {
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis).multiplexed().start();
+    let reader = proxy.client();
+    reader.sends("GET plain").gets("nil");
+    let pauser = redis.client();
+    for round in 0..3 {
+        let holder = proxy.client();
+        // Who the holder is, is looked up a moment later.
+        holder
+            .sends(format!("SETNX lock:{round} {round}"))
+            .gets(":1");
+        holder.sends("GET plain").gets("nil");
+        pauser.sends("CLIENT PAUSE 60000 WRITE").gets("+OK");
+        for _ in 0..10 {
+            reader.sends("GET plain").gets("nil");
+            thread::sleep(Duration::from_millis(20));
+        }
+        pauser.sends("CLIENT UNPAUSE").gets("+OK");
+        wait_for("the holder to be in the record", || {
+            let record = redis.record(&format!("lock:{round}"));
+            record.is_some_and(|record| record.is_identified())
+        });
+    }
+}
+
 /// Reads and writes go by different connections; what one client said stays in its order all the same.
 #[test]
 fn what_a_client_reads_and_writes_happens_in_its_order() {

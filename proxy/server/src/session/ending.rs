@@ -110,6 +110,7 @@ impl Session {
             return lost;
         }
         self.wires.client_is_gone();
+        self.turn_to_writes();
         let active = self.active();
         let prefix = &active.companion_prefix;
         let mut orphans_answer = None;

@@ -146,6 +146,14 @@ impl Session {
         Way::InUse
     }
 
+    /// What the proxy is about to send for this session may write, and so goes where writes go. Behind something that is
+    /// under way it stays in its order.
+    pub(super) fn turn_to_writes(&mut self) {
+        if self.wires.is_shared() && self.wires.may_change_uplink() {
+            self.wires.uplink().turn_to(Traffic::Writes);
+        }
+    }
+
     /// Goes on by another connection, once everything was answered that went by the one in use. Answers
     /// an error that stands in the way of the request at the front.
     pub(crate) async fn change_way(
