@@ -103,6 +103,13 @@ pub enum Class<'a> {
     Fence(PassThrough<'a>, Bytes),
     /// An error that Redis would give, given here: nothing is forwarded on a guess.
     Error(String),
+    /// The same for a command on a lock that this server does not list: where nothing is enforced, the error is the server's.
+    ErrorOfOthers(PassThrough<'a>, Target, String),
+}
+
+/// Whether it is one of the commands that compare before they act, which most servers lack.
+fn compares(verb: Verb) -> bool {
+    matches!(verb, Verb::Cad | Verb::Cas | Verb::DelEx | Verb::DelIfEq)
 }
 
 /// The key of `LOCKWARDEN FENCE key`. No server has a command of that name.
@@ -242,6 +249,7 @@ impl Classifier<'_> {
         if verb == Verb::Incr && !(self.counts)(first.namespace) {
             return self.opaque(spec.name, request, first.clone(), OpaqueKind::Command);
         }
+        let first = first.clone();
         let (frame, mut argv) = copied(&request);
         match verbs::read(verb, &argv, locks) {
             Ok(op) => {
@@ -263,8 +271,18 @@ impl Classifier<'_> {
             }
             // Redis looks for the key first: nil or this error, and no change either way.
             Err(_) if verb == Verb::GetEx => Class::PassThrough(pass),
+            Err(error) if compares(verb) && !self.is_listed(spec.name) => {
+                Class::ErrorOfOthers(pass, first, error.to_string())
+            }
             Err(error) => Class::Error(error.to_string()),
         }
+    }
+
+    /// Whether the server lists a command of this name.
+    fn is_listed(&self, name: &str) -> bool {
+        (self.foreign)()
+            .as_ref()
+            .is_some_and(|table| table.lists(name))
     }
 
     fn admin<'r>(&self, spec: &'static CommandSpec, request: Request<'r>) -> Class<'r> {

@@ -10,6 +10,7 @@ use crate::decision::Operation;
 use crate::namespace::NamespaceId;
 use crate::reason::Reason;
 use crate::recipe::{AcquireReplies, Owner, Replies, Reply, ScriptFacts, TakeReplies};
+use crate::table::{ForeignTable, SET_CONDITIONS};
 use crate::token::{OwnerToken, ValueDigest};
 
 /// A command's arguments, its name first; slices of one buffer.
@@ -496,6 +497,34 @@ pub struct LockCommand {
 }
 
 impl LockCommand {
+    /// Whether most servers lack this command, or its conditions.
+    pub fn is_rare(&self) -> bool {
+        match self.name {
+            "cad" | "cas" | "delex" | "delifeq" => true,
+            "set" => self.op.comparison().is_some(),
+            _ => false,
+        }
+    }
+
+    /// Whether a server with these commands knows this one, with its conditions. Only rare ones are looked for; of a server
+    /// that does not list its commands that is not believed.
+    pub fn is_known_to(&self, server: Option<&ForeignTable>) -> bool {
+        match self.name {
+            "cad" | "cas" | "delex" | "delifeq" => {
+                server.is_some_and(|server| server.lists(self.name))
+            }
+            "set" if self.op.comparison().is_some() => {
+                let words = self.argv.iter().skip(3);
+                let mut conditions = words.filter_map(|word| {
+                    let is = |condition: &&str| word.eq_ignore_ascii_case(condition.as_bytes());
+                    SET_CONDITIONS.into_iter().find(is)
+                });
+                conditions.all(|word| server.is_some_and(|server| server.takes_in_set(word)))
+            }
+            _ => true,
+        }
+    }
+
     /// The arguments of a script whose meaning is not known that may be owner tokens: those that can
     /// be told from others' values.
     pub fn script_tokens(&self) -> impl Iterator<Item = &Bytes> {

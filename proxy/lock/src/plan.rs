@@ -127,6 +127,8 @@ pub struct Plan {
     grants: SmallVec<[Grant; 1]>,
     /// Where the rights that it takes are looked at first: the application's own command.
     checked: Option<&'static str>,
+    /// It says in its text that it only reads.
+    only_reads: bool,
 }
 
 impl Plan {
@@ -137,6 +139,14 @@ impl Plan {
             Text::Question(_) => "rights",
             Text::Wrapped(_) => scripts::WRAP.name(),
         }
+    }
+
+    /// The same question, which says in its text that it only reads, for a server that reads flags of scripts: then it is not
+    /// kept waiting while writes are paused. A step writes and stays as it is.
+    #[must_use]
+    pub fn flagged(self, reads_flags: bool) -> Plan {
+        let only_reads = reads_flags && matches!(self.text, Text::Question(_));
+        Plan { only_reads, ..self }
     }
 
     /// The same, which looks first at the rights that it takes, and at that to the application's own command. A wrapped
@@ -169,6 +179,10 @@ impl Plan {
 
     /// Writes the request.
     pub fn put(&self, out: &mut BytesMut, form: Form) {
+        let flags: &[u8] = match (form, self.only_reads) {
+            (Form::Text, true) => scripts::ONLY_READS.as_bytes(),
+            (Form::Text | Form::Sha, _) => b"",
+        };
         let own = |script: &'static Script| match self.checked {
             Some(_) => script.checked(),
             None => script.plain(),
@@ -182,6 +196,10 @@ impl Plan {
                 (b"EVALSHA", script.wrapped().sha().as_bytes().into())
             }
             (Form::Text, Text::Wrapped(script)) => (b"EVAL", Wrapped::text(&script.text).into()),
+        };
+        let script: Cow<'_, [u8]> = match flags.is_empty() {
+            true => script,
+            false => [flags, &script].concat().into(),
         };
         out.reserve(script.len() + self.tail.len() + 64);
         put_array_header(out, self.words + 2 + usize::from(self.own().is_some()));

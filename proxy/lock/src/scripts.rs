@@ -224,6 +224,10 @@ const FOR_CLIENTS: [&str; 8] = [
     "wrap",
 ];
 
+/// In front of a text it says that the script only reads, where the server reads flags of scripts (from 7.0 on): so it is
+/// not kept waiting while writes are paused.
+pub const ONLY_READS: &str = "#!lua flags=no-writes\n";
+
 /// A check and nothing behind it.
 fn question(needed: &[&'static str]) -> String {
     rights::check(&rights::Check {

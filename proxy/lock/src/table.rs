@@ -13,7 +13,7 @@ pub(crate) mod replaced;
 mod rows;
 mod scripted;
 
-pub use foreign::{ForeignSpec, ForeignTable, for_each_foreign_key};
+pub use foreign::{ForeignSpec, ForeignTable, SET_CONDITIONS, for_each_foreign_key};
 pub use integer::{NotAnInteger, parse_integer};
 pub use keys::{KeyError, for_each_key};
 pub use lookup::{Lookup, lookup};

@@ -11,12 +11,12 @@ use lockwarden_lock::token::{FencingToken, Grant};
 use lockwarden_resp::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::chores::Order;
 use crate::metrics::DecisionKind;
 use crate::mirror;
 use crate::random::refusal_id;
 use crate::shared::Shared;
 use crate::trail::{Entry, Happened, Verdict};
-use crate::upkeep::Order;
 use crate::view::api::Broken;
 
 /// Why it is not known that a lease was ended, or why it was not.

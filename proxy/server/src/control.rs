@@ -24,13 +24,13 @@ use tokio::sync::mpsc;
 
 use crate::admin::{Control, ControlError, Weaker};
 use crate::breaking::{self, BreakError};
+use crate::chores::Order;
 use crate::cohort::{Cohorts, Partly};
 use crate::config::{self, Config, NamespaceConfig, Overrides, Report};
 use crate::facts::Standing;
 use crate::metrics::{Metrics, ModeLabel, PolicyInfo, PolicyMode, PolicyUse};
 use crate::policies;
 use crate::shared::{Active, Administration, NamespaceDetails, Shared, mode_label};
-use crate::upkeep::Order;
 use crate::view;
 use crate::view::api::{Break, Broken};
 use crate::words::counted;

@@ -51,7 +51,9 @@ pub(crate) struct Server {
     era: AtomicU64,
     doubts: Notify,
     names_scripts: AtomicU8,
-    lacks_scripts: AtomicBool,
+    scripts: AtomicU8,
+    may_ask: AtomicBool,
+    reads_flags: AtomicBool,
     version: ArcSwapOption<String>,
 }
 
@@ -66,6 +68,17 @@ pub(crate) enum NamesScripts {
     No,
 }
 
+/// Whether the server runs scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scripts {
+    /// It does, as far as anybody has seen.
+    Run,
+    /// It knows no `EVAL`, or no `EVALSHA`.
+    Unknown,
+    /// It knows them, and refused a script to everybody.
+    Refused,
+}
+
 impl Default for Server {
     fn default() -> Server {
         let standing = Standing::NotServing("the backend has not answered yet".into());
@@ -76,7 +89,9 @@ impl Default for Server {
             era: AtomicU64::new(0),
             doubts: Notify::new(),
             names_scripts: AtomicU8::new(0),
-            lacks_scripts: AtomicBool::new(false),
+            scripts: AtomicU8::new(0),
+            may_ask: AtomicBool::new(false),
+            reads_flags: AtomicBool::new(false),
             version: ArcSwapOption::empty(),
         }
     }
@@ -158,13 +173,30 @@ impl Server {
         self.names_scripts.store(value, Ordering::Relaxed);
     }
 
-    /// Whether it has both EVAL and EVALSHA, as far as anybody has seen.
-    pub(crate) fn has_scripts(&self) -> bool {
-        !self.lacks_scripts.load(Ordering::Relaxed)
+    pub(crate) fn scripts(&self) -> Scripts {
+        match self.scripts.load(Ordering::Relaxed) {
+            1 => Scripts::Unknown,
+            2 => Scripts::Refused,
+            _ => Scripts::Run,
+        }
     }
 
-    pub(crate) fn set_has_scripts(&self, has: bool) {
-        self.lacks_scripts.store(!has, Ordering::Relaxed);
+    /// Whether no lock can be governed, because the server runs no scripts.
+    pub(crate) fn lacks_scripts(&self) -> bool {
+        self.scripts() != Scripts::Run
+    }
+
+    pub(crate) fn set_scripts(&self, scripts: Scripts) {
+        self.scripts.store(scripts as u8, Ordering::Relaxed);
+    }
+
+    /// Whether the proxy's own connections may log in, or need not.
+    pub(crate) fn may_ask(&self) -> bool {
+        self.may_ask.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_may_ask(&self, may: bool) {
+        self.may_ask.store(may, Ordering::Relaxed);
     }
 
     /// What it says it is, for example `redis 7.0.15`, once it was asked and said so.
@@ -172,7 +204,21 @@ impl Server {
         self.version.load_full()
     }
 
+    /// Whether it reads flags in the first line of a script (`#!lua flags=…`), as far as it says its version.
+    pub(crate) fn reads_script_flags(&self) -> bool {
+        self.reads_flags.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_version(&self, version: &str) {
+        let reads_flags = match version.split_once(' ') {
+            Some(("valkey", _)) => true,
+            Some((_, number)) => {
+                let major = number.split('.').next();
+                major.and_then(|major| major.parse().ok()) >= Some(7)
+            }
+            None => false,
+        };
+        self.reads_flags.store(reads_flags, Ordering::Relaxed);
         let version = (!version.is_empty()).then(|| Arc::new(version.to_owned()));
         self.version.store(version);
     }
@@ -231,6 +277,15 @@ pub(crate) async fn ask(
     Ok((report, ask_commands(own).await?))
 }
 
+/// Whether the server knows the commands for scripts by their names. One that does not say is believed to.
+pub(crate) async fn ask_for_scripts(own: &mut Conversation) -> Result<Scripts, BackendError> {
+    let found = own.ask(&["COMMAND", "INFO", "EVAL", "EVALSHA"]).await?;
+    Ok(match found.as_items() {
+        Some(rows) if rows.iter().any(is_missing) => Scripts::Unknown,
+        Some(_) | None => Scripts::Run,
+    })
+}
+
 /// The server's commands, if it tells them. `COMMAND` says the names that commands were made with;
 /// whether they go by them is told by `COMMAND INFO`, which looks for them as a client would.
 pub(crate) async fn ask_commands(
@@ -247,14 +302,30 @@ pub(crate) async fn ask_commands(
             .filter_map(|name| std::str::from_utf8(name).ok()),
     );
     let found = own.ask(&question).await?;
-    let is_missing = |row: &Value| row.as_items().is_none_or(<[Value]>::is_empty);
     if found
         .as_items()
         .is_some_and(|rows| rows.iter().any(is_missing))
     {
         table.note_other_names();
     }
+    let about_set = own.ask(&["COMMAND", "DOCS", "SET"]).await?;
+    table.note_set_conditions(|word| says(&about_set, word.as_bytes()));
     Ok(Some(table))
+}
+
+/// A row of `COMMAND INFO` for a command that is not there.
+fn is_missing(row: &Value) -> bool {
+    row.as_items().is_none_or(<[Value]>::is_empty)
+}
+
+/// Whether a word stands somewhere in a reply.
+fn says(value: &Value, word: &[u8]) -> bool {
+    match value.as_items() {
+        Some(items) => items.iter().any(|item| says(item, word)),
+        None => value
+            .as_bytes()
+            .is_some_and(|bytes| bytes.eq_ignore_ascii_case(word)),
+    }
 }
 
 /// `COMMAND`'s reply as a table; rows that are no rows are passed over.

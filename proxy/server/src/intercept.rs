@@ -13,7 +13,7 @@ use lockwarden_lock::evidence::{DbKey, Facts};
 use lockwarden_lock::op::{LockCommand, LockOp};
 use lockwarden_lock::outcome::{self, Answers, AskedBack, NothingRun, Why, limit_line};
 use lockwarden_lock::plan::{Form, Needs, Plan, Who, identify, plan};
-use lockwarden_lock::settle::{self, Settled, judge, settle};
+use lockwarden_lock::settle::{self, Mode, Settled, judge, settle};
 use lockwarden_lock::token::Process;
 use lockwarden_policy::Chains;
 use lockwarden_resp::{Elements, ReplyError, Request, Value, parse_reply, put_value};
@@ -153,7 +153,15 @@ impl Session {
                 Ok(())
             }
             Class::Fence(_, key) => Box::pin(self.tell_fence(inbox, key, muted)).await,
-            Class::Error(text) => {
+            Class::ErrorOfOthers(pass, target, _)
+                if active.rules(target.namespace).mode == Mode::Monitor =>
+            {
+                self.count(CommandClass::PassThrough, CommandResult::Ok);
+                self.wires.forward(pass, muted);
+                self.queued();
+                Ok(())
+            }
+            Class::Error(text) | Class::ErrorOfOthers(_, _, text) => {
                 self.count(CommandClass::Admin, CommandResult::Error);
                 let name = request.name().to_owned();
                 match Box::pin(self.barred(inbox, &name)).await? {
@@ -193,6 +201,9 @@ impl Session {
             return Ok(());
         }
         let rules = |namespace| active.rules(namespace);
+        if let Some(why) = self.is_servers_affair(&command, active) {
+            return self.forward_unjudged(command, why, active, muted);
+        }
         if let LockOp::Wrapped { script, .. } = &command.op
             && !script.compiles()
         {
@@ -722,6 +733,19 @@ impl Session {
         let line = rights_line(proof.why(), command.name, Needs::of(&command), prefix);
         self.error(&line, muted);
         Ok(())
+    }
+
+    /// Where nothing is enforced: why only the server can say what it makes of a command.
+    fn is_servers_affair(&self, command: &LockCommand, active: &Active) -> Option<UnjudgedWhy> {
+        let server = &self.shared.server;
+        let why = if server.lacks_scripts() {
+            UnjudgedWhy::NoScripts
+        } else if command.is_rare() && !command.is_known_to(server.commands().as_deref()) {
+            UnjudgedWhy::UnknownCommand
+        } else {
+            return None;
+        };
+        is_only_watched(command, active).then_some(why)
     }
 
     /// What is done with a command before its step is sent, where rights are not known to suffice for that; `None` where

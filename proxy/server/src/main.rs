@@ -54,6 +54,7 @@ mod metrics;
 mod otel;
 
 mod check;
+mod chores;
 mod demo;
 
 mod doors;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 
+use crate::chores::Identified;
 use crate::keep_alive::kept::{Holder, SessionNumber};
 use crate::proxy_protocol::Origin;
 use crate::shared::Shared;
@@ -140,8 +141,26 @@ async fn identify(shared: Arc<Shared>, peer: Arc<Peer>) {
         let process = shared.processes.of(&peer).await;
         peer.unidentified().is_awaited = false;
         if process != Process::Pending {
-            peer.holder.nudge.work();
+            add_to_records(&shared, &peer, process);
         }
+    }
+}
+
+/// Over a connection of the proxy's own, so that nothing stands in the client's way; over the client's where that may not
+/// log in.
+fn add_to_records(shared: &Shared, peer: &Peer, process: Process) {
+    if !shared.server.may_ask() {
+        peer.holder.nudge.work();
+        return;
+    }
+    for (key, grant) in peer.take_unidentified() {
+        let one = Identified {
+            key,
+            grant,
+            process,
+        };
+        // Of one that is given up the record stays without.
+        let _ = shared.identified.add(one);
     }
 }
 

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use crate::admin::{AdminOptions, AdminToken, Control as _, Weaker};
 use crate::audit::Audit;
 use crate::backend::Address;
+use crate::chores::{self, Order};
 use crate::config::{Backend, Config, Finding, Report};
 use crate::control::{Controller, Source, activate, labels};
 use crate::doors::{Doors, Opened};
@@ -44,7 +45,7 @@ use crate::texts::Texts;
 use crate::token_file::TokenFile;
 use crate::trail::{Fingerprints, Follower, Following, Trail};
 use crate::unheard::Reports;
-use crate::upkeep::{self, Order};
+use crate::upkeep;
 use crate::view::{self, Fold, View};
 use crate::watches::Watches;
 use crate::worker::Workers;
@@ -164,6 +165,7 @@ impl Prepared {
             mirror: Mirror::default(),
             kept: Kept::default(),
             undelivered: Reports::default(),
+            identified: Reports::default(),
             peers: Peers::default(),
             processes: Processes::start().map_err(Failure::line)?,
             owner_tokens: OwnerTokens::new(),
@@ -290,7 +292,8 @@ impl Serving {
             shared: shared.clone(),
             controller: controller.clone(),
         };
-        tokio::spawn(upkeep::run(shared.clone(), judgement, inbox));
+        tokio::spawn(upkeep::run(shared.clone(), judgement));
+        tokio::spawn(chores::run(shared.clone(), inbox));
         let (renewals, orders) = mpsc::channel(1);
         tokio::spawn(renewals::run(shared.clone(), orders));
         tokio::spawn(service::watchdog());

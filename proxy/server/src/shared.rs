@@ -17,6 +17,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::audit::Audit;
 use crate::backend::Address;
+use crate::chores::Identified;
 use crate::cohort::{Cohorts, Partly};
 use crate::config::{Network, Sessions};
 use crate::facts::Server;
@@ -32,7 +33,7 @@ use crate::rights::Rights;
 use crate::sweep::Strays;
 use crate::texts::Texts;
 use crate::trail::Trail;
-use crate::unheard::Reports;
+use crate::unheard::{Reports, Undelivered};
 use crate::view::View;
 use crate::watches::Watches;
 
@@ -144,7 +145,9 @@ pub(crate) struct Shared {
     pub(crate) watches: Watches,
     pub(crate) mirror: Mirror,
     pub(crate) kept: Kept,
-    pub(crate) undelivered: Reports,
+    pub(crate) undelivered: Reports<Undelivered>,
+    /// Processes of holders that are to be added to records.
+    pub(crate) identified: Reports<Identified>,
     pub(crate) peers: Peers,
     pub(crate) processes: Processes,
     pub(crate) owner_tokens: OwnerTokens,

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 const MOST_UNHEARD: usize = 64;
 /// A client that still waits for a reply reads it within this time.
 const READ_WITHIN: Duration = Duration::from_secs(1);
-/// Undelivered grants that wait for the proxy's own connection; above that the oldest are given up.
+/// Reports of a kind that wait for the proxy's own connection; above that the oldest are given up.
 const MOST_REPORTS: usize = 4096;
 
 /// A lease whose grant may not have been heard of.
@@ -147,31 +147,39 @@ impl Unheard {
     }
 }
 
-/// Undelivered grants that wait for the proxy's own connection to mark them, because the session's
-/// own is gone.
-#[derive(Default)]
-pub(crate) struct Reports {
-    waiting: Mutex<VecDeque<Undelivered>>,
+/// What is to be written into records over the proxy's own connection: undelivered grants, because the session's own
+/// connection is gone; processes of holders, because nothing may stand in the way of the client's commands.
+pub(crate) struct Reports<T> {
+    waiting: Mutex<VecDeque<T>>,
     changed: Notify,
 }
 
-impl Reports {
+impl<T> Default for Reports<T> {
+    fn default() -> Reports<T> {
+        Reports {
+            waiting: Mutex::default(),
+            changed: Notify::new(),
+        }
+    }
+}
+
+impl<T> Reports<T> {
     /// One more; answers the oldest where there is no room.
-    pub(crate) fn add(&self, lease: Undelivered) -> Option<Undelivered> {
+    pub(crate) fn add(&self, report: T) -> Option<T> {
         let mut waiting = self.lock();
         let oldest = if waiting.len() == MOST_REPORTS {
             waiting.pop_front()
         } else {
             None
         };
-        waiting.push_back(lease);
+        waiting.push_back(report);
         drop(waiting);
         self.changed.notify_one();
         oldest
     }
 
     /// Takes out at most `most`.
-    pub(crate) fn take(&self, most: usize) -> Vec<Undelivered> {
+    pub(crate) fn take(&self, most: usize) -> Vec<T> {
         let mut waiting = self.lock();
         let most = most.min(waiting.len());
         waiting.drain(..most).collect()
@@ -182,7 +190,7 @@ impl Reports {
         self.changed.notified().await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Undelivered>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<T>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

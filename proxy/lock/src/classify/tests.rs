@@ -38,7 +38,7 @@ fn op(line: &str) -> LockOp {
 fn error(line: &str) -> String {
     let mut found = None;
     classified(line, |class| match class {
-        Class::Error(text) => found = Some(text),
+        Class::Error(text) | Class::ErrorOfOthers(_, _, text) => found = Some(text),
         other => panic!("{line}: {other:?}"),
     });
     found.expect("set above")

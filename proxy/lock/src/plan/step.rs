@@ -318,6 +318,7 @@ impl Step {
             words: self.words,
             grants,
             checked: None,
+            only_reads: false,
         }
     }
 
@@ -335,6 +336,7 @@ impl Step {
             words: self.words,
             grants,
             checked: None,
+            only_reads: false,
         }
     }
 }

@@ -113,7 +113,7 @@ pub(super) struct Check<'a> {
 /// sent without it, it answers `{ 'Q', what is missing }` and nothing has been run: the names of commands, and `~` where
 /// the user may not use the names of records.
 ///
-/// From 7.0 on Redis is asked (`redis.acl_check_cmd`). Before that each command is given to it, in words that
+/// From 7.0 on Redis is asked (`redis.acl_check_cmd`); a command that it does not know counts as missing. Before that each command is given to it, in words that
 /// change nothing, on a key that nobody has. Where memory is out, some of those would let the step's first write pass;
 /// so the step is not taken then.
 pub(super) fn check(check: &Check<'_>) -> String {
@@ -133,7 +133,10 @@ pub(super) fn check(check: &Check<'_>) -> String {
          for i = 1, #keys do\n\
          local key = keys[i]\n\
          local each = {{{words}}}\n\
-         for j = 1, #each do note(each[j], lacks(each[j]), i > 1) end\n\
+         for j = 1, #each do\n\
+         local known, lacking = pcall(lacks, each[j])\n\
+         note(each[j], not known or lacking, i > 1 and known)\n\
+         end\n\
          end\n\
          if may then\n\
          for _, word in ipairs({{'EVAL', 'EVALSHA'}}) do\n\

@@ -43,7 +43,11 @@ impl ForeignSpec {
 pub struct ForeignTable {
     specs: HashMap<Box<[u8]>, ForeignSpec>,
     other_names: bool,
+    set_conditions: Vec<&'static str>,
 }
+
+/// The conditions on the stored value that some servers take in a `SET`.
+pub const SET_CONDITIONS: [&str; 4] = ["IFEQ", "IFNE", "IFDEQ", "IFDNE"];
 
 impl ForeignTable {
     /// The most commands that are kept; Redis 7.0 has 366, each module adds some dozens.
@@ -83,6 +87,24 @@ impl ForeignTable {
     /// Whether a name that is not listed may be a command all the same.
     pub fn has_other_names(&self) -> bool {
         self.other_names
+    }
+
+    /// Whether the server lists a command of this name, in lower case.
+    pub fn lists(&self, name: &str) -> bool {
+        self.specs.contains_key(name.as_bytes())
+    }
+
+    /// Notes which conditions `SET` takes, from what the server says in `COMMAND DOCS`.
+    pub fn note_set_conditions(&mut self, takes: impl Fn(&str) -> bool) {
+        self.set_conditions = SET_CONDITIONS
+            .into_iter()
+            .filter(|word| takes(word))
+            .collect();
+    }
+
+    /// Whether `SET` takes this condition, in capitals.
+    pub fn takes_in_set(&self, condition: &str) -> bool {
+        self.set_conditions.contains(&condition)
     }
 
     /// The names of the commands that write, without subcommands.

@@ -24,7 +24,7 @@ pub(super) async fn ask(
     let prefix = &config.companion_prefix;
     let mut lines = Vec::new();
     let own_name = address.user().unwrap_or("default");
-    if let Some(missing) = lacking_to_own(own, namespaces, prefix).await? {
+    if let Some(missing) = lacking_to_own(own, namespaces, prefix, false).await? {
         lines.push(format!(
             "the proxy's own user {own_name} lacks {}",
             missing.rules(prefix)

@@ -11,7 +11,6 @@ use bytes::BytesMut;
 use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::plan::{self, Form, IndexEntry, Plan, Renewed};
-use lockwarden_lock::settle::Mode;
 use lockwarden_resp::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -20,7 +19,7 @@ use super::kept::{IndexWork, KeptLease};
 use super::orphans::Orphans;
 use crate::backend::{BackendError, Conversation};
 use crate::metrics::{ConnectionState, KeepAliveOutcome};
-use crate::shared::{NamespaceDetails, Shared};
+use crate::shared::Shared;
 
 /// Leases renewed in one call: above that other commands would wait for it noticeably.
 pub(super) const MAX_BATCH: usize = 128;
@@ -45,7 +44,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<RenewAll
     let mut pause = FIRST_PAUSE;
     loop {
         // Without a lease that is or could be renewed there is no connection.
-        while shared.kept.is_empty() && !may_enforce(&shared) {
+        while shared.kept.is_empty() && !shared.active.load().enforces_any() {
             tokio::select! {
                 () = shared.kept.changed() => {}
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
@@ -77,15 +76,6 @@ pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<RenewAll
             }
         }
     }
-}
-
-/// Whether any lock is governed for any client: otherwise no other proxy's lease is for this one.
-fn may_enforce(shared: &Shared) -> bool {
-    let active = shared.active.load();
-    let enforced = |details: &NamespaceDetails| {
-        details.rules.mode == Mode::Enforce || details.partly.is_some()
-    };
-    active.details.iter().any(enforced)
 }
 
 /// Why the connection is of no use.

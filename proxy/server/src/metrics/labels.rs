@@ -207,6 +207,8 @@ label_set! {
         NoRights = "no-rights",
         /// The server has no EVAL or no EVALSHA.
         NoScripts = "no-scripts",
+        /// A command, or a condition of it, that the server does not know.
+        UnknownCommand = "unknown-command",
         /// The client reads its keys with server-assisted tracking.
         Tracking = "tracking",
         /// A script that this proxy has not seen.

@@ -166,8 +166,8 @@ impl Session {
         muted: Muted,
     ) -> Result<(), End> {
         // In a block a script that Redis turns away would spoil it.
-        let certain =
-            self.state.block.is_none() || self.shared.rights.runs_scripts(&self.state.user);
+        let certain = !self.shared.server.lacks_scripts()
+            && (self.state.block.is_none() || self.shared.rights.runs_scripts(&self.state.user));
         if !certain && flush.unseen().is_some() {
             self.forward_unseen(&flush, active, muted);
             return Ok(());

@@ -7,12 +7,13 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::outcome::{Answers, Missing, NothingRun, Why};
-use lockwarden_lock::plan::{Form, Needs};
+use lockwarden_lock::plan::{Form, Guard, Needs};
 use lockwarden_lock::settle::Mode;
 
 use super::administration::flush_rights_line;
 use super::state::{Place, RightsQuestion};
 use super::{InFlight, Look, Session, error_frame};
+use crate::facts::Scripts;
 use crate::rights::Known;
 use crate::shared::Active;
 use crate::wires::Muted;
@@ -89,7 +90,7 @@ impl Session {
     ) {
         let missing = match proof.why() {
             Why::NoRights(missing) => missing.clone(),
-            Why::NoScripts => return self.shared.server.set_has_scripts(false),
+            Why::NoScripts => return self.shared.server.set_scripts(Scripts::Unknown),
         };
         let (namespace, needs) = (command.op.target().namespace, Needs::of(command));
         let user = self.state.user.clone();
@@ -138,7 +139,8 @@ impl Session {
                 target,
                 needs,
             } = question;
-            let step = needs.question(&target.key, &prefix);
+            let flags = self.shared.server.reads_script_flags();
+            let step = needs.question(&target.key, &prefix).flagged(flags);
             let asked = RightsQuestion {
                 user: user.clone(),
                 target: target.clone(),
@@ -166,7 +168,7 @@ impl Session {
                     let missing = missing.clone();
                     self.lacks(&asked.user, namespace, asked.needs, missing, &active);
                 }
-                Why::NoScripts => self.shared.server.set_has_scripts(false),
+                Why::NoScripts => self.shared.server.set_scripts(Scripts::Unknown),
             },
             (None, _) => {}
         }
@@ -237,7 +239,7 @@ impl Session {
 
     /// A guard takes a place in the block, of which the client does not know.
     pub(crate) fn queue_guard(&mut self, command: &LockCommand, active: &Active, muted: Muted) {
-        let Some(guard) = lockwarden_lock::plan::Guard::of(command) else {
+        let Some(guard) = Guard::of(command) else {
             return;
         };
         let Some(block) = &mut self.state.block else {

@@ -334,7 +334,8 @@ fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
         | Class::Judge(_)
         | Class::UnknownScript(_)
         | Class::Fence(..)
-        | Class::Error(_) => Needs::Nothing,
+        | Class::Error(_)
+        | Class::ErrorOfOthers(..) => Needs::Nothing,
     }
 }
 
@@ -347,7 +348,8 @@ fn traffic(class: &Class<'_>) -> Traffic {
         | Class::ScriptExists(_)
         | Class::Fence(..)
         | Class::Session(..)
-        | Class::Error(_) => true,
+        | Class::Error(_)
+        | Class::ErrorOfOthers(..) => true,
         Class::Judge(_)
         | Class::UnknownScript(_)
         | Class::TooLong(..)

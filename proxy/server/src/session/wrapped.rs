@@ -6,6 +6,7 @@ use lockwarden_lock::op::{LockCommand, LockOp};
 use lockwarden_lock::outcome::{self, Answers, NothingRun, RaisedAt};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::recipe::ScriptFacts;
+use lockwarden_lock::scripts::ONLY_READS;
 use lockwarden_lock::settle::OnViolation;
 use lockwarden_resp::{Value, parse_reply};
 
@@ -22,14 +23,19 @@ impl Session {
         inbox: &mut Inbox,
         script: &ScriptFacts,
     ) -> Result<Examined, End> {
-        let check: [&[u8]; 4] = [b"EVAL", COMPILES.as_bytes(), b"0", script.chunk()];
+        let flags = match self.shared.server.reads_script_flags() {
+            true => ONLY_READS,
+            false => "",
+        };
+        let [compiles, raises] = [COMPILES, RAISES].map(|text| [flags, text].concat());
+        let check: [&[u8]; 4] = [b"EVAL", compiles.as_bytes(), b"0", script.chunk()];
         let names = self.shared.server.names_scripts() == NamesScripts::Unknown;
         let value = if self.state.block.is_some() || self.state.tracking {
             // What is asked on this connection would be queued, or end a CLIENT CACHING.
             let asked = async {
                 let mut aside = self.shared.backend.converse().await?;
                 if names {
-                    let error = aside.ask(&[b"EVAL", RAISES.as_bytes(), b"0"]).await?;
+                    let error = aside.ask(&[b"EVAL", raises.as_bytes(), b"0"]).await?;
                     self.learn_how_errors_look(&error);
                 }
                 aside.ask(&check).await
@@ -41,7 +47,7 @@ impl Session {
         } else {
             if names {
                 self.wires
-                    .inquire(&[b"EVAL", RAISES.as_bytes(), b"0"], Look::Answer);
+                    .inquire(&[b"EVAL", raises.as_bytes(), b"0"], Look::Answer);
             }
             self.wires.inquire(&check, Look::Answer);
             // As Redis does itself with the text of an EVAL.
@@ -55,7 +61,9 @@ impl Session {
             }
             let answer = self.answer(inbox).await?;
             let loaded = self.answer(inbox).await?;
-            if loaded.starts_with(b"-") && !loaded.starts_with(b"-NOPERM") {
+            let is_about_the_text =
+                !loaded.starts_with(b"-NOPERM") && !loaded.starts_with(b"-ERR unknown");
+            if loaded.starts_with(b"-") && is_about_the_text {
                 let words = String::from_utf8_lossy(&loaded[1..]).trim_end().to_owned();
                 return Ok(Examined::Unsound(words));
             }

@@ -399,7 +399,8 @@ fn is_judged(args: &[Vec<u8>]) -> bool {
         | Class::Session(..)
         | Class::ScriptLoad(_)
         | Class::ScriptExists(_)
-        | Class::Error(_) => false,
+        | Class::Error(_)
+        | Class::ErrorOfOthers(..) => false,
     }
 }
 

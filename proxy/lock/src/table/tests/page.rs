@@ -32,8 +32,9 @@ proxy's own that belongs to a lock may not be named, and a lock key above 1 KiB 
 **Keys** says where they stand; argument 1 is the one after the name (for `CLIENT SETNAME` and its like, after
 the first word), and `r` marks those that are only read.
 
-**Newer commands.** `DELEX`, `DELIFEQ`, `CAS`, `CAD` and the conditions of `SET` work on locks in front of every server,
-because they become the proxy's own scripts; off locks the server answers for itself. Every other command that the
+**Newer commands.** `DELEX`, `DELIFEQ`, `CAS`, `CAD` and the conditions of `SET` work on locks in front of every server
+in enforce mode, because they become the proxy's own scripts; off locks, and in monitor mode where the server does not
+know them, it answers for itself. Every other command that the
 connected server does not have is forwarded, lock or not: the server says that it does not know it. What is in no
 row, a module's command for example, is judged by what the server's `COMMAND` says of it: a write that names a lock
 is refused.

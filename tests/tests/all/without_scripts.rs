@@ -1,0 +1,83 @@
+//! A server that has no `EVAL`, or no `EVALSHA`: renamed away, or taken away by whoever runs it. Locks cannot be governed
+//! there, and no client sees a word of the proxy's own scripts.
+
+use lockwarden_tests::{Mode, Proxy, Redis};
+
+const COMPARE_AND_DELETE: &str = "EVAL \"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end\" 1 lock:a 6e3d0bcd-9c1e-4a07";
+
+/// What applications do, in a block and outside.
+const LINES: &[&str] = &[
+    "SETNX lock:a 1",
+    "SETNX lock:a 2",
+    "EXPIRE lock:a 9",
+    "GET lock:a",
+    "DEL lock:a",
+    "SET lock:a 6e3d0bcd-9c1e-4a07 NX PX 9000",
+    COMPARE_AND_DELETE,
+    "EVAL \"redis.call('incr', KEYS[2]) return redis.call('pttl', KEYS[1]) > 0\" 2 lock:a count",
+    "EVALSHA 6e3d0bcd9c1e4a076e3d0bcd9c1e4a076e3d0bcd 1 lock:a x",
+    "DEL lock:a",
+    "MULTI",
+    "SETNX lock:b 1",
+    "RPUSH jobs one",
+    "EXEC",
+    "MULTI",
+    "DEL lock:b",
+    COMPARE_AND_DELETE,
+    "EXEC",
+    "FLUSHDB",
+];
+
+fn without(command: &str) -> Redis {
+    Redis::with_arguments(&["--rename-command", command, ""])
+}
+
+#[test]
+fn monitored_everything_is_answered_by_redis_itself_and_counted() {
+    for missing in ["EVAL", "EVALSHA"] {
+        let (straight, redis) = (without(missing), without(missing));
+        let proxy = Proxy::monitoring(&redis);
+        // The first client meets a server of which nothing is known yet, the second does not.
+        for _ in 0..2 {
+            let (direct, client) = (straight.client(), proxy.client());
+            for line in LINES {
+                let wanted = direct.sends(*line).reply().to_string();
+                let got = client.sends(*line).reply().to_string();
+                assert_eq!(got, wanted, "{missing}: {line}");
+            }
+        }
+        assert!(proxy.metric("lockwarden_unjudged_commands_total{why=\"no-scripts\"}") >= 10.0);
+        assert_eq!(proxy.ready(), Some(200));
+    }
+}
+
+#[test]
+fn enforced_no_client_is_served_and_one_line_says_why() {
+    for missing in ["EVAL", "EVALSHA"] {
+        let redis = without(missing);
+        let proxy = Proxy::builder(&redis)
+            .mode(Mode::Enforce)
+            .without_waiting()
+            .start();
+        proxy.logs(&[
+            "ERROR",
+            "no client is served",
+            "the server has no EVAL or no EVALSHA",
+        ]);
+        assert_eq!(proxy.ready(), Some(503));
+        assert!(redis.is_free("lock:a"));
+        assert_eq!(proxy.logged(&["no client is served"]), 1);
+    }
+}
+
+#[test]
+fn a_switch_to_enforce_mode_ends_the_service_and_back_begins_it() {
+    let redis = without("EVALSHA");
+    let proxy = Proxy::monitoring(&redis);
+    proxy.client().sends("SETNX lock:a 1").gets(":1");
+    assert_eq!(proxy.switch("locks", Mode::Enforce), 200);
+    proxy.logs(&["ERROR", "no client is served", "no EVALSHA"]);
+    assert_eq!(proxy.switch("locks", Mode::Monitor), 200);
+    lockwarden_tests::wait_for("the service", || proxy.ready() == Some(200));
+    proxy.client().sends("DEL lock:a").gets(":1");
+}
