@@ -42,6 +42,7 @@ mod long_ttls;
 mod overwriting;
 mod paused;
 mod recipes;
+mod refused_blocks;
 mod taking;
 mod undelivered;
 

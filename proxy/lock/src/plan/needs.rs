@@ -133,10 +133,11 @@ pub enum Guard {
 }
 
 impl Guard {
-    /// The guard that a command's step needs. None where the application sends a script without flags, which Redis takes in any case.
-    pub fn of(command: &LockCommand) -> Option<Guard> {
+    /// The guard that a command's step needs; `script` is the text of the application's script, where it sent one. None for a
+    /// text without flags, which Redis takes in any case.
+    pub fn of(command: &LockCommand, script: Option<&[u8]>) -> Option<Guard> {
         if is_scripted(&command.op) {
-            return by_flags(command.argv.get(1).filter(|_| command.name == "eval")?);
+            return by_flags(script?);
         }
         match &command.op {
             LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Store { .. } => {
@@ -172,7 +173,7 @@ impl Guard {
     }
 }
 
-/// What Redis does with an `EVAL` whose text says what it does: `#!lua flags=…`.
+/// What Redis does with a script whose text says what it does: `#!lua flags=…`.
 fn by_flags(text: &[u8]) -> Option<Guard> {
     let line = text
         .strip_prefix(b"#!")?

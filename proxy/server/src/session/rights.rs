@@ -8,6 +8,7 @@ use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::outcome::{Answers, Missing, NothingRun, Why};
 use lockwarden_lock::plan::{Form, Guard, Needs};
+use lockwarden_lock::recipe::ScriptSha;
 use lockwarden_lock::settle::Mode;
 
 use super::administration::flush_rights_line;
@@ -237,9 +238,23 @@ impl Session {
         *known == Known::Nothing
     }
 
+    /// The text of the script that an application sent, or named.
+    fn script_text(&self, command: &LockCommand) -> Option<Bytes> {
+        let word = command.argv.get(1)?;
+        match command.name {
+            "eval" => Some(word.clone()),
+            "evalsha" => {
+                let facts = self.shared.texts.get(&ScriptSha::from_hex(word)?)?;
+                Some(facts.text.clone())
+            }
+            _ => None,
+        }
+    }
+
     /// A guard takes a place in the block, of which the client does not know.
     pub(crate) fn queue_guard(&mut self, command: &LockCommand, active: &Active, muted: Muted) {
-        let Some(guard) = Guard::of(command) else {
+        let script = self.script_text(command);
+        let Some(guard) = Guard::of(command, script.as_deref()) else {
             return;
         };
         let Some(block) = &mut self.state.block else {
