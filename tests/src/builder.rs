@@ -40,6 +40,7 @@ pub struct ProxyBuilder {
     pub(crate) environment: Vec<(String, String)>,
     wait_until_ready: bool,
     pub(crate) on_one_cpu: bool,
+    pub(crate) descriptors: Option<u64>,
 }
 
 impl ProxyBuilder {
@@ -55,6 +56,7 @@ impl ProxyBuilder {
             environment: Vec::new(),
             wait_until_ready: true,
             on_one_cpu: false,
+            descriptors: None,
         }
         .mode(Mode::Enforce)
         .setting("ttl-ceiling", "default", "\"600ms\"")
@@ -122,6 +124,13 @@ impl ProxyBuilder {
     #[must_use]
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Lets the process have so many file descriptors.
+    #[must_use]
+    pub fn descriptors(mut self, most: u64) -> Self {
+        self.descriptors = Some(most);
         self
     }
 

@@ -95,6 +95,23 @@ pub(crate) fn stays_on_one_core(command: &mut Command) {
     unsafe { command.pre_exec(move || core.take()) };
 }
 
+/// The program gets so many file descriptors and cannot raise that.
+pub(crate) fn has_descriptors(command: &mut Command, most: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    let set = move || {
+        // SAFETY: the call reads one `rlimit`, which the closure owns.
+        match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec only `setrlimit` is called, which allocates nothing.
+    unsafe { command.pre_exec(set) };
+}
+
 /// The binary under test: `LOCKWARDEN_BIN`, else the one beside the running test.
 pub fn binary() -> PathBuf {
     if let Some(path) = env::var_os("LOCKWARDEN_BIN") {

@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::deadline::{comes_true, wait_for, wait_for_value};
 use crate::http;
 use crate::metrics::Metrics;
-use crate::process::{Process, lockwarden, stays_on_one_core};
+use crate::process::{Process, has_descriptors, lockwarden, stays_on_one_core};
 use crate::redis::Redis;
 
 /// A running proxy. Dropping it kills it.
@@ -67,6 +67,9 @@ impl Proxy {
             .stderr(Stdio::piped());
         if builder.on_one_cpu {
             stays_on_one_core(&mut command);
+        }
+        if let Some(most) = builder.descriptors {
+            has_descriptors(&mut command, most);
         }
         let mut process = Process::spawn(&mut command)
             .unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));

@@ -57,6 +57,7 @@ mod check;
 mod chores;
 mod demo;
 
+mod descriptors;
 mod doors;
 mod exit;
 mod logging;

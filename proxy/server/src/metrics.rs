@@ -77,6 +77,10 @@ pub(crate) struct Metrics {
     pub(crate) commands: ByLabel<CommandClass, ByLabel<CommandResult, IntCounter>>,
     /// Open connections of clients.
     pub(crate) client_connections: IntGauge,
+    /// How many there may be.
+    pub(crate) client_connections_max: IntGauge,
+    /// Clients that found no room.
+    pub(crate) clients_refused: IntCounter,
     /// Bytes from and to clients.
     pub(crate) client_bytes: ByLabel<Direction, IntCounter>,
     /// Connections to the backend.
@@ -145,6 +149,8 @@ impl Metrics {
         let metrics = Metrics {
             commands: make.counters_by(&names::COMMANDS)?,
             client_connections: make.only_gauge(&names::CLIENT_CONNECTIONS)?,
+            client_connections_max: make.only_gauge(&names::CLIENT_CONNECTIONS_MAX)?,
+            clients_refused: make.counter(&names::CLIENTS_REFUSED)?,
             client_bytes: make.counters(&names::CLIENT_BYTES)?,
             backend_connections: make.gauges_of(&names::BACKEND_CONNECTIONS, Only::Default)?,
             backend_up: make.only_gauge(&names::BACKEND_UP)?,

@@ -18,6 +18,7 @@ use crate::backend::Address;
 use crate::chores::{self, Order};
 use crate::config::{Backend, Config, Finding, Report};
 use crate::control::{Controller, Source, activate, labels};
+use crate::descriptors;
 use crate::doors::{Doors, Opened};
 use crate::exit;
 use crate::facts::{self, Server, Standing};
@@ -75,6 +76,9 @@ pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
             return exit::configuration();
         }
     };
+    if let Err(error) = descriptors::raise_limit() {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
     let code = match Prepared::new(config, source, arrival) {
         Ok(prepared) => prepared.serve(),
         Err(Failure::Findings(findings)) => {
@@ -158,6 +162,7 @@ impl Prepared {
             metrics,
             backend,
             sessions: config.sessions,
+            max_clients: config.max_clients,
             server: Server::default(),
             rights: Rights::default(),
             texts: Texts::default(),

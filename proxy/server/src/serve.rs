@@ -1,6 +1,8 @@
 //! Accepting clients: one task for each, and a way to the backend. While the backend cannot be
 //! served, a client's connection is closed at once, as it would be by a server that is down.
 
+mod admission;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +22,7 @@ use crate::sockets;
 use crate::trunk::{Lane, Port};
 use crate::wires::{End, Uplink};
 use crate::worker::{Seats, Workers};
+use admission::Admission;
 
 /// Pause after accepting failed, for example because no file descriptor was left.
 const BREATH: Duration = Duration::from_millis(50);
@@ -48,13 +51,14 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: std::net::TcpListener,
             return;
         }
     };
+    let mut admission = Admission::new(shared.clone());
     let mut drain = shared.drain.subscribe();
     while !*drain.borrow() {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok(newcomer) => seat(&shared, newcomer, &seats),
+                Ok(newcomer) => seat(&shared, newcomer, &seats, &mut admission),
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a client");
+                    admission.failed(&error);
                     tokio::time::sleep(BREATH).await;
                 }
             },
@@ -65,11 +69,19 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: std::net::TcpListener,
     while let Some(left) = LAST_ARRIVALS.checked_sub(begun.elapsed())
         && let Ok(Ok(newcomer)) = tokio::time::timeout(left, listener.accept()).await
     {
-        seat(&shared, newcomer, &seats);
+        seat(&shared, newcomer, &seats, &mut admission);
     }
 }
 
-fn seat(shared: &Arc<Shared>, (stream, peer): (TcpStream, SocketAddr), seats: &Seats) {
+fn seat(
+    shared: &Arc<Shared>,
+    (stream, peer): (TcpStream, SocketAddr),
+    seats: &Seats,
+    admission: &mut Admission,
+) {
+    if !admission.admits(&stream, seats.clients()) {
+        return;
+    }
     let shared = shared.clone();
     let seat = seats.free();
     if seat.is_here() {

@@ -139,6 +139,8 @@ pub(crate) struct Shared {
     pub(crate) backend: Address,
     /// How clients come by connections to it.
     pub(crate) sessions: Sessions,
+    /// How many clients there may be, where the configuration says so.
+    pub(crate) max_clients: Option<u64>,
     pub(crate) server: Server,
     pub(crate) rights: Rights,
     pub(crate) texts: Texts,

@@ -122,7 +122,7 @@ impl Workers {
 
     /// How many clients are served.
     pub(crate) fn clients(&self) -> usize {
-        self.crowd.clients.load(Ordering::Acquire)
+        self.crowd.clients()
     }
 
     /// Returns when the last client is gone.
@@ -148,7 +148,18 @@ impl Workers {
     }
 }
 
+impl Crowd {
+    fn clients(&self) -> usize {
+        self.clients.load(Ordering::Acquire)
+    }
+}
+
 impl Seats {
+    /// How many clients are served.
+    pub(crate) fn clients(&self) -> usize {
+        self.crowd.clients()
+    }
+
     /// A place on the thread with the fewest clients, on this one if it has no more than another.
     pub(crate) fn free(&self) -> Seat {
         let here = PLACE.get();

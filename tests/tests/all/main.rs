@@ -92,6 +92,7 @@ mod grafana;
 mod grafana_live;
 mod handing_over;
 mod hidden;
+mod limits;
 mod logging_in;
 mod maintenance;
 mod nesting;

@@ -20,7 +20,7 @@ const LONGEST_REASON: usize = 500;
 
 pub(super) async fn break_lock(
     State(control): State<Arc<dyn Control>>,
-    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
     Path(key): Path<String>,
     body: Bytes,
 ) -> Response {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::api;
 use super::board;
-use super::limits::Limited;
+use super::limits::{Limited, Place};
 use super::orders::{self, status_of};
 use super::{AdminOptions, AdminToken, Control, Origin, Weaker};
 
@@ -48,15 +48,24 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONNECTION, "close"),
 ];
 
-/// The address a request came from.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) SocketAddr);
+/// Where a request came from.
+#[derive(Clone)]
+pub(super) struct Peer {
+    pub(super) peer: SocketAddr,
+    place: Arc<Place>,
+}
 
 impl Connected<IncomingStream<'_, Limited>> for Peer {
     fn connect_info(stream: IncomingStream<'_, Limited>) -> Peer {
-        Peer(*stream.remote_addr())
+        Peer {
+            peer: *stream.remote_addr(),
+            place: stream.io().place().clone(),
+        }
     }
 }
+
+/// What is asked for when things go wrong, and answered however many connections there are.
+const HEALTH: [&str; 3] = ["/live", "/ready", "/metrics"];
 
 type Shared = State<Arc<dyn Control>>;
 
@@ -87,12 +96,13 @@ pub(super) fn router(options: AdminOptions, control: Arc<dyn Control>) -> Router
 /// Refuses what may not be asked, and dresses every answer.
 async fn guard(
     State(options): State<Arc<AdminOptions>>,
-    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    ConnectInfo(Peer { peer, place }): ConnectInfo<Peer>,
     request: Request,
     next: Next,
 ) -> Response {
     let mut response = match admit(&options, peer, &request) {
-        Ok(()) => match tokio::time::timeout(ANSWER, answer(request, next)).await {
+        Ok(()) if !HEALTH.contains(&request.uri().path()) && !place.may_ask() => busy(),
+        Ok(()) => match tokio::time::timeout(ANSWER, answer(request, next, &place)).await {
             Ok(response) => response,
             Err(_) => problem(StatusCode::GATEWAY_TIMEOUT, "still under way, see the log"),
         },
@@ -113,11 +123,23 @@ async fn guard(
     response
 }
 
+/// All places but those for health are taken.
+fn busy() -> Response {
+    let text = "too many requests are under way; try again in a second";
+    let mut response = problem(StatusCode::SERVICE_UNAVAILABLE, text);
+    let second = HeaderValue::from_static("1");
+    response.headers_mut().insert(header::RETRY_AFTER, second);
+    response
+}
+
 /// Reads the body, bounded, before a handler sees the request.
-async fn answer(request: Request, next: Next) -> Response {
+async fn answer(request: Request, next: Next, place: &Place) -> Response {
     let (parts, body) = request.into_parts();
     match to_bytes(body, BODY).await {
-        Ok(body) => next.run(Request::from_parts(parts, Body::from(body))).await,
+        Ok(body) => {
+            place.spoke();
+            next.run(Request::from_parts(parts, Body::from(body))).await
+        }
         Err(_) => problem(
             StatusCode::PAYLOAD_TOO_LARGE,
             "the body is larger than 16 KiB",
@@ -251,7 +273,7 @@ struct NamespaceMode {
 
 async fn mode(
     State(control): Shared,
-    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
     request: Request,
 ) -> Response {
     let order = match read_order(request).await {
@@ -306,7 +328,7 @@ enum Allowed {
 
 async fn reload(
     State(control): Shared,
-    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
     order: Result<Query<ReloadOrder>, QueryRejection>,
 ) -> Response {
     let weaker = match order {
@@ -327,7 +349,10 @@ async fn reload(
     }
 }
 
-async fn drain(State(control): Shared, ConnectInfo(Peer(peer)): ConnectInfo<Peer>) -> Response {
+async fn drain(
+    State(control): Shared,
+    ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
+) -> Response {
     tracing::info!(%peer, "drain asked for");
     Json(serde_json::json!({ "result": control.drain() })).into_response()
 }

@@ -59,6 +59,7 @@ pub(super) struct Draft {
     pub(super) log_format: LogFormat,
     pub(super) drain: Duration,
     pub(super) sweep: Option<Duration>,
+    pub(super) max_clients: Option<u64>,
     pub(super) namespaces: Vec<NamespaceConfig>,
     /// Whether every namespace's name is known, so that another name is certainly wrong.
     pub(super) all_named: bool,
@@ -97,6 +98,7 @@ impl Draft {
             log_format: LogFormat::default(),
             drain: DEFAULT_DRAIN,
             sweep: Some(DEFAULT_SWEEP),
+            max_clients: None,
             namespaces: vec![NamespaceConfig::built_in()],
             all_named: true,
             policies: Vec::new(),
@@ -129,6 +131,7 @@ impl Draft {
             log_format: self.log_format,
             drain: self.drain,
             sweep: self.sweep,
+            max_clients: self.max_clients,
             namespaces: self.namespaces,
             server_commands: self.server_commands,
             admin_identities: self.admin_identities,

@@ -48,6 +48,9 @@ const SESSIONS: [(&str, Sessions); 2] = [
 /// Networks of balancers; every new connection is compared with all of them.
 const MOST_NETWORKS: usize = 100;
 
+/// No process may have more file descriptors on Linux without changing the kernel's own bound.
+const MAX_CLIENTS: u64 = 1_000_000;
+
 /// Most namespaces with metric series of their own.
 const MOST_METRIC_NAMESPACES: u64 = 1000;
 
@@ -115,6 +118,10 @@ const KEYS: &[Key] = &[
     Key {
         name: "sweep",
         example: "\"1m\"",
+    },
+    Key {
+        name: "max_clients",
+        example: "10000",
     },
     Key {
         name: "server_commands",
@@ -254,6 +261,9 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     });
     if let Some(sweep) = sweep {
         draft.sweep = sweep.value;
+    }
+    if let Some(most) = reader.integer(&top, "max_clients", 1..=MAX_CLIENTS) {
+        draft.max_clients = Some(most.value);
     }
 
     administration::read(reader, &top, draft);

@@ -199,6 +199,11 @@ metrics! {
     CLIENT_CONNECTIONS = Gauge "lockwarden_client_connections" {
         "listener": ONE
     } "Open connections of clients.";
+    CLIENT_CONNECTIONS_MAX = Gauge "lockwarden_client_connections_max" {
+        "listener": ONE
+    } "How many connections of clients there may be: `max_clients`, or what the limit of open files leaves room for.";
+    CLIENTS_REFUSED = Counter "lockwarden_client_connections_refused_total" {
+    } "New clients that were told `max number of clients reached`.";
     CLIENT_BYTES = Counter "lockwarden_client_bytes_total" {
         "direction": "`in`, `out`"
     } "Bytes from clients and to them.";
