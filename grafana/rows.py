@@ -206,6 +206,13 @@ HEALTH = [
     lines("Protocol errors", "Connections closed because of bytes that are not the Redis protocol.",
           ("sum by (side, kind) (" + increase("lockwarden_protocol_errors_total", over="$__rate_interval") + ")",
            "{{side}} {{kind}}")),
+    lines("Clients turned away", "New clients that were told that there are too many, and clients that were closed because they held most when memory "
+          "was short.",
+          ("sum(" + increase("lockwarden_client_connections_refused_total", over="$__rate_interval") + ")", "refused"),
+          ("sum(" + increase("lockwarden_clients_evicted_total", over="$__rate_interval") + ")", "closed")),
+    lines("Buffers of clients", "Unread replies and unfinished requests of clients, and what they may take together.",
+          ("sum by (instance) (" + select("lockwarden_client_buffers_bytes") + ")", "{{instance}}"),
+          ("sum by (instance) (" + select("lockwarden_client_buffers_max_bytes") + ")", "{{instance}} at most"), unit="bytes"),
     lines("Audit records", "Records written to each sink, and those that were lost.",
           ("sum by (sink) (" + rate("lockwarden_audit_records_total") + ")", "{{sink}}"),
           ("sum by (sink) (" + rate("lockwarden_audit_records_dropped_total") + ")", "{{sink}} lost"), unit="ops"),

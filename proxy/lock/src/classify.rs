@@ -33,6 +33,20 @@ pub const MOST_WRAPPED_LOCKS: usize = 256;
 /// Longest text of such a script, in bytes.
 pub const LONGEST_WRAPPED: usize = 1024 * 1024;
 
+/// Whether this command stores or compares a lock's value that stands in this place: one above [`LONGEST_VALUE`] is refused
+/// there, whatever else the command says. For requests that have not come as a whole.
+pub fn has_value_at(name: &[u8], place: usize) -> bool {
+    const COMMANDS: [(&str, usize); 5] = [
+        ("set", 2),
+        ("setnx", 2),
+        ("getset", 2),
+        ("setex", 3),
+        ("psetex", 3),
+    ];
+    let mut commands = COMMANDS.iter();
+    commands.any(|(known, at)| place == *at && name.eq_ignore_ascii_case(known.as_bytes()))
+}
+
 /// Leave to send a client's own bytes to Redis. Made here, for requests that touch no lock or only
 /// look at one, and by `settle` where a namespace is only watched; so an unjudged lock command
 /// does not compile.

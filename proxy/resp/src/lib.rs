@@ -27,6 +27,7 @@ pub use encode::{
 pub use error_kind::ErrorKind;
 pub use reply::{Redirects, ReplyError, ReplyLimits, ReplyScanner, Scan, Skipped};
 pub use request::{
-    OwnedRequest, Request, RequestDecoder, RequestError, RequestLimits, Step, UnexpectedByte,
+    Announced, OwnedRequest, Request, RequestDecoder, RequestError, RequestLimits, Step,
+    UnexpectedByte,
 };
 pub use value::{Protocol, Value, parse_reply};

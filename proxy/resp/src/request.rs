@@ -13,9 +13,10 @@ pub use error::{RequestError, UnexpectedByte};
 pub use frame::{OwnedRequest, Request};
 
 use crate::length::{LengthReader, LengthStep, short_length};
+use bytes::BytesMut;
 use frame::ArgRange;
 use inline::is_http_word;
-use memchr::memchr2;
+use memchr::{memchr2, memrchr};
 
 /// What one request may cost. Sizes in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,6 +93,15 @@ pub enum Step {
         /// Bytes to drop once the request has been dealt with.
         consumed: usize,
     },
+}
+
+/// An argument that has not come as a whole, while it is awaited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// Its place; the name of the command has 0.
+    pub place: usize,
+    /// Its size in bytes.
+    pub length: usize,
 }
 
 /// Finds requests in a growing buffer. Remembers how far it came in the current one, so slow
@@ -194,6 +204,45 @@ impl RequestDecoder {
             Source::Inline => &self.canonical,
         };
         Request::new(frame, &self.ranges)
+    }
+
+    /// The argument that is awaited after [`Step::Incomplete`], where its length is known.
+    #[must_use]
+    pub fn announced(&self) -> Option<Announced> {
+        match self.phase {
+            Phase::BulkBody { len } => Some(Announced {
+                place: self.ranges.len(),
+                length: len,
+            }),
+            _ => None,
+        }
+    }
+
+    /// An argument before the one that is awaited.
+    #[must_use]
+    pub fn arg_so_far<'a>(&self, input: &'a [u8], place: usize) -> Option<&'a [u8]> {
+        self.ranges.get(place).map(|range| range.of(input))
+    }
+
+    /// Puts so many zeros in the place of the argument that is awaited; nothing where none is. Answers how many bytes of
+    /// it are still to come, which whoever reads drops instead of putting them behind `input`.
+    pub fn replace_announced(&mut self, input: &mut BytesMut, zeros: usize) -> usize {
+        let Phase::BulkBody { len } = self.phase else {
+            return 0;
+        };
+        let body = self.pos;
+        // Its header has digits only behind the dollar.
+        let Some(header) = memrchr(b'$', &input[..body]) else {
+            return 0;
+        };
+        let come = (input.len() - body).min(len);
+        let behind = input.split_off(body + come);
+        input.truncate(header);
+        input.extend_from_slice(format!("${zeros}\r\n").as_bytes());
+        input.resize(input.len() + zeros, 0);
+        input.extend_from_slice(&behind);
+        self.begin();
+        len - come
     }
 
     /// Bytes of memory kept, for tests of its bound.

@@ -102,6 +102,8 @@ pub(crate) struct Config {
     pub(crate) drain: Duration,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,
+    /// What clients' buffers may take, bytes; `None`: a quarter of what there is.
+    pub(crate) max_memory: Option<usize>,
     /// How many clients there may be; `None`: as many as the limit of open files leaves room for.
     pub(crate) max_clients: Option<u64>,
     /// In the order of the file; the first that matches a key wins. Empty only where the file says

@@ -46,6 +46,9 @@ const MOST_ASKED_BACK: u32 = 6;
 /// How long another proxy gets to look its client up, the first time; then twice as long, and so on.
 const FOR_ANOTHER_PROXY: Duration = Duration::from_millis(40);
 
+/// For a command that was on its way when something else came into force.
+const SWITCHED: &str = "ERR the mode of this lock's namespace was switched meanwhile; try again";
+
 thread_local! {
     /// This thread's policy instances.
     static CHAINS: RefCell<Chains> = RefCell::new(Chains::new());
@@ -77,6 +80,11 @@ impl Session {
                 request = inbox.request();
                 class = self.classify(request);
             }
+        }
+        if inbox.is_cut() && !matches!(class, Class::TooLong(..) | Class::Error(_)) {
+            self.count(CommandClass::Policy, CommandResult::ProxyError);
+            self.error(SWITCHED, muted);
+            return Ok(());
         }
         if let Class::PassThrough(pass) = class {
             let is_long = pass.frame().len() >= WORTH_A_SWAP && !pass.is_blocking();
@@ -653,6 +661,11 @@ impl Session {
         }
         let active = &self.seen(active.clone());
         if is_only_watched(&command, active) {
+            if inbox.is_cut() {
+                self.count(CommandClass::Policy, CommandResult::ProxyError);
+                self.error(SWITCHED, muted);
+                return Ok(());
+            }
             return self.forward_unjudged(command, UnjudgedWhy::TooLong, active, muted);
         }
         let limit = match what {
@@ -683,10 +696,7 @@ impl Session {
         self.tell_unjudged(&command.op, command.name, why, active);
         self.count(CommandClass::Policy, CommandResult::Ok);
         let Some(pass) = settle::forward_unjudged(&command, active.rules(namespace)) else {
-            self.error(
-                "ERR the mode of this lock's namespace was switched meanwhile; try again",
-                muted,
-            );
+            self.error(SWITCHED, muted);
             return Ok(());
         };
         self.wires.forward(pass, muted);

@@ -5,6 +5,7 @@
 
 mod format;
 mod observations;
+mod pace;
 mod queue;
 mod repeat;
 
@@ -16,6 +17,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 pub(crate) use observations::{Example, ObservationFolder};
+pub(crate) use pace::Pace;
 pub(crate) use queue::LogGuard;
 pub(crate) use repeat::RepeatFolder;
 

@@ -25,6 +25,7 @@ mod shared;
 mod facts;
 mod handed_over;
 mod keep_alive;
+mod memory;
 mod mirror;
 mod owner_tokens;
 mod peers;

@@ -77,6 +77,12 @@ pub(crate) struct Metrics {
     pub(crate) commands: ByLabel<CommandClass, ByLabel<CommandResult, IntCounter>>,
     /// Open connections of clients.
     pub(crate) client_connections: IntGauge,
+    /// What their buffers hold, bytes.
+    pub(crate) client_buffers: IntGauge,
+    /// What those may hold.
+    pub(crate) client_buffers_max: IntGauge,
+    /// Clients that were closed because of it.
+    pub(crate) clients_evicted: IntCounter,
     /// How many there may be.
     pub(crate) client_connections_max: IntGauge,
     /// Clients that found no room.
@@ -149,6 +155,9 @@ impl Metrics {
         let metrics = Metrics {
             commands: make.counters_by(&names::COMMANDS)?,
             client_connections: make.only_gauge(&names::CLIENT_CONNECTIONS)?,
+            client_buffers: make.only_gauge(&names::CLIENT_BUFFERS)?,
+            client_buffers_max: make.only_gauge(&names::CLIENT_BUFFERS_MAX)?,
+            clients_evicted: make.counter(&names::CLIENTS_EVICTED)?,
             client_connections_max: make.only_gauge(&names::CLIENT_CONNECTIONS_MAX)?,
             clients_refused: make.counter(&names::CLIENTS_REFUSED)?,
             client_bytes: make.counters(&names::CLIENT_BYTES)?,

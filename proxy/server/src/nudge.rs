@@ -10,6 +10,8 @@ use std::task::{Context, Waker};
 const WORK: u8 = 1;
 /// The proxy is about to stop.
 const DRAIN: u8 = 2;
+/// The session has to end at once: it holds too much memory.
+const EVICT: u8 = 4;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -24,6 +26,7 @@ pub(crate) struct Nudge {
 pub(crate) struct Said {
     pub(crate) work: bool,
     pub(crate) drain: bool,
+    pub(crate) evict: bool,
 }
 
 impl Nudge {
@@ -35,6 +38,16 @@ impl Nudge {
     /// The proxy is about to stop.
     pub(crate) fn drain(&self) {
         self.say(DRAIN);
+    }
+
+    /// The session has to end at once: it holds too much memory.
+    pub(crate) fn evict(&self) {
+        self.say(EVICT);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.said.load(Ordering::Relaxed) & EVICT != 0
     }
 
     fn say(&self, what: u8) {
@@ -60,6 +73,7 @@ impl Nudge {
         Some(Said {
             work: said & WORK != 0,
             drain: said & DRAIN != 0,
+            evict: said & EVICT != 0,
         })
     }
 }

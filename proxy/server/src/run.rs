@@ -26,6 +26,7 @@ use crate::handed_over::HandOvers;
 use crate::keep_alive::kept::Kept;
 use crate::keep_alive::renewals::{self, RenewAll};
 use crate::logging::{self, ObservationFolder, RepeatFolder};
+use crate::memory::{self, Memory};
 use crate::metrics::{BuildInfo, Metrics};
 use crate::mirror::Mirror;
 #[cfg(feature = "otel")]
@@ -157,8 +158,10 @@ impl Prepared {
         let trail = Arc::new(Trail::new(fingerprints));
         let (audit, scribe) =
             Audit::open(&config.audit, &trail, &metrics).map_err(Failure::line)?;
+        let max_memory = config.max_memory.unwrap_or_else(memory::usual_limit);
         let shared = Arc::new(Shared {
             active: Arc::new(ArcSwap::from_pointee(active)),
+            memory: Arc::new(Memory::new(max_memory, metrics.clone())),
             metrics,
             backend,
             sessions: config.sessions,

@@ -155,7 +155,7 @@ async fn client(shared: Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
     }
     drop(session);
     match end {
-        End::Client | End::Done | End::Backend => {
+        End::Client | End::Done | End::Backend | End::Evicted => {
             tracing::debug!(%peer, %end, "a client's session ended")
         }
         End::OutOfStep(_) | End::Framing(_) => {

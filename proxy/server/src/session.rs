@@ -30,11 +30,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::{ArcSwap, Cache};
 use bytes::{Bytes, BytesMut};
+use lockwarden_lock::classify::{self, LONGEST_VALUE};
 use lockwarden_lock::decision::ClientDescription;
 use lockwarden_lock::evidence::{DbKey, Evidence, Own};
 use lockwarden_lock::op::Arguments;
 use lockwarden_lock::plan::{self, Form, Needs};
-use lockwarden_lock::settle::{Circumstances, Permitted};
+use lockwarden_lock::settle::{Circumstances, Mode, Permitted};
 use lockwarden_lock::token::{Grant, Identity, SessionId};
 use lockwarden_resp::{Redirects, RequestError, RequestLimits};
 use smallvec::SmallVec;
@@ -188,6 +189,7 @@ impl Session {
                 shared.active.clone(),
                 tally.clone(),
                 holder.nudge.clone(),
+                shared.memory.account(number, holder.nudge.clone()),
             ),
             active: Cache::new(shared.active.clone()),
             view: None,
@@ -239,6 +241,9 @@ impl Session {
             if let Err(end) = self.turn(&mut inbox).await {
                 self.note_how_it_ended(&end);
                 let end = self.wires.finish(end).await;
+                if let End::Evicted = end {
+                    inbox = Inbox::with(BytesMut::new());
+                }
                 self.mark_undelivered(&end, &mut inbox).await;
                 return end;
             }
@@ -255,13 +260,19 @@ impl Session {
             }
             End::Client if !self.took_leave => self.ended = Ended::ByClient(now),
             // A client that took its leave has been noted.
-            End::Client | End::Backend | End::Done | End::OutOfStep(_) | End::Framing(_) => {}
+            End::Client
+            | End::Backend
+            | End::Evicted
+            | End::Done
+            | End::OutOfStep(_)
+            | End::Framing(_) => {}
         }
     }
 
     async fn turn(&mut self, inbox: &mut Inbox) -> Result<(), End> {
         match self.wires.next(inbox, Want::Request).await? {
             Event::Request => self.intercept(inbox).await?,
+            Event::LongArgument => self.look_at_long_argument(inbox),
             Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
             Event::Malformed(error) => return Err(self.malformed(error, inbox).await),
             Event::ClientDone => {
@@ -282,6 +293,32 @@ impl Session {
             self.look_for_replica()?;
         }
         Ok(())
+    }
+
+    /// A lock's value that is too long to be judged is refused whatever it says, so it need not be kept until all of it
+    /// is here.
+    fn look_at_long_argument(&mut self, inbox: &mut Inbox) {
+        if self.refuses_long_argument(inbox) {
+            inbox.replace_long_argument(LONGEST_VALUE + 1);
+        } else {
+            inbox.keep_long_argument();
+        }
+    }
+
+    fn refuses_long_argument(&mut self, inbox: &Inbox) -> bool {
+        let (Some(awaited), Some(name), Some(key)) = (
+            inbox.long_argument(),
+            inbox.arg_so_far(0),
+            inbox.arg_so_far(1),
+        ) else {
+            return false;
+        };
+        let active = self.active();
+        classify::has_value_at(name, awaited.place)
+            && active
+                .namespaces
+                .find(key)
+                .is_some_and(|namespace| active.rules(namespace).mode == Mode::Enforce)
     }
 
     /// Whether a stopping proxy may close this connection. A transaction that was begun is not cut in
@@ -308,6 +345,7 @@ impl Session {
                 Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
                 Event::Drain
                 | Event::Request
+                | Event::LongArgument
                 | Event::Malformed(_)
                 | Event::ClientDone
                 | Event::Nudge
@@ -324,6 +362,7 @@ impl Session {
                 Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
                 Event::Drain
                 | Event::Request
+                | Event::LongArgument
                 | Event::Malformed(_)
                 | Event::ClientDone
                 | Event::Nudge
@@ -342,6 +381,7 @@ impl Session {
                 Event::Settled => return Ok(()),
                 Event::Drain
                 | Event::Request
+                | Event::LongArgument
                 | Event::Malformed(_)
                 | Event::ClientDone
                 | Event::Idle

@@ -24,6 +24,7 @@ use crate::facts::Server;
 use crate::handed_over::HandOvers;
 use crate::keep_alive::kept::Kept;
 use crate::logging::{ObservationFolder, RepeatFolder};
+use crate::memory::Memory;
 use crate::metrics::{Metrics, ModeLabel, NamespaceMetrics};
 use crate::mirror::Mirror;
 use crate::owner_tokens::OwnerTokens;
@@ -139,6 +140,8 @@ pub(crate) struct Shared {
     pub(crate) backend: Address,
     /// How clients come by connections to it.
     pub(crate) sessions: Sessions,
+    /// What clients' buffers may take.
+    pub(crate) memory: Arc<Memory>,
     /// How many clients there may be, where the configuration says so.
     pub(crate) max_clients: Option<u64>,
     pub(crate) server: Server,

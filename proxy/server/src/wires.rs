@@ -30,8 +30,9 @@ use lockwarden_resp::{Protocol, Redirects, ReplyError, ReplyLimits, ReplyScanner
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::buffers::{WORTH_A_SWAP, give_back, move_front, open, put};
+use crate::buffers::{READ_CHUNK, WORTH_A_SWAP, give_back, move_front, open, put};
 use crate::inbox::Inbox;
+use crate::memory::Account;
 use crate::metrics::Tally;
 use crate::nudge::Nudge;
 use crate::pushes::{Channels, Confirmation, Pushes};
@@ -45,6 +46,9 @@ const READ_AHEAD: usize = 64 * 1024;
 const MOST_UNSENT: usize = 1024 * 1024;
 /// Replies that wait for the client to take them, in bytes; above that the backend waits.
 const MOST_UNREAD: usize = 64 * 1024 * 1024;
+/// The same where half of the memory for all clients is in use: further replies stay with the backend, as they would without
+/// a proxy.
+const MAX_UNREAD_WHEN_SHORT: usize = READ_CHUNK;
 /// The same where replies of other clients come behind them: above that its requests wait.
 const MOST_UNREAD_SHARED: usize = 1024 * 1024;
 /// A reply that has to be looked at may be as long as this. A listing above it is relayed as it
@@ -107,6 +111,10 @@ pub(crate) struct Wires<L> {
     said_goodbye: bool,
     /// Counts bytes from and to clients.
     tally: Arc<Tally>,
+    /// Bytes of answers that wait for the replies before them.
+    local: usize,
+    account: Account,
+    evicted: bool,
 }
 
 impl<L> Wires<L> {
@@ -116,6 +124,7 @@ impl<L> Wires<L> {
         active: Arc<ArcSwap<Active>>,
         tally: Arc<Tally>,
         nudge: Arc<Nudge>,
+        account: Account,
     ) -> Self {
         Wires {
             client,
@@ -144,6 +153,9 @@ impl<L> Wires<L> {
             sent_when_spoken: 0,
             said_goodbye: false,
             tally,
+            local: 0,
+            account,
+            evicted: false,
         }
     }
 
@@ -255,6 +267,7 @@ impl<L> Wires<L> {
         if self.expected.is_empty() {
             put(&mut self.to_client, &reply);
         } else {
+            self.local += reply.len() + size_of::<Expect<L>>();
             self.expected.push_back(Expect::Local(reply));
         }
     }
@@ -389,6 +402,7 @@ impl<L> Wires<L> {
             if takes {
                 match inbox.decode() {
                     Ok(true) => return Ok(Event::Request),
+                    Ok(false) if inbox.long_argument().is_some() => return Ok(Event::LongArgument),
                     Ok(false) => {}
                     Err(error) => return Ok(Event::Malformed(error)),
                 }
@@ -437,6 +451,7 @@ impl<L> Wires<L> {
     /// leave many replies unread, since others' come behind them.
     fn may_take_more(&self) -> bool {
         self.to_backend.len() < MOST_UNSENT
+            && self.local < MOST_UNSENT
             && (!self.uplink.is_shared() || self.to_client.len() < MOST_UNREAD_SHARED)
             && self.uplink.may_take(self.unsent)
     }
@@ -461,6 +476,9 @@ impl<L> Wires<L> {
 
     /// Hands over everything that is due to the client, then ends.
     pub(crate) async fn finish(&mut self, end: End) -> End {
+        if let End::Evicted = end {
+            self.to_client = BytesMut::new();
+        }
         while !self.to_client.is_empty() {
             match self.client.try_write(&self.to_client) {
                 Ok(written) => {
@@ -484,6 +502,7 @@ impl<L> Wires<L> {
     fn replies(&mut self) -> Result<Option<Event<L>>, End> {
         loop {
             while let Some(Expect::Local(reply)) = self.expected.front() {
+                self.local -= reply.len() + size_of::<Expect<L>>();
                 put(&mut self.to_client, reply);
                 self.expected.pop_front();
             }
@@ -706,8 +725,17 @@ impl<L> Wires<L> {
                 // Also where nothing is wanted: a client that hangs up is noticed.
                 Want::Reply | Want::Nothing => inbox.waiting() < READ_AHEAD,
             };
-        let read_backend = self.to_client.len() <= MOST_UNREAD;
-        poll_fn(|cx| self.poll_sockets(inbox, (read_client, read_backend), cx)).await
+        let unread = self.to_client.len();
+        let read_backend = unread <= MAX_UNREAD_WHEN_SHORT
+            || (unread <= MOST_UNREAD && (self.is_shared() || !self.account.is_short()));
+        let held = unread + inbox.bytes.len() + self.to_backend.len() + self.from_backend.len();
+        self.account
+            .holds(held + self.local + self.uplink.waiting());
+        poll_fn(|cx| self.poll_sockets(inbox, (read_client, read_backend), cx)).await?;
+        if self.evicted {
+            return Err(End::Evicted);
+        }
+        Ok(())
     }
 
     /// Whoever reads has memory only while it does, or while bytes are in it.
@@ -755,6 +783,7 @@ impl<L> Wires<L> {
         if let Some(said) = self.nudge.look(cx) {
             self.nudged |= said.work;
             self.draining |= said.drain;
+            self.evicted |= said.evict;
             woken = true;
         }
         if woken {

@@ -100,7 +100,7 @@ fn alerts() -> Vec<Alert> {
             alert.rest.push('\n');
         }
     }
-    assert_eq!(alerts.len(), 17, "alerts.rules.yml is read wrongly");
+    assert_eq!(alerts.len(), 18, "alerts.rules.yml is read wrongly");
     alerts
 }
 

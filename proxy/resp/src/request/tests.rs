@@ -1,5 +1,6 @@
 use super::*;
 use crate::ErrorKind;
+use bytes::BytesMut;
 use std::time::{Duration, Instant};
 
 fn decode(input: &[u8]) -> Result<Step, RequestError> {
@@ -428,4 +429,32 @@ fn a_long_array_that_comes_byte_by_byte_is_read_once() {
 fn nothing_of_a_request_is_printed() {
     let request = OwnedRequest::new(["AUTH", "secret"]);
     assert_eq!(format!("{request:?}"), "Request(2 arguments, 26 bytes)");
+}
+
+#[test]
+fn an_announced_argument_may_be_replaced_before_it_is_here() {
+    let whole = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$9\r\n123456789\r\n";
+    let begin = whole.len() - 11;
+    for come in 0..=10 {
+        let mut decoder = RequestDecoder::new(RequestLimits::default());
+        let mut input = BytesMut::from(&whole[..begin + come]);
+        assert_eq!(decoder.announced(), None);
+        let step = decoder.decode(&input);
+        assert_eq!(step, Ok(Step::Incomplete { wants: 11 - come }));
+        let announced = Announced {
+            place: 2,
+            length: 9,
+        };
+        assert_eq!(decoder.announced(), Some(announced));
+        assert_eq!(decoder.arg_so_far(&input, 1), Some(&b"k"[..]));
+        assert_eq!(decoder.arg_so_far(&input, 2), None);
+        let to_come = decoder.replace_announced(&mut input, 4);
+        assert_eq!(to_come, 9_usize.saturating_sub(come));
+        input.extend_from_slice(&whole[begin + come + to_come..]);
+        let zeros = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$4\r\n\0\0\0\0\r\n";
+        assert_eq!(input, zeros[..], "{come}");
+        let consumed = zeros.len();
+        assert_eq!(decoder.decode(&input), Ok(Step::Request { consumed }));
+        assert_eq!(decoder.announced(), None);
+    }
 }

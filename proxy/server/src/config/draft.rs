@@ -60,6 +60,7 @@ pub(super) struct Draft {
     pub(super) drain: Duration,
     pub(super) sweep: Option<Duration>,
     pub(super) max_clients: Option<u64>,
+    pub(super) max_memory: Option<usize>,
     pub(super) namespaces: Vec<NamespaceConfig>,
     /// Whether every namespace's name is known, so that another name is certainly wrong.
     pub(super) all_named: bool,
@@ -99,6 +100,7 @@ impl Draft {
             drain: DEFAULT_DRAIN,
             sweep: Some(DEFAULT_SWEEP),
             max_clients: None,
+            max_memory: None,
             namespaces: vec![NamespaceConfig::built_in()],
             all_named: true,
             policies: Vec::new(),
@@ -132,6 +134,7 @@ impl Draft {
             drain: self.drain,
             sweep: self.sweep,
             max_clients: self.max_clients,
+            max_memory: self.max_memory,
             namespaces: self.namespaces,
             server_commands: self.server_commands,
             admin_identities: self.admin_identities,

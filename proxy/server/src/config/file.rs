@@ -2,6 +2,7 @@
 //! draft, namespaces and policies included; what the environment and the flags say is `overrides`,
 //! what does not fit together is found by `draft`.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
 
@@ -50,6 +51,9 @@ const MOST_NETWORKS: usize = 100;
 
 /// No process may have more file descriptors on Linux without changing the kernel's own bound.
 const MAX_CLIENTS: u64 = 1_000_000;
+
+/// What the buffers of clients may take, bytes.
+const MEMORY: RangeInclusive<usize> = 1 << 20..=1 << 40;
 
 /// Most namespaces with metric series of their own.
 const MOST_METRIC_NAMESPACES: u64 = 1000;
@@ -122,6 +126,10 @@ const KEYS: &[Key] = &[
     Key {
         name: "max_clients",
         example: "10000",
+    },
+    Key {
+        name: "max_memory",
+        example: "\"256MiB\"",
     },
     Key {
         name: "server_commands",
@@ -264,6 +272,10 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     }
     if let Some(most) = reader.integer(&top, "max_clients", 1..=MAX_CLIENTS) {
         draft.max_clients = Some(most.value);
+    }
+    let most = reader.parsed(&top, "max_memory", |text| value::size(text, MEMORY));
+    if let Some(most) = most {
+        draft.max_memory = Some(most.value);
     }
 
     administration::read(reader, &top, draft);

@@ -204,6 +204,14 @@ metrics! {
     } "How many connections of clients there may be: `max_clients`, or what the limit of open files leaves room for.";
     CLIENTS_REFUSED = Counter "lockwarden_client_connections_refused_total" {
     } "New clients that were told `max number of clients reached`.";
+    CLIENT_BUFFERS = Gauge "lockwarden_client_buffers_bytes" {
+        "listener": ONE
+    } "Unread replies and unfinished requests of all clients that hold 16 KiB or more of them.";
+    CLIENT_BUFFERS_MAX = Gauge "lockwarden_client_buffers_max_bytes" {
+        "listener": ONE
+    } "What they may take together: `max_memory`.";
+    CLIENTS_EVICTED = Counter "lockwarden_clients_evicted_total" {
+    } "Clients that were closed because they held most when `max_memory` was reached.";
     CLIENT_BYTES = Counter "lockwarden_client_bytes_total" {
         "direction": "`in`, `out`"
     } "Bytes from clients and to them.";

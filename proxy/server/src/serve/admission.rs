@@ -2,20 +2,18 @@
 //! counts nothing on the way of a command.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::net::TcpStream;
 
 use crate::config::Sessions;
 use crate::descriptors;
+use crate::logging::Pace;
 use crate::metrics::ConnectionState;
 use crate::shared::Shared;
 
 /// What Redis says at its `maxclients`.
 const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
-
-/// Lines about the same trouble are so far apart.
-const LINES_APART: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub(super) struct Admission {
@@ -24,13 +22,6 @@ pub(super) struct Admission {
     base: u64,
     refused: Pace,
     failed: Pace,
-}
-
-/// One line a minute about one trouble, with the number of times.
-#[derive(Default)]
-struct Pace {
-    next: Option<Instant>,
-    untold: u64,
 }
 
 impl Admission {
@@ -92,33 +83,5 @@ impl Admission {
             .client_connections_max
             .set(i64::try_from(most).unwrap_or(i64::MAX));
         most
-    }
-}
-
-impl Pace {
-    /// How often it happened since the last line, where it is time for one.
-    fn line(&mut self, now: Instant) -> Option<u64> {
-        self.untold += 1;
-        if self.next.is_some_and(|next| now < next) {
-            return None;
-        }
-        self.next = now.checked_add(LINES_APART);
-        Some(std::mem::take(&mut self.untold))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn trouble_gets_a_line_a_minute_that_says_how_often_it_happened() {
-        let (mut pace, start) = (Pace::default(), Instant::now());
-        let at = |ms| start + Duration::from_millis(ms);
-        assert_eq!(pace.line(at(0)), Some(1));
-        for ms in 1..1_000 {
-            assert_eq!(pace.line(at(ms * 50)), None);
-        }
-        assert_eq!(pace.line(at(60_000)), Some(1_000));
     }
 }

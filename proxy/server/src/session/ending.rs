@@ -69,7 +69,7 @@ impl Session {
     pub(super) async fn mark_undelivered(&mut self, end: &End, inbox: &mut Inbox) {
         let unread = self.leaves_unread()
             && match end {
-                End::Client => true,
+                End::Client | End::Evicted => true,
                 End::Backend | End::Done | End::OutOfStep(_) | End::Framing(_) => {
                     inbox.done && self.wires.was_turned_down().await
                 }

@@ -78,6 +78,11 @@ impl Port {
         self.place.borrow().due
     }
 
+    /// Bytes of replies that were not taken.
+    pub(crate) fn waiting(&self) -> usize {
+        self.place.borrow().replies.len()
+    }
+
     /// Puts whole requests on the trunk, to which so many replies will come. Takes nothing where there
     /// is no room; then [`Port::poll_room`] says when.
     pub(crate) fn send(&mut self, requests: &mut BytesMut, replies: u64) {

@@ -13,6 +13,9 @@ pub(crate) enum End {
     /// happened; the client learns that by its own connection closing.
     #[error("the backend is gone")]
     Backend,
+    /// It held more memory than any other when there was not enough.
+    #[error("it held the most memory when there was too little")]
+    Evicted,
     /// Everything was answered and the connection is to be closed.
     #[error("done")]
     Done,
@@ -29,6 +32,8 @@ pub(crate) enum End {
 pub(crate) enum Event<L> {
     /// A request is complete; see `Inbox::request`.
     Request,
+    /// A request that is not complete announces a long argument; see `Inbox::long_argument`.
+    LongArgument,
     /// A reply arrived that somebody wanted to look at.
     Reply(L, Bytes, Muted),
     /// The client sent something that is no request.

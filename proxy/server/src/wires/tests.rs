@@ -6,6 +6,8 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::backend::Link;
+use crate::memory::Memory;
+use crate::metrics::Metrics;
 use crate::shared::Administration;
 use lockwarden_lock::administration::ServerCommands;
 use std::collections::HashSet;
@@ -15,6 +17,10 @@ async fn pair() -> (TcpStream, TcpStream) {
     let address = listener.local_addr().expect("it is bound");
     let (near, far) = tokio::join!(TcpStream::connect(address), listener.accept());
     (near.expect("it listens"), far.expect("it connects").0)
+}
+
+fn metrics() -> Arc<Metrics> {
+    Metrics::new(crate::run::BUILD, &[], 1).expect("metrics")
 }
 
 /// Wires, and what stands at their far ends: the client and the backend.
@@ -33,6 +39,7 @@ async fn wires() -> (Wires<()>, TcpStream, TcpStream) {
         }),
         cohorts: None,
     };
+    let memory = Arc::new(Memory::new(usize::MAX, metrics()));
     let (client, far_client) = pair().await;
     let (backend, far_backend) = pair().await;
     let active = Arc::new(ArcSwap::from_pointee(active));
@@ -42,6 +49,7 @@ async fn wires() -> (Wires<()>, TcpStream, TcpStream) {
         active,
         Arc::default(),
         Arc::default(),
+        memory.account(1, Arc::default()),
     );
     (wires, far_client, far_backend)
 }

@@ -144,6 +144,14 @@ impl Uplink {
         true
     }
 
+    /// Bytes of replies that wait on a shared connection.
+    pub(super) fn waiting(&self) -> usize {
+        match &self.port {
+            Some(port) if self.shared => port.waiting(),
+            Some(_) | None => 0,
+        }
+    }
+
     /// Ready when more can be sent, or when reading will say why not.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
         match (&self.port, &self.own) {
