@@ -407,7 +407,7 @@ impl Session {
         for (key, grant) in waiting {
             if key.db == self.state.selected {
                 let step = plan::identify(&key.key, grant, process, &prefix);
-                self.wires.execute(&step, Form::Text, Look::Own, Muted::Yes);
+                self.wires.note(&step, Look::Own);
             }
         }
     }

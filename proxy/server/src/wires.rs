@@ -69,6 +69,8 @@ enum Expect<L> {
     Late(Muted),
     Local(Bytes),
     Look(L, Muted),
+    /// An answer that nobody waits for, neither the client nor what it does next.
+    Note(L),
     /// Names of keys.
     Listing(Listing, Muted),
     Confirm(Channels),
@@ -256,6 +258,12 @@ impl<L> Wires<L> {
         self.expected.push_back(Expect::Look(look, muted));
     }
 
+    /// Sends a step whose answer, if one comes, is handed over: what came of it changes nothing for the client.
+    pub(crate) fn note(&mut self, plan: &Plan, look: L) {
+        plan.put(self.request(), Form::Text);
+        self.expected.push_back(Expect::Note(look));
+    }
+
     /// Sends a request of the proxy's own that only reads or tidies up; its answer is handed over.
     pub(crate) fn inquire(&mut self, request: &[&[u8]], look: L) {
         lockwarden_resp::put_request(self.request(), request);
@@ -392,6 +400,9 @@ impl<L> Wires<L> {
             if self.uplink.has_spoken() && self.is_shared() && self.may_change_uplink() {
                 self.uplink.use_own(None);
             }
+            if self.backend_closed && self.goes_on_without_notes() {
+                continue;
+            }
             if self.backend_closed {
                 if let Some(error) = self.uplink.refusal() {
                     put(&mut self.to_client, &error);
@@ -445,6 +456,23 @@ impl<L> Wires<L> {
             self.half_close_when_sent();
             self.wait(inbox, want).await?;
         }
+    }
+
+    /// Where a shared connection has ended on which only notes of the proxy's own were under way, that is no
+    /// matter of the client's; answers whether it was so.
+    fn goes_on_without_notes(&mut self) -> bool {
+        let is_note = |expect: &Expect<L>| matches!(expect, Expect::Note(_));
+        if !self.expected.iter().all(is_note) || !self.uplink.mend() {
+            return false;
+        }
+        self.backend_closed = false;
+        self.expected.clear();
+        self.to_backend.clear();
+        self.unsent = 0;
+        self.from_backend.clear();
+        self.scanned = 0;
+        self.scanner = ReplyScanner::new(ReplyLimits::default());
+        true
     }
 
     /// Whether a further request may be taken from the client. One that shares a connection must not
@@ -589,6 +617,7 @@ impl<L> Wires<L> {
                 Expect::Late(_)
                 | Expect::Local(_)
                 | Expect::Look(..)
+                | Expect::Note(_)
                 | Expect::Listing(..)
                 | Expect::Confirm(_),
             )
@@ -622,6 +651,7 @@ impl<L> Wires<L> {
         }
         match self.expected.pop_front() {
             Some(Expect::Look(look, muted)) => Ok(Some(Event::Reply(look, frame, muted))),
+            Some(Expect::Note(look)) => Ok(Some(Event::Reply(look, frame, Muted::Yes))),
             Some(Expect::Relay { frames, muted }) => {
                 if muted == Muted::No {
                     put(&mut self.to_client, &frame);

@@ -737,6 +737,22 @@ fn idle_clients_outlive_a_restart_of_the_backend() {
     idle.sends("DEL lock:job").gets(":1");
 }
 
+/// Who a holder is, is noted a moment after its grant; where nobody answers then, that is no matter of the client's.
+#[test]
+fn what_the_proxy_would_note_closes_no_idle_client() {
+    let mut redis = Redis::start();
+    let proxy = multiplexed(&redis);
+    let idle = proxy.client();
+    for round in 0..3 {
+        idle.sends(format!("SETNX lock:{round} a1")).gets(":1");
+        redis.stop();
+        idle.hears_nothing_for(Duration::from_millis(300));
+        redis.start_again();
+        wait_for("the proxy to serve", || proxy.ready() == Some(200));
+        idle.sends("GET plain").gets("nil");
+    }
+}
+
 #[test]
 fn silence_is_each_clients_own() {
     let redis = Redis::start();

@@ -73,6 +73,16 @@ impl Port {
         self.place.borrow().refusal.clone()
     }
 
+    /// Goes on by another connection where this one is gone; answers whether it was. Replies that were due
+    /// do not come.
+    pub(crate) fn mend(&mut self) -> bool {
+        let is_broken = self.place.borrow().broken;
+        if is_broken {
+            self.place = Rc::default();
+        }
+        is_broken
+    }
+
     /// How many replies are still to come.
     pub(crate) fn due(&self) -> u64 {
         self.place.borrow().due

@@ -62,6 +62,12 @@ impl Uplink {
         self.has_spoken
     }
 
+    /// Goes on by another shared connection where the one in use is gone; answers whether it was.
+    pub(super) fn mend(&mut self) -> bool {
+        let port = self.port.as_mut().filter(|_| self.shared);
+        port.is_some_and(Port::mend)
+    }
+
     /// What the client is told before a connection ends that was refused to it.
     pub(super) fn refusal(&self) -> Option<Bytes> {
         let port = self.port.as_ref().filter(|_| self.shared);
