@@ -120,10 +120,11 @@ impl Chores {
     /// Waits for something to do, and does it. Answers false when nobody gives orders any more: the process ends.
     async fn next(&mut self, orders: &mut mpsc::Receiver<Order>) -> Result<bool, BackendError> {
         let shared = self.shared.clone();
-        let due = self.sweeper.due();
+        let due = self.sweep_due();
         let due = due.map_or(self.notice, |due| due.min(self.notice));
         tokio::select! {
             () = tokio::time::sleep_until(due.into()) => {}
+            () = shared.server.answered() => {}
             () = shared.undelivered.changed() => self.mark_undelivered().await?,
             () = shared.identified.changed() => self.identify().await?,
             order = orders.recv() => match order {
@@ -132,7 +133,7 @@ impl Chores {
             },
         }
         let now = Instant::now();
-        if self.sweeper.due().is_some_and(|due| due <= now) {
+        if self.sweep_due().is_some_and(|due| due <= now) {
             self.sweep().await?;
         }
         if now >= self.notice {
@@ -148,8 +149,15 @@ impl Chores {
         self.shared.server.may_ask()
     }
 
+    /// When the next page of keys is looked at.
+    fn sweep_due(&self) -> Option<Instant> {
+        self.sweeper.due().filter(|_| self.may_ask())
+    }
+
+    /// What was under way on the connection is over; a walk begins anew.
     fn hang_up(&mut self) {
         self.link = None;
+        self.sweeper = Sweeper::new(self.shared.sweep);
     }
 
     /// The connection, to the server that stands behind the backend's name now.
@@ -165,10 +173,6 @@ impl Chores {
     }
 
     async fn sweep(&mut self) -> Result<(), BackendError> {
-        if !self.may_ask() {
-            self.sweeper.put_off(PAUSE);
-            return Ok(());
-        }
         let shared = self.shared.clone();
         self.link().await?;
         let Some(link) = &mut self.link else {
@@ -188,19 +192,34 @@ impl Chores {
             if batch.is_empty() {
                 return Ok(());
             }
-            let link = self.link().await?;
-            let mut requests = BytesMut::new();
-            let mut answers = 0;
-            for one in &batch {
-                answers += 1 + usize::from(link.select(one.key.db, &mut requests));
-                let step = plan::identify(&one.key.key, one.grant, one.process, &prefix);
-                step.put(&mut requests, Form::Text);
-            }
-            link.conversation.send(&requests).await?;
-            for _ in 0..answers {
-                link.conversation.read().await?;
+            if let Err(error) = self.add_processes(&batch, &prefix).await {
+                // Doing it twice is doing it once.
+                for one in batch {
+                    let _ = self.shared.identified.add(one);
+                }
+                return Err(error);
             }
         }
+    }
+
+    async fn add_processes(
+        &mut self,
+        batch: &[Identified],
+        prefix: &Bytes,
+    ) -> Result<(), BackendError> {
+        let link = self.link().await?;
+        let mut requests = BytesMut::new();
+        let mut answers = 0;
+        for one in batch {
+            answers += 1 + usize::from(link.select(one.key.db, &mut requests));
+            let step = plan::identify(&one.key.key, one.grant, one.process, prefix);
+            step.put(&mut requests, Form::Text);
+        }
+        link.conversation.send(&requests).await?;
+        for _ in 0..answers {
+            link.conversation.read().await?;
+        }
+        Ok(())
     }
 
     /// Asks whether leases that seem to have run out really did, and counts those that did.
@@ -242,6 +261,12 @@ impl Chores {
         if !self.may_ask() {
             order.refuse(BreakError::NoLogin);
             return Ok(());
+        }
+        // What was sent and not answered would leave the operator in doubt.
+        if let Some(link) = &mut self.link
+            && link.conversation.ask(&["PING"]).await.is_err()
+        {
+            self.hang_up();
         }
         if let Err(error) = self.link().await {
             order.refuse(BreakError::Down);

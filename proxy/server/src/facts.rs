@@ -53,6 +53,7 @@ pub(crate) struct Server {
     names_scripts: AtomicU8,
     scripts: AtomicU8,
     may_ask: AtomicBool,
+    has_answered: Notify,
     reads_flags: AtomicBool,
     version: ArcSwapOption<String>,
 }
@@ -91,6 +92,7 @@ impl Default for Server {
             names_scripts: AtomicU8::new(0),
             scripts: AtomicU8::new(0),
             may_ask: AtomicBool::new(false),
+            has_answered: Notify::new(),
             reads_flags: AtomicBool::new(false),
             version: ArcSwapOption::empty(),
         }
@@ -197,6 +199,12 @@ impl Server {
 
     pub(crate) fn set_may_ask(&self, may: bool) {
         self.may_ask.store(may, Ordering::Relaxed);
+        self.has_answered.notify_one();
+    }
+
+    /// Waits until it was asked for that.
+    pub(crate) async fn answered(&self) {
+        self.has_answered.notified().await;
     }
 
     /// What it says it is, for example `redis 7.0.15`, once it was asked and said so.

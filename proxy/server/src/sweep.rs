@@ -74,11 +74,6 @@ impl Sweeper {
         self.interval.map(|_| self.due)
     }
 
-    /// Nothing can be asked now.
-    pub(crate) fn put_off(&mut self, pause: Duration) {
-        self.due = Instant::now() + pause;
-    }
-
     /// Looks at one page. The conversation is left in the database that it answers.
     pub(crate) async fn step(
         &mut self,

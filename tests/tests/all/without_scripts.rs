@@ -1,7 +1,11 @@
 //! A server that has no `EVAL`, or no `EVALSHA`: renamed away, or taken away by whoever runs it. Locks cannot be governed
 //! there, and no client sees a word of the proxy's own scripts.
 
-use lockwarden_tests::{Mode, Proxy, Redis};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use lockwarden_tests::{Mode, Proxy, ProxyBuilder, Redis};
 
 const COMPARE_AND_DELETE: &str = "EVAL \"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end\" 1 lock:a 6e3d0bcd-9c1e-4a07";
 
@@ -80,4 +84,53 @@ fn a_switch_to_enforce_mode_ends_the_service_and_back_begins_it() {
     assert_eq!(proxy.switch("locks", Mode::Monitor), 200);
     lockwarden_tests::wait_for("the service", || proxy.ready() == Some(200));
     proxy.client().sends("DEL lock:a").gets(":1");
+}
+
+/// A service in front of Redis that has words of its own for scripts.
+fn service_without_scripts(redis: &Redis) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let redis = redis.address();
+    thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            thread::spawn(move || serve(client, redis));
+        }
+    });
+    address
+}
+
+fn serve(mut client: TcpStream, redis: SocketAddr) -> std::io::Result<()> {
+    let mut server = TcpStream::connect(redis)?;
+    let (mut replies, mut back) = (server.try_clone()?, client.try_clone()?);
+    thread::spawn(move || std::io::copy(&mut replies, &mut back));
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let read = client.read(&mut buffer)?;
+        let words = String::from_utf8_lossy(&buffer[..read]);
+        if read == 0 {
+            return server.shutdown(Shutdown::Both);
+        }
+        // What the proxy asks is sent in one piece, and nothing else with it.
+        match words.contains("\r\nEVAL\r\n") || words.contains("\r\nEVALSHA\r\n") {
+            true => client.write_all(b"-ERR scripts are not part of this plan\r\n")?,
+            false => server.write_all(&buffer[..read])?,
+        }
+    }
+}
+
+#[test]
+fn a_service_that_refuses_scripts_to_everybody_counts_as_a_server_without() {
+    let redis = Redis::start();
+    let address = service_without_scripts(&redis);
+    let url = format!("redis://{address}");
+    let watching = ProxyBuilder::for_backend(&url).mode(Mode::Monitor).start();
+    let client = watching.client();
+    client.sends("SETNX lock:a 1").gets(":1");
+    client.sends("DEL lock:a").gets(":1");
+    client.sends("MULTI").gets("+OK");
+    client.sends("SETNX lock:a 1").gets("+QUEUED");
+    client.sends("EXEC").gets("[:1]");
+    assert!(watching.metric("lockwarden_unjudged_commands_total{why=\"no-scripts\"}") >= 3.0);
+    let enforcing = ProxyBuilder::for_backend(&url).without_waiting().start();
+    enforcing.logs(&["ERROR", "no client is served", "no EVALSHA"]);
 }
