@@ -65,12 +65,13 @@ test-otel: setup ## build the proxy with OpenTelemetry, which no other target do
 test-clients-%:
 	$(MAKE) test-clients language=$*
 
-# The random script against a real server gets half of the time, random scripts that are refused a quarter; the framer's
+# The random script against a real server gets half of the time, random scripts that are refused or guarded an eighth each; the framer's
 # properties run meanwhile as many cases as they need, and the fuzz targets, where their tools are installed, share a quarter.
 soak: setup ## random traffic for SOAK_SECONDS, SOAK_REQUESTS random requests at held locks, and fuzzing
 	cargo build $(locked) --workspace --bins --tests --examples
 	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 2)) cargo test $(locked) -p lockwarden-tests --test all -- differential --nocapture
-	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 4)) cargo test $(locked) -p lockwarden-tests --test all -- undoing::random --nocapture
+	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 8)) cargo test $(locked) -p lockwarden-tests --test all -- undoing::random --nocapture
+	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 8)) cargo test $(locked) -p lockwarden-tests --test all -- guarded::random --nocapture
 	LOCKWARDEN_REQUESTS=$(SOAK_REQUESTS) cargo test $(locked) -p lockwarden-tests --test all -- bypass::random --nocapture
 	PROPTEST_CASES=20000 cargo test $(locked) -p lockwarden-resp --lib properties
 	@if rustup toolchain list | grep -q '^nightly' && command -v cargo-fuzz >/dev/null; then \

@@ -143,6 +143,47 @@ fn main() {
         memory_usage(&console, key)
     );
     println!("{:<28}{growth:>12.0}", "growth of used_memory");
+    guard_cost(&redis, &proxy);
+}
+
+/// Calls of SET, their keys named when the script runs.
+const SETS: &str = "local names = redis.call('echo', 'queue:') \
+    for i = 1, ARGV[1] do redis.call('set', names .. i, i) end";
+
+/// What the guard costs around a script that computes names of keys.
+fn guard_cost(redis: &Redis, proxy: &Proxy) {
+    let without = Proxy::builder(redis)
+        .top("computed_names", "\"forward\"")
+        .start();
+    let console = redis.client();
+    println!(
+        "\n{:<28}{:>12}{:>18}",
+        "a script that computes names", "guarded", "as it is"
+    );
+    for calls in ["1", "10", "100"] {
+        let [guarded, plain] = [proxy, &without].map(|proxy| {
+            let client = proxy.client();
+            let run = || {
+                client
+                    .sends_arguments(&["EVAL", SETS, "0", calls])
+                    .gets("nil")
+            };
+            run();
+            let loaded = client.sends_arguments(&["SCRIPT", "LOAD", SETS]).text();
+            median((0..ROUNDS).map(|_| {
+                console.sends("CONFIG RESETSTAT").gets("+OK");
+                for _ in 0..1000 {
+                    client
+                        .sends(format!("EVALSHA {loaded} 0 {calls}"))
+                        .gets("nil");
+                }
+                let info = console.sends("INFO commandstats").text();
+                field(&info, "evalsha", "usec=") / field(&info, "evalsha", "calls=")
+            }))
+        });
+        let what = format!("{calls} calls of SET, µs");
+        println!("{what:<28}{guarded:>12.1}{plain:>18.1}");
+    }
 }
 
 /// The proxy's scripts become known to the server, and its policies warm.

@@ -81,7 +81,10 @@ impl Script {
                 format!("{call}({list})")
             }
             8 => format!("_G.redis.call({list})"),
-            9 => format!("coroutine.wrap(redis.call)({list})"),
+            9 => {
+                let call = "function(...) return redis.call(...) end";
+                format!("coroutine.wrap({call})({list})")
+            }
             10 => format!("loadstring('return redis.call(...)')({list})"),
             11 => format!("rawget(_G, 'redis')['pcall']({list})"),
             _ => format!("redis.call({list})"),

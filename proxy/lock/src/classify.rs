@@ -18,6 +18,7 @@ use crate::companion::names_companion;
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, LockCommand, LockOp, OpaqueKind, Target};
 use crate::recipe::{ScriptFacts, ScriptSha};
+use crate::scripts::guard::Guard;
 use crate::table::{
     Access, CommandSpec, Effect, ForeignTable, KeySpec, Listing, Lookup, SessionVerb, Verb,
     arity_ok, for_each_foreign_key, for_each_key, lookup,
@@ -111,6 +112,10 @@ pub enum Class<'a> {
     Judge(Box<LockCommand>),
     /// `EVALSHA` of a text that this proxy has not seen, on a lock key.
     UnknownScript(Box<LockCommand>),
+    /// The same without a lock key: it may compute the names of locks.
+    UnseenScript(PassThrough<'a>),
+    /// A script that declares no lock, and may compute the name of one.
+    Computed(Box<ComputedScript>),
     /// A lock key or a value above what is judged.
     TooLong(Box<LockCommand>, TooLong),
     /// `LOCKWARDEN FENCE key`, the proxy's own command: the fencing token of this connection's lease.
@@ -124,6 +129,32 @@ pub enum Class<'a> {
 /// Whether it is one of the commands that compare before they act, which most servers lack.
 fn compares(verb: Verb) -> bool {
     matches!(verb, Verb::Cad | Verb::Cas | Verb::DelEx | Verb::DelIfEq)
+}
+
+/// A call of a script that declares no lock, and may compute the name of one.
+#[derive(Clone, Debug)]
+pub struct ComputedScript {
+    /// The command's name as the table has it.
+    pub name: &'static str,
+    /// The script.
+    pub script: Arc<ScriptFacts>,
+    /// Which locks: a namespace, and how the names may look.
+    pub target: Target,
+    /// The client's own words.
+    pub argv: Arguments,
+    /// The client's own bytes.
+    pub frame: Bytes,
+}
+
+/// What is done with scripts that compute names of keys, where those may be locks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ComputedNames {
+    /// They run as they are: nothing is enforced, or their operator wants it so.
+    Forward,
+    /// They run behind a guard.
+    Watch(Arc<Guard>),
+    /// They are refused.
+    Deny,
 }
 
 /// The key of `LOCKWARDEN FENCE key`. No server has a command of that name.
@@ -154,6 +185,10 @@ pub struct Classifier<'a> {
     pub trusted_function: &'a dyn Fn(&[u8]) -> bool,
     /// The server's own `COMMAND`, once it is known. Asked for what the table does not have.
     pub foreign: &'a dyn Fn() -> Option<Arc<ForeignTable>>,
+    /// What is done with scripts that compute names of keys.
+    pub computed_names: &'a ComputedNames,
+    /// Whether refusals are carried out in this namespace.
+    pub enforces: &'a dyn Fn(NamespaceId) -> bool,
     /// Whether `INCR` takes a lock of this namespace.
     pub counts: &'a dyn Fn(NamespaceId) -> bool,
     /// Script texts that were seen.

@@ -10,6 +10,7 @@ use crate::decision::Operation;
 use crate::namespace::NamespaceId;
 use crate::reason::Reason;
 use crate::recipe::{AcquireReplies, Owner, Replies, Reply, ScriptFacts, TakeReplies};
+use crate::scripts::guard::Guard;
 use crate::table::{ForeignTable, SET_CONDITIONS};
 use crate::token::{OwnerToken, ValueDigest};
 
@@ -322,8 +323,8 @@ pub enum LockOp {
         keys: usize,
         /// Keys that it names beside them and may write.
         named: Vec<Bytes>,
-        /// Whether its keys and these are all that it may write.
-        names_all: bool,
+        /// What else it may write.
+        reach: Reach,
     },
     /// Any other change of a lock key.
     Opaque {
@@ -332,6 +333,19 @@ pub enum LockOp {
         /// Which kind of change.
         kind: OpaqueKind,
     },
+}
+
+/// What a script may write beside the keys that it declares and those that its text names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Nothing.
+    Nothing,
+    /// Keys that are no locks.
+    Others,
+    /// Whatever it computes the names of, but no lock: a guard looks at each.
+    Guarded(Arc<Guard>),
+    /// Whatever it computes the names of.
+    Anything,
 }
 
 /// Why a change has no lock meaning.

@@ -3,12 +3,14 @@
 //! that says so, and an error of Redis goes to the client as Redis worded it.
 
 mod flush;
+mod guarded;
 mod nothing_run;
 mod packed;
 mod refusal;
 mod reply;
 
 pub use flush::{FlushAnswer, Found, LiveLeases, Looked, read_flush};
+pub use guarded::{Guarded, read_guarded};
 pub use nothing_run::{Missing, NothingRun, Why};
 pub use refusal::{
     BulkRefusal, OTHERS_STAND, RefusalLine, bulk_line, debug_line, limit_line, not_permitted_line,
@@ -188,8 +190,9 @@ pub enum Answers {
     One(Answer),
     /// About several, in the order of the command; how many keys were deleted in all.
     Many(i64, Vec<Answer>),
-    /// Of a script whose meaning is not known: how it ended, and about each of its locks.
-    Script(ScriptEnd, Vec<Answer>),
+    /// Of a script whose meaning is not known: how it ended, about each of its locks, and what the guard
+    /// refused.
+    Script(ScriptEnd, Vec<Answer>, Option<Barred>),
     /// An error of Redis about the step itself, from its code on.
     Error(Bytes),
     /// The check in front of the step found rights missing, and nothing was run; or found none missing, and wants
@@ -231,7 +234,26 @@ pub enum ScriptEnd {
     },
 }
 
+/// What the guard refused a script that computes names of keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Barred {
+    /// The lock that it would have written, or the record; empty for a command that names no key.
+    pub key: Bytes,
+    /// The command, in lower case.
+    pub command: Bytes,
+    /// Whether the refusal ended the script; else it caught it.
+    pub ended: bool,
+}
+
 impl Answers {
+    /// What the guard refused.
+    pub fn barred(&self) -> Option<&Barred> {
+        match self {
+            Answers::Script(_, _, barred) => barred.as_ref(),
+            Answers::One(_) | Answers::Many(..) | Answers::Error(_) | Answers::Lacking(_) => None,
+        }
+    }
+
     /// Whether a script was refused, and what it did to keys that are no locks stands.
     pub fn others_stand(&self) -> bool {
         matches!(
@@ -241,7 +263,7 @@ impl Answers {
                     others_stand: true,
                     ..
                 },
-                _
+                ..
             )
         )
     }
@@ -320,17 +342,25 @@ pub fn read(value: &Value) -> Result<Answers, NotAnAnswer> {
 
 fn script(items: &[Value]) -> Result<Answers, NotAnAnswer> {
     let fields = Fields(items);
-    let locks = each(items.get(2).and_then(Value::as_items))?;
+    let mut about = items.get(2).and_then(Value::as_items).ok_or(NotAnAnswer)?;
+    let mut barred = None;
+    if let [locks @ .., last] = about
+        && let Some(last) = last.as_items()
+        && code(last) == Ok(b'!')
+    {
+        let last = Fields(last);
+        barred = Some(Barred {
+            key: last.bytes(3).ok_or(NotAnAnswer)?,
+            command: last.bytes(4).ok_or(NotAnAnswer)?,
+            ended: last.says(5),
+        });
+        about = locks;
+    }
+    let locks = each(Some(about))?;
     let end = match fields.letter(1).ok_or(NotAnAnswer)? {
         b'r' => ScriptEnd::Returned,
         b'e' => {
-            let source = fields.bytes(4).ok_or(NotAnAnswer)?;
-            let at = match fields.number(5)? {
-                0 if &source[..] == b"text" => RaisedAt::InText,
-                0 => RaisedAt::Nowhere,
-                line => RaisedAt::Line(source, line),
-            };
-            let text = fields.bytes(3).ok_or(NotAnAnswer)?;
+            let (text, at) = guarded::raised(items, 3)?;
             ScriptEnd::Raised { text, at }
         }
         b'n' => ScriptEnd::Undone {
@@ -343,7 +373,7 @@ fn script(items: &[Value]) -> Result<Answers, NotAnAnswer> {
         },
         _ => return Err(NotAnAnswer),
     };
-    Ok(Answers::Script(end, locks))
+    Ok(Answers::Script(end, locks, barred))
 }
 
 /// One answer a lock.

@@ -28,8 +28,9 @@ use crate::administration::{Flush, MOST_COUNTED, MOST_KEYS};
 use crate::decision::{Fence, Obligations, Proofs, TakeOverRule};
 use crate::evidence::Facts;
 use crate::namespace::{NamespaceId, Namespaces};
-use crate::op::{AcquireReply, AskedTtl, ExpireCondition, LockOp, ReleaseSpelling};
-use crate::recipe::{Owner, Reply, ScriptFacts, TtlUnit, Wrapped};
+use crate::op::{AcquireReply, AskedTtl, ExpireCondition, LockOp, Reach, ReleaseSpelling};
+use crate::recipe::{Envelope, Owner, Reply, ScriptFacts, TtlUnit};
+use crate::scripts::guard;
 use crate::scripts::{self, Script};
 use crate::settle::{Adopt, Allowed, Mode, OnRepeat, OnViolation, Permitted, Rules, TrustAddress};
 use crate::token::{Grant, Identity, OwnerToken, Process, SessionId};
@@ -113,8 +114,8 @@ enum Text {
     Own(&'static Script),
     /// The check of the rights that a step takes, without the step.
     Question(&'static scripts::Text),
-    /// An application's, wrapped.
-    Wrapped(Arc<ScriptFacts>),
+    /// An application's, in an envelope.
+    Enveloped(Arc<ScriptFacts>, Envelope),
 }
 
 /// One atomic step, ready to be sent.
@@ -137,7 +138,8 @@ impl Plan {
         match &self.text {
             Text::Own(script) => script.name(),
             Text::Question(_) => "rights",
-            Text::Wrapped(_) => scripts::WRAP.name(),
+            Text::Enveloped(_, Envelope { judged: true, .. }) => scripts::WRAP.name(),
+            Text::Enveloped(..) => scripts::GUARDED.name(),
         }
     }
 
@@ -154,11 +156,11 @@ impl Plan {
     #[must_use]
     pub fn checked(self, needs: Needs) -> Plan {
         match self.text {
-            Text::Own(_) | Text::Wrapped(_) => Plan {
+            Text::Own(_) | Text::Enveloped(_, Envelope { judged: true, .. }) => Plan {
                 checked: Some(needs.own),
                 ..self
             },
-            Text::Question(_) => self,
+            Text::Question(_) | Text::Enveloped(..) => self,
         }
     }
 
@@ -187,15 +189,19 @@ impl Plan {
             Some(_) => script.checked(),
             None => script.plain(),
         };
+        let name;
         let (command, script): (&[u8], Cow<'_, [u8]>) = match (form, &self.text) {
             (Form::Sha, Text::Own(script)) => (b"EVALSHA", own(script).sha().as_bytes().into()),
             (Form::Text, Text::Own(script)) => (b"EVAL", own(script).text().as_bytes().into()),
             (Form::Sha, Text::Question(script)) => (b"EVALSHA", script.sha().as_bytes().into()),
             (Form::Text, Text::Question(script)) => (b"EVAL", script.text().as_bytes().into()),
-            (Form::Sha, Text::Wrapped(script)) => {
-                (b"EVALSHA", script.wrapped().sha().as_bytes().into())
+            (Form::Sha, Text::Enveloped(script, envelope)) => {
+                name = script.sha_in(envelope);
+                (b"EVALSHA", name.as_bytes().into())
             }
-            (Form::Text, Text::Wrapped(script)) => (b"EVAL", Wrapped::text(&script.text).into()),
+            (Form::Text, Text::Enveloped(script, envelope)) => {
+                (b"EVAL", envelope.around(&script.text).into())
+            }
         };
         let script: Cow<'_, [u8]> = match flags.is_empty() {
             true => script,
@@ -238,6 +244,18 @@ pub fn let_go(lock: &[u8], who: &Who, rules: &Rules, companion_prefix: &[u8]) ->
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.who(who, rules);
     step.done(&scripts::LET_GO, SmallVec::new())
+}
+
+/// The step that runs a script of the application which computes names of keys, and declares no lock, with these
+/// keys and arguments: `[number of keys, key …, argument …]`.
+pub fn guarded(script: Arc<ScriptFacts>, guard: Arc<guard::Guard>, words: &[Bytes]) -> Plan {
+    let mut step = Step::empty();
+    step.words(words);
+    let envelope = Envelope {
+        judged: false,
+        guard: Some(guard),
+    };
+    step.done_enveloped(script, envelope, SmallVec::new())
 }
 
 /// The step that looks for live leases among all keys and empties the database, or all of them,
@@ -551,7 +569,7 @@ pub fn plan(
             script,
             keys,
             named,
-            names_all,
+            reach,
         } => {
             let argv = &command.argv;
             let names: SmallVec<[&[u8]; 8]> = argv[3..3 + keys]
@@ -566,7 +584,7 @@ pub fn plan(
             step.letters(&[
                 (monitor, b'm'),
                 (speaks_of_resp(&script.text), b'x'),
-                (*names_all, b'c'),
+                (*reach == Reach::Nothing, b'c'),
             ]);
             step.who(who, &permitted.allowed()[0].rules);
             step.number(u64::from(who.db));
@@ -580,7 +598,7 @@ pub fn plan(
                 grants.push(grant);
             }
             step.number((step.count() - ours + 1) as u64);
-            step.done_wrapped(script.clone(), grants)
+            step.done_enveloped(script.clone(), Envelope::judged(reach), grants)
         }
         // `settle` never permits one; planned as a step that reads and changes nothing.
         LockOp::Opaque { .. } => {

@@ -8,7 +8,6 @@
 mod commands;
 mod facts;
 mod lexer;
-mod literals;
 mod meaning;
 mod names;
 mod release;
@@ -18,8 +17,7 @@ mod syntax;
 mod tests;
 mod value;
 
-pub use facts::{ScriptFacts, ScriptSha, Wrapped};
-pub use literals::NamedKey;
+pub use facts::{Envelope, ScriptFacts, ScriptSha};
 pub use names::{Name, Names, Pattern};
 
 use bytes::Bytes;

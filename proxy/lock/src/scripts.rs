@@ -4,6 +4,8 @@
 
 mod rights;
 
+pub mod guard;
+
 use std::sync::LazyLock;
 
 use sha1::{Digest, Sha1};
@@ -135,6 +137,8 @@ scripts! {
     SWEEP = "sweep";
     /// What follows the text of an application's script.
     WRAP = "wrap";
+    /// The same where the script declares no lock, behind a guard.
+    GUARDED = "guarded";
     /// A grant whose reply was never read.
     UNDELIVERED = "undelivered";
     /// FLUSHDB, FLUSHALL.

@@ -591,6 +591,14 @@ fn unsafe_script() -> Denial {
     }
 }
 
+/// The refusal of a script that computes names of keys, with a word on what it did or may do.
+pub fn computes_names(detail: String) -> Denial {
+    Denial {
+        detail: Some(detail),
+        ..unsafe_script()
+    }
+}
+
 fn no(
     op: &LockOp,
     fault: Option<crate::decision::Fault>,

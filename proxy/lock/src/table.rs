@@ -19,6 +19,11 @@ pub use keys::{KeyError, for_each_key};
 pub use lookup::{Lookup, lookup};
 pub use scripted::{InScript, Places, in_script};
 
+/// Every command.
+pub(crate) fn rows() -> impl Iterator<Item = &'static CommandSpec> {
+    rows::ROWS.iter()
+}
+
 /// The arguments of a command, its name included as argument 0.
 pub trait Arguments {
     /// The number of arguments.

@@ -36,7 +36,7 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use administration::ServerCommands;
+pub(crate) use administration::{ComputedNames, ServerCommands};
 pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget};
 pub(crate) use backend::{Backend, BackendUrl, backend as parse_backend};
 pub(crate) use enforce_for::EnforceFor;
@@ -113,6 +113,8 @@ pub(crate) struct Config {
     pub(crate) server_commands: ServerCommands,
     /// Client names and ACL users that may, and may erase locks.
     pub(crate) admin_identities: Vec<String>,
+    /// What happens to scripts that compute names of keys.
+    pub(crate) computed_names: ComputedNames,
     /// Functions that may name lock keys.
     pub(crate) trusted_functions: Vec<String>,
     /// The audit trail.

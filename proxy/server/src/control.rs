@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use lockwarden_lock::administration::ServerCommands;
+use lockwarden_lock::classify::ComputedNames;
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::glob::Glob;
@@ -332,14 +333,16 @@ pub(crate) fn activate(
             metrics: metrics.namespace(index),
         })
         .collect::<Vec<_>>();
-    Ok(Active {
+    let active = Active {
         namespaces: Arc::new(namespaces(config)),
         generation,
         companion_prefix: config.companion_prefix.clone(),
         administration: Arc::new(administration(config)),
+        computed_names: ComputedNames::Forward,
         cohorts: Cohorts::of(&details),
-        details,
-    })
+        details: Vec::new(),
+    };
+    Ok(active.with_details(details))
 }
 
 /// Which keys are locks of which namespace.
@@ -358,6 +361,7 @@ fn administration(config: &Config) -> Administration {
             config::ServerCommands::Forward => ServerCommands::Forward,
             config::ServerCommands::Refuse => ServerCommands::Refuse,
         },
+        computed_names: config.computed_names,
         identities: names.map(|name| Bytes::from(name.clone())).collect(),
         trusted_functions: functions
             .map(|name| name.to_ascii_lowercase().into_bytes())

@@ -10,6 +10,7 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::{Class, Classifier, TooLong};
 use lockwarden_lock::decision::{Decide, Decision};
 use lockwarden_lock::evidence::{DbKey, Facts};
+use lockwarden_lock::op::Reach;
 use lockwarden_lock::op::{LockCommand, LockOp};
 use lockwarden_lock::outcome::{self, Answers, AskedBack, NothingRun, Why, limit_line};
 use lockwarden_lock::plan::{Form, Needs, Plan, Who, identify, plan};
@@ -81,6 +82,14 @@ impl Session {
                 class = self.classify(request);
             }
         }
+        let is_unknown = matches!(class, Class::UnknownScript(_) | Class::UnseenScript(_));
+        if is_unknown && self.state.unsettled > 0 {
+            // What loads it may be on its way right before it.
+            drop(class);
+            Box::pin(self.settled(inbox)).await?;
+            request = inbox.request();
+            class = self.classify(request);
+        }
         if inbox.is_cut() && !matches!(class, Class::TooLong(..) | Class::Error(_)) {
             self.count(CommandClass::Policy, CommandResult::ProxyError);
             self.error(SWITCHED, muted);
@@ -149,6 +158,10 @@ impl Session {
             Class::Judge(command) => self.govern(inbox, command, &active, muted).await,
             Class::UnknownScript(command) => {
                 Box::pin(self.unknown_script(inbox, command, &active, muted)).await
+            }
+            Class::UnseenScript(_) => Box::pin(self.unseen_script(inbox, &active, muted)).await,
+            Class::Computed(script) => {
+                Box::pin(self.computed_script(inbox, script, &active, muted)).await
             }
             Class::TooLong(command, what) => {
                 Box::pin(self.too_long(inbox, command, what, &active, muted)).await
@@ -234,6 +247,13 @@ impl Session {
             Compared::Unreadable(error) => {
                 return self.digest_unreadable(command, &error, active, muted);
             }
+        }
+        if let LockOp::Wrapped {
+            reach: Reach::Anything,
+            ..
+        } = &command.op
+        {
+            self.computes_unjudged(command.op.target(), command.name, active);
         }
         let begun = Moment::now();
         let needs = Needs::of(&command);
@@ -594,6 +614,11 @@ impl Session {
                     reply = self.raised(script, &text, &at);
                 }
             }
+            outcome::Answered::Barred(barred) => {
+                let command = Box::new(permitted.command().clone());
+                let line = self.barred_line(command, &barred, op.target(), active);
+                return Ok(Concluded::error(&line));
+            }
             outcome::Answered::Reply(value) => {
                 let value = under_its_own_name(value, op);
                 let failed = matches!(value, Value::Error(_));
@@ -810,6 +835,8 @@ fn classify<'a>(shared: &Shared, active: &Active, request: Request<'a>) -> Class
         namespaces: &active.namespaces,
         companion_prefix: &active.companion_prefix,
         trusted_function: &|name| active.administration.trusts(name),
+        computed_names: &active.computed_names,
+        enforces: &|namespace| active.rules(namespace).mode == Mode::Enforce,
         foreign: &|| shared.server.commands().clone(),
         counts: &|namespace| active.rules(namespace).counter_locks,
         script: &|sha| shared.texts.get(sha),

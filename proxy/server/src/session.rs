@@ -5,6 +5,7 @@
 
 mod account;
 mod administration;
+pub(crate) mod computed;
 pub(crate) mod digests;
 pub(crate) mod ending;
 pub(crate) mod known;

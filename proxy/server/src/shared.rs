@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use lockwarden_lock::administration::ServerCommands;
+use lockwarden_lock::classify::ComputedNames;
 use lockwarden_lock::hidden::OwnKeys;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
+use lockwarden_lock::scripts::guard::Guard;
 use lockwarden_lock::settle::{Mode, Rules};
 use lockwarden_policy::Generation;
 use tokio::sync::{Notify, watch};
@@ -19,7 +21,7 @@ use crate::audit::Audit;
 use crate::backend::Address;
 use crate::chores::Identified;
 use crate::cohort::{Cohorts, Partly};
-use crate::config::{Network, Sessions};
+use crate::config::{self, Network, Sessions};
 use crate::facts::Server;
 use crate::handed_over::HandOvers;
 use crate::keep_alive::kept::Kept;
@@ -45,6 +47,8 @@ pub(crate) struct Active {
     pub(crate) generation: Arc<Generation>,
     pub(crate) companion_prefix: Bytes,
     pub(crate) administration: Arc<Administration>,
+    /// What is done with scripts that compute names of keys.
+    pub(crate) computed_names: ComputedNames,
     /// Where it depends on the client which mode a namespace has: the same as such clients see it.
     pub(crate) cohorts: Option<Arc<Cohorts>>,
 }
@@ -54,6 +58,8 @@ pub(crate) struct Administration {
     pub(crate) server_commands: ServerCommands,
     /// Client names and ACL users.
     pub(crate) identities: HashSet<Bytes>,
+    /// What is done with scripts that compute names of keys, where something is enforced.
+    pub(crate) computed_names: config::ComputedNames,
     /// In lower case: to Redis the case of a function's name does not matter.
     pub(crate) trusted_functions: HashSet<Vec<u8>>,
 }
@@ -116,11 +122,24 @@ impl Active {
     pub(crate) fn with_details(&self, details: Vec<NamespaceDetails>) -> Active {
         Active {
             namespaces: self.namespaces.clone(),
+            computed_names: self.computed_names(&details),
             details,
             generation: self.generation.clone(),
             companion_prefix: self.companion_prefix.clone(),
             administration: self.administration.clone(),
             cohorts: self.cohorts.clone(),
+        }
+    }
+}
+
+impl Active {
+    fn computed_names(&self, details: &[NamespaceDetails]) -> ComputedNames {
+        let mode = |namespace: NamespaceId| details[usize::from(namespace.0)].rules.mode;
+        let guard = Guard::new(&self.namespaces, &mode, &self.companion_prefix);
+        match (guard, self.administration.computed_names) {
+            (None, _) | (_, config::ComputedNames::Forward) => ComputedNames::Forward,
+            (Some(guard), config::ComputedNames::Watch) => ComputedNames::Watch(Arc::new(guard)),
+            (Some(_), config::ComputedNames::Deny) => ComputedNames::Deny,
         }
     }
 }

@@ -21,6 +21,8 @@ fn found(client: &Client, namespaces: &Namespaces, count: usize) -> Vec<usize> {
     let classifier = Classifier {
         namespaces,
         companion_prefix: b"lw:",
+        computed_names: &lockwarden_lock::classify::ComputedNames::Forward,
+        enforces: &|_| true,
         trusted_function: &|_| false,
         foreign: &|| None,
         counts: &|_| false,

@@ -59,6 +59,7 @@ mod failing_policies;
 mod fencing;
 mod flushing;
 mod flushing_globs;
+mod guarded;
 mod keep_alive;
 mod memory;
 mod multiplexed;

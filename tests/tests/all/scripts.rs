@@ -82,11 +82,39 @@ fn an_unknown_sha_on_a_lock_key_asks_for_the_text() {
         .gets_error("NOSCRIPT No matching script.");
     alice.sends(format!("SCRIPT EXISTS {sha}")).gets("[:0]");
     assert!(redis.is_free("lock:job"));
-    // Without a lock key it is Redis's own affair.
+    // Without a lock key, too: it may compute the name of one.
+    alice
+        .sends(format!("EVALSHA {sha} 1 plain v"))
+        .gets_error("NOSCRIPT No matching script.");
+    alice.sends_arguments(&["SCRIPT", "LOAD", UNKNOWN]).text();
     alice.sends(format!("EVALSHA {sha} 1 plain v")).gets("$1 v");
     alice
         .sends(format!("EVALSHA {} 1 plain v", "0".repeat(40)))
         .gets_error("NOSCRIPT No matching script.");
+}
+
+#[test]
+fn a_script_may_be_loaded_and_called_in_one_pipeline() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let direct = redis.client();
+    let sha = |text: &str| direct.sends_arguments(&["SCRIPT", "LOAD", text]).text();
+    let (lock, plain) = ("return redis.call('get', KEYS[1])", "return 'plain'");
+    let alice = proxy.client();
+    alice.pipelines(
+        &[
+            &format!("SCRIPT LOAD \"{lock}\""),
+            &format!("EVALSHA {} 1 lock:job", sha(lock)),
+            &format!("SCRIPT LOAD \"{plain}\""),
+            &format!("EVALSHA {} 0", sha(plain)),
+        ],
+        &[
+            &format!("$40 {}", sha(lock)),
+            "nil",
+            &format!("$40 {}", sha(plain)),
+            "$5 plain",
+        ],
+    );
 }
 
 #[test]

@@ -19,6 +19,8 @@ fn admin(line: &str, namespaces: &Namespaces) -> Option<AdminCommand> {
     let classifier = Classifier {
         namespaces,
         companion_prefix: b"lw:",
+        computed_names: &crate::classify::ComputedNames::Forward,
+        enforces: &|_| true,
         trusted_function: &|_| false,
         foreign: &|| None,
         counts: &|_| false,

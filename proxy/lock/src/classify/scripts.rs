@@ -9,11 +9,12 @@ use lockwarden_resp::Request;
 
 use super::recipes::{self, Script};
 use super::{
-    Class, Classifier, LONGEST_KEY, LONGEST_WRAPPED, MOST_WRAPPED_LOCKS, PassThrough, TooLong,
-    copied,
+    Class, Classifier, ComputedNames, ComputedScript, LONGEST_KEY, LONGEST_WRAPPED,
+    MOST_WRAPPED_LOCKS, PassThrough, TooLong, copied,
 };
-use crate::op::{LockCommand, LockOp, OpaqueKind, Target};
-use crate::recipe::{Names, ScriptFacts, ScriptSha};
+use crate::namespace::NamespaceId;
+use crate::op::{LockCommand, LockOp, OpaqueKind, Reach, Target};
+use crate::recipe::{Names, Pattern, ScriptFacts, ScriptSha};
 use crate::table::{CommandSpec, ScriptVerb, for_each_key};
 
 /// Keys that a call of a script names beside those that it declares, above which they count as not known.
@@ -31,8 +32,10 @@ struct Named {
     others: Vec<Bytes>,
     /// One of the proxy's own keys, named in its text.
     own: Option<Target>,
-    /// Whether there is no further key that it may write.
-    all: bool,
+    /// Whether it computes names of further keys.
+    computes: bool,
+    /// Locks that such a name may be of.
+    possible: Option<Target>,
 }
 
 impl Classifier<'_> {
@@ -63,7 +66,12 @@ impl Classifier<'_> {
         let facts = match verb {
             ScriptVerb::Fcall => return self.function_call(spec, request, pass, declared),
             ScriptVerb::Eval => Some((self.saw)(request.arg(1))),
-            _ => ScriptSha::from_hex(request.arg(1)).and_then(|sha| (self.script)(&sha)),
+            // Anything else names no script.
+            _ => match ScriptSha::from_hex(request.arg(1)) {
+                Some(sha) => (self.script)(&sha),
+                None if declared.is_none() => return Class::PassThrough(pass),
+                None => None,
+            },
         };
         match (facts, declared) {
             (Some(facts), _) => self.script(spec, request, pass, facts),
@@ -77,7 +85,10 @@ impl Classifier<'_> {
                     frame,
                 }))
             }
-            (None, None) => Class::PassThrough(pass),
+            (None, None) if *self.computed_names == ComputedNames::Forward => {
+                Class::PassThrough(pass)
+            }
+            (None, None) => Class::UnseenScript(pass),
         }
     }
 
@@ -103,24 +114,21 @@ impl Classifier<'_> {
         pass: PassThrough<'r>,
         facts: Arc<ScriptFacts>,
     ) -> Class<'r> {
-        let named = self.named(spec, &request, &facts);
-        let hidden = || match named.all {
-            true => None,
-            false => self.undeclared(&facts, &request),
-        };
-        if !facts.no_writes
-            && let Some(target) = named.own.clone().or_else(hidden)
-        {
-            return self.opaque(spec.name, request, target, OpaqueKind::Script);
+        let mut named = self.named(spec, &request, &facts);
+        if facts.no_writes {
+            (named.own, named.possible) = (None, None);
+        }
+        if let Some(own) = named.own {
+            return self.opaque(spec.name, request, own, OpaqueKind::Script);
         }
         let Some((target, _)) = named.locks.first().cloned() else {
-            return Class::PassThrough(pass);
+            return match named.possible {
+                Some(target) => computed(spec, &request, facts, target),
+                None => Class::PassThrough(pass),
+            };
         };
-        if named
-            .locks
-            .iter()
-            .any(|(target, _)| target.key.len() > LONGEST_KEY)
-        {
+        let is_too_long = |(target, _): &(Target, usize)| target.key.len() > LONGEST_KEY;
+        if named.locks.iter().any(is_too_long) {
             return self.too_long(spec.name, request, target, TooLong::Key);
         }
         let (frame, argv) = copied(&request);
@@ -132,7 +140,7 @@ impl Classifier<'_> {
             Script::Operation(op) => op,
             Script::Reads => return Class::PassThrough(pass),
             Script::Unknown if facts.no_writes => return Class::PassThrough(pass),
-            Script::Unknown => wrapped(named, facts).unwrap_or(LockOp::Opaque {
+            Script::Unknown => self.wrapped(named, facts).unwrap_or(LockOp::Opaque {
                 target,
                 kind: OpaqueKind::Script,
             }),
@@ -152,10 +160,7 @@ impl Classifier<'_> {
         request: &Request<'_>,
         facts: &ScriptFacts,
     ) -> Named {
-        let mut named = Named {
-            all: true,
-            ..Named::default()
-        };
+        let mut named = Named::default();
         let mut seen = HashSet::new();
         // What the number of keys is was looked at before.
         let _ = for_each_key(spec, request, &mut |_, key, _| {
@@ -167,48 +172,31 @@ impl Classifier<'_> {
                 named.locks.push((Target { namespace, key }, named.keys));
             }
         });
-        match &facts.names {
-            Names::Known(names) if names.is_empty() => return named,
-            Names::Known(_) => {}
-            Names::Computed => {
-                named.all = false;
-                return named;
-            }
+        if facts.names.come_from_keys() {
+            return named;
+        }
+        if facts.names == Names::Computed {
+            self.may_be_named(&mut named, b"", b"");
+            return named;
         }
         let words: Vec<&[u8]> = request.args().skip(3).collect();
         let (keys, arguments) = words.split_at(named.keys.min(words.len()));
         let mut others = HashSet::new();
-        facts
-            .names
-            .in_call(keys, arguments, &mut |pattern| match pattern.exact() {
+        facts.names.in_call(
+            keys,
+            arguments,
+            &mut |pattern: &Pattern| match pattern.exact() {
+                Some(name) if keys.contains(&name) || others.contains(name) => {}
                 Some(name) if others.len() < MAX_NAMED => {
-                    if !keys.contains(&name) && others.insert(Bytes::copy_from_slice(name)) {
-                        self.also_named(&mut named, name);
-                    }
+                    others.insert(name.to_vec());
+                    self.also_named(&mut named, name);
                 }
-                Some(_) | None => named.all = false,
-            });
+                Some(_) | None => {
+                    self.may_be_named(&mut named, pattern.beginning(), pattern.ending());
+                }
+            },
+        );
         named
-    }
-
-    /// A lock that the text of a script names where it writes, and that is not among its keys; or
-    /// one of the proxy's own keys.
-    fn undeclared(&self, facts: &ScriptFacts, request: &Request<'_>) -> Option<Target> {
-        facts.written.iter().find_map(|named| {
-            if let Some(record) = self.companion(&named.text) {
-                return Some(record);
-            }
-            let namespace = self.namespaces.find(&named.text).or_else(|| {
-                self.namespaces
-                    .find_beginning(&named.text)
-                    .filter(|_| named.is_beginning)
-            })?;
-            let declared = request.args().skip(3).any(|word| *word == named.text[..]);
-            (named.is_beginning || !declared).then(|| Target {
-                namespace,
-                key: named.text.clone(),
-            })
-        })
     }
 
     fn also_named(&self, named: &mut Named, name: &[u8]) {
@@ -221,17 +209,72 @@ impl Classifier<'_> {
             named.own = self.companion(name);
         }
     }
+
+    /// Some name that begins and ends like this: whether it may be that of a lock, or of a record.
+    fn may_be_named(&self, named: &mut Named, beginning: &[u8], ending: &[u8]) {
+        named.computes = true;
+        let prefix = self.companion_prefix;
+        let may_be_record = beginning.starts_with(prefix) || prefix.starts_with(beginning);
+        let any: &[u8] = if may_be_record { b"" } else { beginning };
+        let possible = || self.namespaces.find_between(any, ending);
+        let enforced = possible().find(|namespace| (self.enforces)(*namespace));
+        let is_better = |target: &Target| (self.enforces)(target.namespace);
+        if named.possible.as_ref().is_some_and(is_better) {
+            return;
+        }
+        if let Some(namespace) = enforced.or(possible().next()) {
+            named.possible = Some(possible_target(namespace, beginning, ending));
+        }
+    }
+
+    /// A script whose meaning is not known; `None` if it names too many locks, its text is too long to be
+    /// sent along, or what it may name is refused.
+    fn wrapped(&self, named: Named, facts: Arc<ScriptFacts>) -> Option<LockOp> {
+        let bounded =
+            named.locks.len() <= MOST_WRAPPED_LOCKS && facts.text.len() <= LONGEST_WRAPPED;
+        let enforced = |target: &Target| (self.enforces)(target.namespace);
+        let reach = match (&named.possible, self.computed_names) {
+            (None, _) if !named.computes => Reach::Nothing,
+            (None, _) => Reach::Others,
+            (Some(_), ComputedNames::Forward) => Reach::Anything,
+            (Some(target), _) if !enforced(target) => Reach::Anything,
+            (Some(_), ComputedNames::Watch(guard)) if !facts.calls_others => {
+                Reach::Guarded(guard.clone())
+            }
+            (Some(_), ComputedNames::Watch(_) | ComputedNames::Deny) => return None,
+        };
+        bounded.then_some(LockOp::Wrapped {
+            locks: named.locks,
+            script: facts,
+            keys: named.keys,
+            named: named.others,
+            reach,
+        })
+    }
 }
 
-/// A script whose meaning is not known; `None` if it names too many locks, or its text is too long to be
-/// sent along.
-fn wrapped(named: Named, facts: Arc<ScriptFacts>) -> Option<LockOp> {
-    let bounded = named.locks.len() <= MOST_WRAPPED_LOCKS && facts.text.len() <= LONGEST_WRAPPED;
-    bounded.then_some(LockOp::Wrapped {
-        locks: named.locks,
-        script: facts,
-        keys: named.keys,
-        named: named.others,
-        names_all: named.all,
-    })
+fn computed<'r>(
+    spec: &'static CommandSpec,
+    request: &Request<'_>,
+    script: Arc<ScriptFacts>,
+    target: Target,
+) -> Class<'r> {
+    let (frame, argv) = copied(request);
+    Class::Computed(Box::new(ComputedScript {
+        name: spec.name,
+        script,
+        target,
+        argv,
+        frame,
+    }))
+}
+
+/// Stands for the locks whose names begin and end like this.
+fn possible_target(namespace: NamespaceId, beginning: &[u8], ending: &[u8]) -> Target {
+    let beginning = &beginning[..beginning.len().min(LONGEST_KEY / 2)];
+    let ending = &ending[ending.len().saturating_sub(LONGEST_KEY / 2)..];
+    Target {
+        namespace,
+        key: Bytes::from([beginning, b"*", ending].concat()),
+    }
 }

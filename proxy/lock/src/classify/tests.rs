@@ -15,6 +15,8 @@ fn classified(line: &str, then: impl FnOnce(Class<'_>)) {
     let classifier = Classifier {
         namespaces: &namespaces,
         companion_prefix: b"lw:",
+        computed_names: &ComputedNames::Forward,
+        enforces: &|_| true,
         trusted_function: &|name| name.eq_ignore_ascii_case(b"mine"),
         foreign: &|| None,
         counts: &|namespace| namespace == NamespaceId(1),
@@ -468,6 +470,8 @@ fn a_name_that_is_not_listed_is_judged_where_commands_have_other_names() {
         let classifier = Classifier {
             namespaces: &namespaces,
             companion_prefix: b"lw:",
+            computed_names: &ComputedNames::Forward,
+            enforces: &|_| true,
             foreign: &|| Some(Arc::new(commands.clone())),
             trusted_function: &|_| false,
             counts: &|_| false,

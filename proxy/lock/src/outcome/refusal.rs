@@ -55,7 +55,10 @@ pub fn refusal_line(line: &RefusalLine<'_>) -> String {
         Code::Policy => "LOCKPOLICY",
         Code::Limit => "LOCKLIMIT",
     };
-    let mut text = format!("{code} {} key={}", line.reason, shown(line.key));
+    let mut text = format!("{code} {}", line.reason);
+    if !line.key.is_empty() {
+        let _ = write!(text, " key={}", shown(line.key));
+    }
     let command = line.command.replace('|', " ").to_ascii_uppercase();
     let fields = [
         ("fence", line.fence),

@@ -11,7 +11,7 @@ use crate::recipe::Reply;
 use crate::settle::{Allowed, OnViolation};
 use crate::table::parse_integer;
 
-use super::{Answer, Answers, NotAnAnswer, Outcome, RaisedAt, Refused, ScriptEnd};
+use super::{Answer, Answers, Barred, NotAnAnswer, Outcome, RaisedAt, Refused, ScriptEnd};
 
 /// What the client gets.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +25,8 @@ pub enum Answered {
     AsReturned,
     /// The application's script raised this error, at a line of what it came from.
     Raised(Bytes, RaisedAt),
+    /// An error line about what the guard refused the application's script.
+    Barred(Barred),
 }
 
 /// The reply to a command whose step was carried out.
@@ -43,7 +45,8 @@ pub fn answer(
         Answers::One(one) if !enforced && !is_script(op) => native(one),
         Answers::One(one) => single(op, one, allowed.first()),
         Answers::Many(total, each) => many(op, *total, each, allowed),
-        Answers::Script(end, each) => Ok(script(op, end, each, allowed)),
+        Answers::Script(_, _, Some(barred)) if barred.ended => Ok(Answered::Barred(barred.clone())),
+        Answers::Script(end, each, _) => Ok(script(op, end, each, allowed)),
     }
 }
 

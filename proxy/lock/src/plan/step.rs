@@ -13,7 +13,7 @@ use crate::companion::companion_key;
 use crate::decision::{Fence, Obligations};
 use crate::evidence::Facts;
 use crate::op::{AskedTtl, ExpireCondition};
-use crate::recipe::ScriptFacts;
+use crate::recipe::{Envelope, ScriptFacts};
 use crate::scripts::{self, Script};
 use crate::settle::{Allowed, Rules, Terms};
 use crate::token::Grant;
@@ -40,6 +40,14 @@ impl Step {
             step.bytes(key);
         }
         step
+    }
+
+    /// Begins with nothing.
+    pub(super) fn empty() -> Step {
+        Step {
+            out: BytesMut::with_capacity(256),
+            words: 0,
+        }
     }
 
     /// Begins with the keys that an application's script names, and the companions of the locks among them.
@@ -307,13 +315,14 @@ impl Step {
         self.number(outlive_ms(allowed));
     }
 
-    pub(super) fn done_wrapped(
+    pub(super) fn done_enveloped(
         self,
         script: Arc<ScriptFacts>,
+        envelope: Envelope,
         grants: SmallVec<[Grant; 1]>,
     ) -> Plan {
         Plan {
-            text: Text::Wrapped(script),
+            text: Text::Enveloped(script, envelope),
             tail: self.out.freeze(),
             words: self.words,
             grants,

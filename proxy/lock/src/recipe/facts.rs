@@ -3,18 +3,22 @@
 //! many, is the business of the server.
 
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use sha1::{Digest, Sha1};
 
-use super::literals::{NamedKey, written_keys};
 use super::meaning::Call;
 use super::release::{MOST_ARGUMENTS, Release};
 use super::{MAX_TEXT_LEN, Meaning, Names, Reply, lexer, shape, syntax};
+use crate::op::Reach;
 use crate::scripts;
+use crate::scripts::guard::{self, Guard};
 use crate::token::hex;
+
+/// Envelopes of one text whose names are remembered: clients may see the configuration differently.
+const MAX_ENVELOPES: usize = 8;
 
 /// What a token costs in memory once it stands in a tree, roughly and rather too much.
 const TOKEN_WEIGHT: usize = 128;
@@ -74,11 +78,12 @@ pub struct ScriptFacts {
     /// Whether its first line says `no-writes` in a form that the server cannot read otherwise, so
     /// the server itself keeps it from writing.
     pub no_writes: bool,
-    /// Keys that it writes and names itself.
-    pub written: Vec<NamedKey>,
+    /// Whether it may call another script, around a guard.
+    pub calls_others: bool,
     /// The text.
     pub text: Bytes,
-    wrapped: OnceLock<Wrapped>,
+    /// The names of the texts that it was put into lately.
+    enveloped: Mutex<Vec<(Envelope, Arc<str>)>>,
     compiles: AtomicBool,
     takes: AtomicBool,
 }
@@ -107,9 +112,9 @@ impl ScriptFacts {
             weight: weight + text.len() + size_of::<ScriptFacts>(),
             shebang: text.starts_with(b"#!"),
             no_writes: says_no_writes(text),
-            written: written_keys(text),
+            calls_others: guard::may_call_others(text),
             text: Bytes::copy_from_slice(text),
-            wrapped: OnceLock::new(),
+            enveloped: Mutex::default(),
             compiles: AtomicBool::new(false),
             takes: AtomicBool::new(false),
         }
@@ -181,10 +186,22 @@ impl ScriptFacts {
         self.weight
     }
 
-    /// The text as the body of a step that judges afterwards what it did. Not to be run before
+    /// The name by which EVALSHA calls its text in this envelope. Not to be run before
     /// [`ScriptFacts::compiles`].
-    pub fn wrapped(&self) -> &Wrapped {
-        self.wrapped.get_or_init(|| Wrapped::of(&self.text))
+    pub fn sha_in(&self, envelope: &Envelope) -> Arc<str> {
+        let mut known = self
+            .enveloped
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, sha)) = known.iter().find(|(one, _)| one == envelope) {
+            return sha.clone();
+        }
+        let sha: Arc<str> = hex(&Sha1::digest(envelope.around(&self.text))).into();
+        if known.len() == MAX_ENVELOPES {
+            known.remove(0);
+        }
+        known.push((envelope.clone(), sha.clone()));
+        sha
     }
 
     /// The text from its second line on where the first is a shebang, with that line's end: what
@@ -216,32 +233,64 @@ impl ScriptFacts {
     }
 }
 
-/// A script of the application as the body of a step of ours.
-#[derive(Debug)]
-pub struct Wrapped {
-    sha: String,
+/// A script of the application as the body of a step of ours: what is put around its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// It declares locks: what it did to them is judged behind it.
+    pub judged: bool,
+    /// It computes names of keys: what it calls is looked at before it happens.
+    pub guard: Option<Arc<Guard>>,
 }
 
-impl Wrapped {
-    fn of(text: &[u8]) -> Wrapped {
-        Wrapped {
-            sha: hex(&Sha1::digest(Wrapped::text(text))),
+impl Envelope {
+    /// Of a script that declares locks and may write so much beside.
+    pub fn judged(reach: &Reach) -> Envelope {
+        Envelope {
+            judged: true,
+            guard: match reach {
+                Reach::Guarded(guard) => Some(guard.clone()),
+                Reach::Nothing | Reach::Others | Reach::Anything => None,
+            },
         }
     }
 
-    /// The name that EVALSHA takes.
-    pub fn sha(&self) -> &str {
-        &self.sha
-    }
-
     /// The whole text. It is made anew each time: a server wants it once.
-    pub fn text(application: &[u8]) -> Vec<u8> {
+    pub fn around(&self, application: &[u8]) -> Vec<u8> {
         let (shebang, chunk) = shebang_and_chunk(application);
-        let tail = scripts::WRAP.text().as_bytes();
+        let (head, guard) = match &self.guard {
+            None => ("local f=function(...) ", NO_GUARD.to_owned()),
+            Some(guard) => {
+                let only = only_line(shebang, chunk).unwrap_or(0);
+                let behind = guard.behind(chunk);
+                (guard::HEAD, format!("local ONLY={only}\n{behind}"))
+            }
+        };
+        let tail = match self.judged {
+            true => scripts::WRAP.text(),
+            false => scripts::GUARDED.text(),
+        };
         // The application's first line stays the first line, and a comment on its last one ends.
-        [shebang, b"local f=function(...) ", chunk, b"\nend\n", tail].concat()
+        let parts: [&[u8]; 6] = [
+            shebang,
+            head.as_bytes(),
+            chunk,
+            b"\nend\n",
+            guard.as_bytes(),
+            tail.as_bytes(),
+        ];
+        parts.concat()
     }
 }
+
+/// The number of the line of a text that has but one.
+fn only_line(shebang: &[u8], chunk: &[u8]) -> Option<usize> {
+    let lines = chunk.trim_ascii_end().split(|byte| *byte == b'\n').count();
+    let first = if shebang.is_empty() { 1 } else { 2 };
+    (lines == 1).then_some(first)
+}
+
+/// What wrap.lua finds of a guard where there is none.
+const NO_GUARD: &str = "local declared,home,refused,before,placed={}\n";
 
 /// A first line that begins with `#!`, its end included, and what comes behind it.
 fn shebang_and_chunk(text: &[u8]) -> (&[u8], &[u8]) {

@@ -15,68 +15,11 @@ local flags, prefix, globs = ARGV[1], ARGV[2], tonumber(ARGV[6])
 local most, lenient, own = tonumber(ARGV[5]), has(flags, 'm'), 7 + globs * 3
 local byte, find = string.byte, string.find
 
--- The globs of Redis, as glob.rs reads them: by bytes, signed where a class compares them.
-local function signed(b) if b > 127 then return b - 256 end return b end
-
-local function class(pattern, at, it)
-  local negated, matched = byte(pattern, at) == 94, false
-  if negated then at = at + 1 end
-  while true do
-    local first, second, third = byte(pattern, at, at + 2)
-    if not first then break end
-    if first == 92 and second then
-      matched = matched or second == it
-      at = at + 2
-    elseif first == 93 then
-      at = at + 1
-      break
-    elseif second == 45 and third then
-      local low, high, b = signed(first), signed(third), signed(it)
-      matched = matched or (b >= math.min(low, high) and b <= math.max(low, high))
-      at = at + 3
-    else
-      matched = matched or first == it
-      at = at + 1
-    end
-  end
-  return matched ~= negated and at or nil
-end
-
--- Where the pattern goes on behind its element at `at`, which is no star; nil if the byte does not match.
-local function element(pattern, at, it)
-  local first, second = byte(pattern, at, at + 1)
-  if not first then return nil end
-  if first == 63 then return at + 1 end
-  if first == 91 then return class(pattern, at + 1, it) end
-  if first == 92 and second then return second == it and at + 2 or nil end
-  return first == it and at + 1 or nil
-end
-
-local function general(pattern, key)
-  if key == '' then return pattern == '' end
-  local at, taken, star, start = 1, 1, nil, nil
-  while true do
-    if taken > #key then return not find(pattern, '[^*]', at) end
-    if byte(pattern, at) == 42 then
-      at = find(pattern, '[^*]', at)
-      if not at then return true end
-      star, start = at, taken
-    else
-      local on = element(pattern, at, byte(key, taken))
-      if on then at, taken = on, taken + 1
-      elseif star then
-        start = start + 1
-        at, taken = star, start
-      else return false end
-    end
-  end
-end
-
 local function matches(shape, text, key)
   if has(shape, 'p') then return sub(key, 1, #text) == text end
   if has(shape, 'x') then return key == text end
   if has(shape, 'a') then return true end
-  return general(text, key)
+  return glob(text, key)
 end
 
 local stops, counted, found, places = false, 0, {}, {}

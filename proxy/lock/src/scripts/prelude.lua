@@ -445,3 +445,57 @@ local function wake(lock, kind, mode, owner)
     redis.pcall('PEXPIRE', signal, 1000)
   end
 end
+
+-- The globs of Redis, as glob.rs reads them: by bytes, signed where a class compares them.
+local function signed(b) if b > 127 then return b - 256 end return b end
+local function class_at(pattern, at, it)
+  local negated, matched = string.byte(pattern, at) == 94, false
+  if negated then at = at + 1 end
+  while true do
+    local first, second, third = string.byte(pattern, at, at + 2)
+    if not first then break end
+    if first == 92 and second then
+      matched = matched or second == it
+      at = at + 2
+    elseif first == 93 then
+      at = at + 1
+      break
+    elseif second == 45 and third then
+      local low, high, b = signed(first), signed(third), signed(it)
+      matched = matched or (b >= math.min(low, high) and b <= math.max(low, high))
+      at = at + 3
+    else
+      matched = matched or first == it
+      at = at + 1
+    end
+  end
+  return matched ~= negated and at or nil
+end
+-- Where the pattern goes on behind its element at `at`, which is no star; nil if the byte does not match.
+local function element_at(pattern, at, it)
+  local first, second = string.byte(pattern, at, at + 1)
+  if not first then return nil end
+  if first == 63 then return at + 1 end
+  if first == 91 then return class_at(pattern, at + 1, it) end
+  if first == 92 and second then return second == it and at + 2 or nil end
+  return first == it and at + 1 or nil
+end
+local function glob(pattern, key)
+  if key == '' then return pattern == '' end
+  local at, taken, star, start = 1, 1, nil, nil
+  while true do
+    if taken > #key then return not string.find(pattern, '[^*]', at) end
+    if string.byte(pattern, at) == 42 then
+      at = string.find(pattern, '[^*]', at)
+      if not at then return true end
+      star, start = at, taken
+    else
+      local on = element_at(pattern, at, string.byte(key, taken))
+      if on then at, taken = on, taken + 1
+      elseif star then
+        start = start + 1
+        at, taken = star, start
+      else return false end
+    end
+  end
+end

@@ -2,7 +2,8 @@
 -- that may not be, the locks are put back; so is all that it did to other keys, or nothing of that: it is
 -- certain which keys it may write, and a copy of each was taken before, or what it did to them stands.
 -- The application's text stands in front of this as the function `f`, on the script's first line, and sees nothing
--- of what follows.
+-- of what follows. Between them stands the guard, where the text computes names of keys: then each key is copied before it
+-- is written, and what the guard refuses ends the script as any error does. Else `placed` is nil.
 -- KEYS  the application's own, then others that its text names, then one companion a lock
 -- ARGV  the application's own, then ours: 1 flags (m monitor, x the text speaks of setresp, c the keys before the
 --       companions are all that it may write)  2 session+identity  3 database  4 how many keys are the
@@ -12,8 +13,9 @@
 --         13 outlive  14 longest hold  15-17 reasons for which a policy refuses an acquire, an extension, a release
 --       and last how many of ours there are
 -- Answers { 'W', r it returned | e it raised an error | n refused, one answer a lock, reply | error, source, line };
--- refused { 'W', n, one answer a lock, a number that it returned, '', 0, 1 what it did to other keys stands, 1 it had changed
--- nothing but TTLs of locks, keys that Redis would not have put back }. Of a lock: G X R A U N as elsewhere, or H: as it was (is it governed?).
+-- refused, or ended by the guard, { 'W', n, one answer a lock, a number that it returned, '', 0, 1 what it did to other keys stands, 1 it had changed
+-- nothing but TTLs of locks, keys that Redis would not have put back }. Behind the answers of the locks may stand what the
+-- guard refused: { '!', false, '', key, command, 1 that ended the script }. Of a lock: G X R A U N as elsewhere, or H: as it was (is it governed?).
 -- The text may change KEYS and ARGV, the database, and how replies are read: nothing of that is used after it.
 local call, try, globals = redis.call, redis.pcall, _G
 local mine, said, names, named, locks, others = {}, #ARGV, {}, {}, {}, {}
@@ -33,6 +35,7 @@ do
 end
 local flags, who = mine[1], mine[2]
 local monitor = has(flags, 'm')
+home = tonumber(mine[3])
 local function argument(lock, at) return mine[lock.at + at] end
 
 -- When a key ends on this server's clock, ms; -1 never. Before Redis 7 only to a millisecond or two.
@@ -131,29 +134,37 @@ for i = 1, #locks do
   if failed then return { '?', failed, '' } end
   local before = lock.before
   if before.governed and before.dump then before.part = part(before, lock.key, sub(before.record, 107)) end
-  others[lock.key] = true
+  others[lock.key], declared[lock.key] = true, true
 end
 -- Copies of the other keys, where something may have to be put back: of all that the script may write, or of none.
-local copies, undo = {}, not monitor and has(flags, 'c')
-if undo and #names > #locks then
+local copies, undo, sizes = {}, not monitor and (placed or has(flags, 'c')) and true, 0
+local function measure(key)
+  if not undo or others[key] then return end
+  others[key] = true
+  local size = try('MEMORY', 'USAGE', key)
+  if type(size) == 'number' then sizes = sizes + size end
+  undo = not (type(size) == 'table' or sizes > 1048576 or (size and size > 65536))
+  copies[#copies + 1] = { key = key, dump = size }
+end
+local function copy(one)
+  if not undo or not one.dump then return end
+  one.dump = try('DUMP', one.key)
+  undo = type(one.dump) ~= 'table'
+  one.ends = undo and one.dump and ending(one.key)
+end
+if undo and (placed or #names > #locks) then
   undo = false
   for i = 1, #locks do undo = undo or refusable(locks[i]) end
-  local sizes = 0
-  for i = 1, undo and #names or 0 do
-    local key = names[i]
-    if not others[key] then
-      others[key] = true
-      local size = try('MEMORY', 'USAGE', key)
-      if type(size) == 'number' then sizes = sizes + size end
-      if type(size) == 'table' or sizes > 1048576 or (size and size > 65536) then undo = false break end
-      copies[#copies + 1] = { key = key, there = size }
+  if placed then
+    before = undo and function(key)
+      if not key then undo = false end
+      local known = #copies
+      measure(key)
+      if #copies > known then copy(copies[#copies]) end
     end
-  end
-  for i = 1, undo and #copies or 0 do
-    local copy = copies[i]
-    copy.dump = copy.there and try('DUMP', copy.key)
-    if type(copy.dump) == 'table' then undo = false break end
-    copy.ends = copy.dump and ending(copy.key)
+  else
+    for i = 1, #names do measure(names[i]) end
+    for i = 1, #copies do copy(copies[i]) end
   end
 end
 
@@ -352,19 +363,20 @@ local function finish(ended, result)
   end
   if setresp then setresp(2) end
   try('SELECT', mine[3])
-  local refused, each = false, {}
+  if placed and not ended then result = placed(result) end
+  local barred = refused and not ended and (result == refused[3] or string.find(tostring(result), refused[3].err, 1, true)) and true
+  local stop, each = barred, {}
   for i = 1, #locks do
     local lock = locks[i]
     lock.after, failed = look(lock)
     if failed then error(failed) end
     judge(lock)
-    if lock.reason then refused = true end
+    if lock.reason then stop = true end
   end
-  local how, lost = ended and 'r' or 'e', 0
-  if refused and not monitor then
-    local only_ttls
-    how = 'n'
-    lost, only_ttls = restore()
+  local how = ended and 'r' or 'e'
+  if refused then each[#locks + 1] = { '!', false, '', refused[1], refused[2], barred and 1 or 0 } end
+  if stop and not monitor then
+    local lost, only_ttls = restore()
     for i = 1, #locks do
       local lock = locks[i]
       if lock.reason and lock.before.governed then
@@ -375,9 +387,10 @@ local function finish(ended, result)
       else each[i] = { 'C', false, '' } end
       if lock.reason then each[i][11] = lock.did end
     end
-    return { 'W', how, each, ended and type(result) == 'number' and result or '', '', 0, undo and 0 or 1, only_ttls and 1 or 0, lost }
+    return { 'W', 'n', each, ended and type(result) == 'number' and result or '', '', 0, undo and 0 or 1, only_ttls and 1 or 0, lost }
   end
   for i = 1, #locks do each[i] = settle(locks[i]) end
+  if barred then return { 'W', 'n', each, '', '', 0, 1, 0, 0 } end
   if not ended then
     if type(result) ~= 'table' then return { 'W', how, each, tostring(result), 'text', 0 } end
     local said = rawget(result, 'err')

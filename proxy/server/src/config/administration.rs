@@ -26,6 +26,24 @@ pub(crate) enum ServerCommands {
     Refuse,
 }
 
+const COMPUTED_NAMES: [(&str, ComputedNames); 3] = [
+    ("watch", ComputedNames::Watch),
+    ("forward", ComputedNames::Forward),
+    ("deny", ComputedNames::Deny),
+];
+
+/// What happens to scripts that compute names of keys, where something is enforced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ComputedNames {
+    /// They run behind a guard.
+    #[default]
+    Watch,
+    /// They run unjudged.
+    Forward,
+    /// They are refused.
+    Deny,
+}
+
 /// Reads the keys into the draft.
 pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
     if let Some(choice) = reader.choice(top, "server_commands", &SERVER_COMMANDS) {
@@ -40,6 +58,9 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut D
             }
         }
         draft.admin_identities = values(identities);
+    }
+    if let Some(choice) = reader.choice(top, "computed_names", &COMPUTED_NAMES) {
+        draft.computed_names = choice;
     }
     if let Some(functions) = reader.strings(top, "trusted_functions", MOST_NAMES, name) {
         draft.trusted_functions = values(functions);

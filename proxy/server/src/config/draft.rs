@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::administration::ServerCommands;
+use super::administration::{ComputedNames, ServerCommands};
 use super::audit::AuditConfig;
 use super::backend::{Backend, BackendUrl};
 use super::finding::{Findings, Place};
@@ -67,6 +67,7 @@ pub(super) struct Draft {
     pub(super) policies: Vec<PolicyModule>,
     pub(super) server_commands: ServerCommands,
     pub(super) admin_identities: Vec<String>,
+    pub(super) computed_names: ComputedNames,
     pub(super) trusted_functions: Vec<String>,
     pub(super) audit: AuditConfig,
     #[cfg(feature = "otel")]
@@ -104,6 +105,7 @@ impl Draft {
             namespaces: vec![NamespaceConfig::built_in()],
             all_named: true,
             policies: Vec::new(),
+            computed_names: ComputedNames::default(),
             server_commands: ServerCommands::default(),
             admin_identities: Vec::new(),
             trusted_functions: Vec::new(),
@@ -136,6 +138,7 @@ impl Draft {
             max_clients: self.max_clients,
             max_memory: self.max_memory,
             namespaces: self.namespaces,
+            computed_names: self.computed_names,
             server_commands: self.server_commands,
             admin_identities: self.admin_identities,
             trusted_functions: self.trusted_functions,

@@ -140,6 +140,10 @@ const KEYS: &[Key] = &[
         example: "[\"operator\"]",
     },
     Key {
+        name: "computed_names",
+        example: "\"watch\"",
+    },
+    Key {
         name: "trusted_functions",
         example: "[\"my_lock\"]",
     },

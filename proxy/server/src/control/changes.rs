@@ -33,6 +33,7 @@ pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
             old.admin_identities == new.admin_identities,
             "admin_identities",
         ),
+        (old.computed_names == new.computed_names, "computed_names"),
         (
             old.trusted_functions == new.trusted_functions,
             "trusted_functions",

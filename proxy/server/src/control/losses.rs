@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 
-use crate::config::{Config, EnforceFor, Mode, NamespaceConfig, OpaqueScripts, ServerCommands};
+use crate::config::{
+    ComputedNames, Config, EnforceFor, Mode, NamespaceConfig, OpaqueScripts, ServerCommands,
+};
 
 /// Pairs of globs whose common keys are looked at.
 const MAX_PAIRS: usize = 100_000;
@@ -77,6 +79,11 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
     }
     if old.server_commands == ServerCommands::Refuse && new.server_commands != old.server_commands {
         losses.insert("server_commands: administration would be refused to nobody".to_owned());
+    }
+    if new.computed_names == ComputedNames::Forward && new.computed_names != old.computed_names {
+        losses.insert(
+            "computed_names: scripts that compute names of locks would run unjudged".to_owned(),
+        );
     }
     if old.companion_prefix != new.companion_prefix {
         losses.insert("companion_prefix: every record that there is would be lost".to_owned());

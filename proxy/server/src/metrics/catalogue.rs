@@ -131,7 +131,7 @@ metrics! {
     } "Refusals of a script whose locks were put back, while what it did to other keys stands.";
     UNJUDGED = Counter "lockwarden_unjudged_commands_total" {
         "namespace": NAMESPACE,
-        "why": "`no-rights`, `no-scripts`, `unknown-command`, `tracking`, `unknown-script`, `forwarded-script`, `too-long`, `digest`, `trusted-function`"
+        "why": "`no-rights`, `no-scripts`, `unknown-command`, `tracking`, `unknown-script`, `forwarded-script`, `computed-names`, `too-long`, `digest`, `trusted-function`"
     } "Commands on locks that were forwarded unjudged: scripts and functions that the configuration lets run in any mode, the others in monitor mode.";
     OBSERVATIONS = Counter "lockwarden_observations_total" {
         "namespace": NAMESPACE,

@@ -104,7 +104,7 @@ impl Session {
         let answers: &[Answer] = match answers {
             Answers::One(one) => std::slice::from_ref(one),
             Answers::Many(_, each) => each,
-            Answers::Script(end, each) => {
+            Answers::Script(end, each, _) => {
                 if let ScriptEnd::Undone { lost, .. } = end
                     && *lost > 0
                 {

@@ -60,6 +60,24 @@ impl Session {
         active: &Active,
         muted: Muted,
     ) {
+        let line = self.refused(refused, took, active);
+        if refused.native && self.state.block.is_none() {
+            let mut reply = BytesMut::new();
+            let nothing = native_nothing(&refused.command.op);
+            put_value(&mut reply, &nothing, self.state.protocol);
+            self.answer_locally(reply, muted);
+            return;
+        }
+        self.error(&line, muted);
+    }
+
+    /// Counts and logs such a refusal; answers its error line.
+    pub(crate) fn refused(
+        &mut self,
+        refused: &Refused,
+        took: Option<Took>,
+        active: &Active,
+    ) -> String {
         let op = &refused.command.op;
         let details = active.namespace(refused.target.namespace);
         let (reason, policy) = (refused.denial.reason, &refused.denial.policy);
@@ -118,13 +136,7 @@ impl Session {
         );
         self.shared.trail.leave(entry);
         self.let_go(op, active);
-        if refused.native && self.state.block.is_none() {
-            let mut reply = BytesMut::new();
-            put_value(&mut reply, &native_nothing(op), self.state.protocol);
-            self.answer_locally(reply, muted);
-            return;
-        }
-        let line = refusal_line(&RefusalLine {
+        refusal_line(&RefusalLine {
             code: refused.code,
             reason,
             key: &refused.target.key,
@@ -139,8 +151,7 @@ impl Session {
             held_ms: None,
             others_stand: false,
             detail: refused.denial.detail.as_deref(),
-        });
-        self.error(&line, muted);
+        })
     }
 
     /// A release was refused without a look at Redis. Somebody who may be the holder wanted the lock

@@ -333,6 +333,8 @@ fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
         | Class::Listing(..)
         | Class::Judge(_)
         | Class::UnknownScript(_)
+        | Class::UnseenScript(_)
+        | Class::Computed(_)
         | Class::Fence(..)
         | Class::Error(_)
         | Class::ErrorOfOthers(..) => Needs::Nothing,
@@ -352,6 +354,8 @@ fn traffic(class: &Class<'_>) -> Traffic {
         | Class::ErrorOfOthers(..) => true,
         Class::Judge(_)
         | Class::UnknownScript(_)
+        | Class::UnseenScript(_)
+        | Class::Computed(_)
         | Class::TooLong(..)
         | Class::Trusted(..)
         | Class::ScriptLoad(_)

@@ -17,6 +17,7 @@ use lockwarden_resp::Protocol;
 use smallvec::SmallVec;
 
 use super::InFlight;
+use super::computed::Guarded;
 use super::sharing::Mixing;
 use crate::peers::Peer;
 use crate::processes::MACHINE;
@@ -75,6 +76,8 @@ pub(crate) enum ReplyMode {
 pub(crate) enum Place {
     /// A lock command, replaced by its script.
     Step(Box<InFlight>),
+    /// A script that may compute the name of a lock, behind a guard.
+    Guarded(Box<Guarded>),
     /// A FLUSH, replaced by its script.
     Flush(Box<Flush>),
     /// A change of the connection's state.

@@ -131,6 +131,12 @@ impl Session {
                     reply.extend_from_slice(&one);
                     copied = end;
                 }
+                Place::Guarded(script) => {
+                    let one = self.conclude_guarded(&script, &element, &active)?;
+                    reply.extend_from_slice(&answer[copied..start]);
+                    reply.extend_from_slice(&one);
+                    copied = end;
+                }
                 Place::Listing(kind) => {
                     let own = active.own_keys();
                     let shown = hidden::listing(kind, &element, own, self.state.protocol);

@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_lock::op::{LockCommand, LockOp};
 use lockwarden_lock::outcome::{self, Answers, NothingRun, RaisedAt};
 use lockwarden_lock::reason::Reason;
-use lockwarden_lock::recipe::ScriptFacts;
+use lockwarden_lock::recipe::{Envelope, ScriptFacts};
 use lockwarden_lock::scripts::ONLY_READS;
 use lockwarden_lock::settle::OnViolation;
 use lockwarden_resp::{Value, parse_reply};
@@ -23,68 +23,66 @@ impl Session {
         inbox: &mut Inbox,
         script: &ScriptFacts,
     ) -> Result<Examined, End> {
+        // What is asked on this connection would be queued, or end a CLIENT CACHING.
+        if self.state.block.is_some() || self.state.tracking {
+            return self.examine_aside(script).await;
+        }
+        let [compiles, raises] = self.questions();
+        let names = self.shared.server.names_scripts() == NamesScripts::Unknown;
+        if names {
+            self.wires
+                .inquire(&[b"EVAL", raises.as_bytes(), b"0"], Look::Answer);
+        }
+        let check: [&[u8]; 4] = [b"EVAL", compiles.as_bytes(), b"0", script.chunk()];
+        self.wires.inquire(&check, Look::Answer);
+        // As Redis does itself with the text of an EVAL.
+        self.wires
+            .inquire(&[b"SCRIPT", b"LOAD", &script.text], Look::Answer);
+        if names {
+            let error = self.answer(inbox).await?;
+            if let Ok(error) = parse_reply(&error, self.state.protocol) {
+                self.learn_how_errors_look(&error);
+            }
+        }
+        let answer = self.answer(inbox).await?;
+        let loaded = self.answer(inbox).await?;
+        let is_about_the_text =
+            !loaded.starts_with(b"-NOPERM") && !loaded.starts_with(b"-ERR unknown");
+        if loaded.starts_with(b"-") && is_about_the_text {
+            let words = String::from_utf8_lossy(&loaded[1..]).trim_end().to_owned();
+            return Ok(Examined::Unsound(words));
+        }
+        let value = parse_reply(&answer, self.state.protocol)
+            .map_err(|_| End::OutOfStep("a script's answer is no reply".to_owned()))?;
+        Ok(examined(script, value))
+    }
+
+    /// The same over a connection of the proxy's own.
+    pub(crate) async fn examine_aside(&self, script: &ScriptFacts) -> Result<Examined, End> {
+        let [compiles, raises] = self.questions();
+        let asked = async {
+            let mut aside = self.shared.backend.converse().await?;
+            if self.shared.server.names_scripts() == NamesScripts::Unknown {
+                let error = aside.ask(&[b"EVAL", raises.as_bytes(), b"0"]).await?;
+                self.learn_how_errors_look(&error);
+            }
+            aside
+                .ask(&[b"EVAL", compiles.as_bytes(), b"0", script.chunk()])
+                .await
+        };
+        Ok(match asked.await {
+            Ok(value) => examined(script, value),
+            Err(error) => Examined::Unsound(format!("ERR {error}")),
+        })
+    }
+
+    /// What is asked: [`COMPILES`] and [`RAISES`], which write nothing.
+    fn questions(&self) -> [String; 2] {
         let flags = match self.shared.server.reads_script_flags() {
             true => ONLY_READS,
             false => "",
         };
-        let [compiles, raises] = [COMPILES, RAISES].map(|text| [flags, text].concat());
-        let check: [&[u8]; 4] = [b"EVAL", compiles.as_bytes(), b"0", script.chunk()];
-        let names = self.shared.server.names_scripts() == NamesScripts::Unknown;
-        let value = if self.state.block.is_some() || self.state.tracking {
-            // What is asked on this connection would be queued, or end a CLIENT CACHING.
-            let asked = async {
-                let mut aside = self.shared.backend.converse().await?;
-                if names {
-                    let error = aside.ask(&[b"EVAL", raises.as_bytes(), b"0"]).await?;
-                    self.learn_how_errors_look(&error);
-                }
-                aside.ask(&check).await
-            };
-            match asked.await {
-                Ok(value) => value,
-                Err(error) => return Ok(Examined::Unsound(format!("ERR {error}"))),
-            }
-        } else {
-            if names {
-                self.wires
-                    .inquire(&[b"EVAL", raises.as_bytes(), b"0"], Look::Answer);
-            }
-            self.wires.inquire(&check, Look::Answer);
-            // As Redis does itself with the text of an EVAL.
-            self.wires
-                .inquire(&[b"SCRIPT", b"LOAD", &script.text], Look::Answer);
-            if names {
-                let error = self.answer(inbox).await?;
-                if let Ok(error) = parse_reply(&error, self.state.protocol) {
-                    self.learn_how_errors_look(&error);
-                }
-            }
-            let answer = self.answer(inbox).await?;
-            let loaded = self.answer(inbox).await?;
-            let is_about_the_text =
-                !loaded.starts_with(b"-NOPERM") && !loaded.starts_with(b"-ERR unknown");
-            if loaded.starts_with(b"-") && is_about_the_text {
-                let words = String::from_utf8_lossy(&loaded[1..]).trim_end().to_owned();
-                return Ok(Examined::Unsound(words));
-            }
-            parse_reply(&answer, self.state.protocol)
-                .map_err(|_| End::OutOfStep("a script's answer is no reply".to_owned()))?
-        };
-        Ok(match value {
-            Value::Integer(1) => {
-                script.found_to_compile();
-                Examined::Sound
-            }
-            Value::Error(text) => match Answers::Error(text.clone()).nothing_run() {
-                Some(proof) => Examined::TurnedAway(proof),
-                None => Examined::Unsound(String::from_utf8_lossy(&text).into_owned()),
-            },
-            other => {
-                let text = other.as_bytes().cloned().unwrap_or_default();
-                let text = String::from_utf8_lossy(&text).into_owned();
-                Examined::Unsound(format!("ERR Error compiling script (new function): {text}"))
-            }
-        })
+        [COMPILES, RAISES].map(|text| [flags, text].concat())
     }
 
     fn learn_how_errors_look(&self, error: &Value) {
@@ -118,6 +116,25 @@ impl Session {
         let mut frame = BytesMut::new();
         lockwarden_resp::put_error(&mut frame, &line);
         frame
+    }
+}
+
+/// What the answer of [`COMPILES`] says of a text.
+fn examined(script: &ScriptFacts, answer: Value) -> Examined {
+    match answer {
+        Value::Integer(1) => {
+            script.found_to_compile();
+            Examined::Sound
+        }
+        Value::Error(text) => match Answers::Error(text.clone()).nothing_run() {
+            Some(proof) => Examined::TurnedAway(proof),
+            None => Examined::Unsound(String::from_utf8_lossy(&text).into_owned()),
+        },
+        other => {
+            let text = other.as_bytes().cloned().unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            Examined::Unsound(format!("ERR Error compiling script (new function): {text}"))
+        }
     }
 }
 
@@ -164,16 +181,22 @@ pub(crate) fn own_no(
 
 /// Where Redis names the script that it ran, the client knows it by another name.
 pub(crate) fn under_its_own_name(value: Value, op: &LockOp) -> Value {
-    let (Value::Error(text), LockOp::Wrapped { script, .. }) = (&value, op) else {
+    let (Value::Error(text), LockOp::Wrapped { script, reach, .. }) = (&value, op) else {
         return value;
     };
-    let wrapped = script.wrapped().sha();
-    match memchr::memmem::find(text, wrapped.as_bytes()) {
+    let envelope = Envelope::judged(reach);
+    Value::Error(put_back_sha(text, script, &envelope))
+}
+
+/// An error of Redis about a script in an envelope, about the script itself.
+pub(crate) fn put_back_sha(text: &Bytes, script: &ScriptFacts, envelope: &Envelope) -> Bytes {
+    let sent = script.sha_in(envelope);
+    match memchr::memmem::find(text, sent.as_bytes()) {
         Some(at) => {
             let mut named = text.to_vec();
-            named[at..at + wrapped.len()].copy_from_slice(script.sha.to_string().as_bytes());
-            Value::Error(named.into())
+            named[at..at + sent.len()].copy_from_slice(script.sha.to_string().as_bytes());
+            named.into()
         }
-        None => value,
+        None => text.clone(),
     }
 }

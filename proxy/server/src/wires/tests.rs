@@ -10,6 +10,7 @@ use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::shared::Administration;
 use lockwarden_lock::administration::ServerCommands;
+use lockwarden_lock::classify::ComputedNames;
 use std::collections::HashSet;
 
 async fn pair() -> (TcpStream, TcpStream) {
@@ -35,8 +36,10 @@ async fn wires() -> (Wires<()>, TcpStream, TcpStream) {
         administration: Arc::new(Administration {
             server_commands: ServerCommands::Forward,
             identities: HashSet::new(),
+            computed_names: crate::config::ComputedNames::Forward,
             trusted_functions: HashSet::new(),
         }),
+        computed_names: ComputedNames::Forward,
         cohorts: None,
     };
     let memory = Arc::new(Memory::new(usize::MAX, metrics()));

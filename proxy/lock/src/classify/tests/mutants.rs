@@ -381,6 +381,8 @@ fn is_judged(args: &[Vec<u8>]) -> bool {
     let classifier = Classifier {
         namespaces: &namespaces,
         companion_prefix: b"lw:",
+        computed_names: &ComputedNames::Forward,
+        enforces: &|_| true,
         foreign: &|| None,
         counts: &|_| false,
         trusted_function: &|_| false,
@@ -389,7 +391,11 @@ fn is_judged(args: &[Vec<u8>]) -> bool {
     };
     let request = OwnedRequest::new(args);
     match classifier.classify(request.request()) {
-        Class::Judge(_) | Class::UnknownScript(_) | Class::TooLong(..) => true,
+        Class::Judge(_)
+        | Class::UnknownScript(_)
+        | Class::UnseenScript(_)
+        | Class::Computed(_)
+        | Class::TooLong(..) => true,
         Class::Admin(command) => command.may_erase_locks(),
         Class::PassThrough(_)
         | Class::Trusted(..)

@@ -88,14 +88,17 @@ impl Walk<'_> {
                 Ok(Value::default())
             }
             Builtin::Ipairs | Builtin::Pairs => {
-                let held = self.elements(&first);
+                let (_, held) = self.walked(&first)?;
                 if held.is_inert() {
                     Ok(first.with(&Value::data()))
                 } else {
                     Err(Computed)
                 }
             }
-            Builtin::Next => Ok(self.keys_of(&first).with(&self.elements(&first))),
+            Builtin::Next => {
+                let (keys, held) = self.walked(&first)?;
+                Ok(keys.with(&held))
+            }
             Builtin::ProtectedCall => {
                 let results = self.call(&first, &arguments.without_first())?;
                 Ok(results.with(&Value::data()))
@@ -118,7 +121,7 @@ impl Walk<'_> {
                 }
                 Ok(if text.is_empty() { Value::data() } else { text })
             }
-            Builtin::Unpack => Ok(self.elements(&first)),
+            Builtin::Unpack => Ok(self.walked(&first)?.1),
             Builtin::Format => Ok(formatted(arguments)),
             Builtin::Text => {
                 self.call_back(&arguments.from(1), &Value::data())?;

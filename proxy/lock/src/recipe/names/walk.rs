@@ -212,8 +212,7 @@ impl<'t> Walk<'t> {
             let walks_a_table =
                 |atom: &Atom| matches!(atom, Atom::Function(Builtin::Ipairs | Builtin::Pairs));
             if !function.is_empty() && function.atoms().iter().all(walks_a_table) {
-                let table = arguments.at(0);
-                return Ok((self.keys_of(&table), self.elements(&table)));
+                return self.walked(&arguments.at(0));
             }
             let iterator = self.call(&function, &arguments)?;
             return self.called_in_turn(&iterator, Value::data());
@@ -221,9 +220,18 @@ impl<'t> Walk<'t> {
         let lists = self.list(lists)?;
         let (function, table) = (lists.at(0), lists.at(1));
         if function.atoms() == [Atom::Function(Builtin::Next)] {
-            return Ok((self.keys_of(&table), self.elements(&table)));
+            return self.walked(&table);
         }
         self.called_in_turn(&function, table)
+    }
+
+    /// What a walk through a table meets: its keys, and what it holds.
+    pub(super) fn walked(&self, table: &Value) -> Followed<(Value, Value)> {
+        let is_followed = |atom: &Atom| !matches!(atom, Atom::Redis | Atom::Library(_));
+        match table.atoms().iter().all(is_followed) {
+            true => Ok((self.keys_of(table), self.elements(table))),
+            false => Err(Computed),
+        }
     }
 
     fn called_in_turn(&mut self, iterator: &Value, state: Value) -> Followed<(Value, Value)> {

@@ -58,6 +58,7 @@ fn what_the_example_comments_out_is_valid_too() {
             config.metrics_max_namespaces,
             config.server_commands,
             config.admin_identities,
+            config.computed_names,
             config.trusted_functions
         ),
         (
@@ -67,6 +68,7 @@ fn what_the_example_comments_out_is_valid_too() {
             bare.metrics_max_namespaces,
             bare.server_commands,
             bare.admin_identities,
+            bare.computed_names,
             bare.trusted_functions
         )
     );

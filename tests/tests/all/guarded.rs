@@ -1,0 +1,332 @@
+//! Scripts that compute the names of keys run behind a guard: it refuses, at the call, what would change a lock that the
+//! script does not declare, and nothing else is different. What tries to get around it is in `escapes`.
+
+use lockwarden_tests::{Client, Mode, Proxy, Redis};
+
+mod escapes;
+mod random;
+
+const ALICES: &str = "3f1c9a1e-alice-5a77";
+
+/// Says of the script that it stands in whether it runs behind a guard: it computes a name, and a function of Redis
+/// cannot be dumped.
+const IS_GUARDED: &str = "redis.call('set', redis.call('echo', ARGV[1]), 1) \
+    return pcall(string.dump, redis.call) and 'guarded' or 'as it is'";
+
+fn eval(client: &Client, text: &str, keys: &[&str], arguments: &[&str]) -> String {
+    let count = keys.len().to_string();
+    let mut words = vec!["EVAL", text, &count];
+    words.extend(keys);
+    words.extend(arguments);
+    client.sends_arguments(&words).reply().to_string()
+}
+
+/// Alice holds `lock:job`; Bob is somebody else.
+struct Held {
+    redis: Redis,
+    proxy: Proxy,
+    alice: Client,
+    bob: Client,
+}
+
+impl Held {
+    fn new() -> Held {
+        let redis = Redis::start();
+        let proxy = Proxy::enforcing(&redis);
+        Held::behind(redis, proxy)
+    }
+
+    fn behind(redis: Redis, proxy: Proxy) -> Held {
+        let (alice, bob) = (proxy.client(), proxy.client());
+        alice
+            .sends(format!("SET lock:job {ALICES} NX PX 8000"))
+            .gets("+OK");
+        Held {
+            redis,
+            proxy,
+            alice,
+            bob,
+        }
+    }
+
+    /// Bob's script is refused, and the lock is as it was.
+    #[track_caller]
+    fn refuses(&self, text: &str, keys: &[&str], arguments: &[&str]) -> String {
+        let before = self.redis.lease("lock:job");
+        let said = eval(&self.bob, text, keys, arguments);
+        assert!(
+            said.starts_with("-LOCKDENIED unsafe-script "),
+            "{text}: {said}"
+        );
+        assert_eq!(self.redis.lease("lock:job"), before, "{text}");
+        said
+    }
+}
+
+#[test]
+fn the_careless_job_that_cleans_up_leaves_locks_alone() {
+    let held = Held::new();
+    held.bob.sends("MSET a:1 x lock 1").gets("+OK");
+    for (text, keys) in [
+        (
+            "for _, key in ipairs(redis.call('keys', 'lock*')) do redis.call('del', key) end",
+            vec![],
+        ),
+        (
+            "local found = redis.call('keys', '*') return redis.call('unlink', unpack(found))",
+            vec![],
+        ),
+        (
+            "local found = redis.call('scan', 0, 'match', ARGV[1], 'count', 1000)[2] \
+             for i = 1, #found do redis.call('pexpire', found[i], 1) end",
+            vec![],
+        ),
+        (
+            "redis.call('set', KEYS[1], 1) return redis.call('del', redis.call('keys', '*job')[1])",
+            vec!["lock:bobs"],
+        ),
+    ] {
+        let said = held.refuses(text, &keys, &["lock:*"]);
+        assert!(said.contains(" key=lock:job "), "{said}");
+    }
+    held.proxy.counts(
+        "lockwarden_decisions_total{decision=\"deny\",reason=\"unsafe-script\"}",
+        4.0,
+    );
+    held.proxy.logs(&["refused", "unsafe-script", "lock:job"]);
+    held.alice.sends("DEL lock:job").gets(":1");
+}
+
+/// Each on a server alone and through the proxy: values, errors with their lines and names, what keys and arguments are.
+#[test]
+fn what_touches_no_lock_is_answered_as_without_the_guard() {
+    let (redis, alone) = (Redis::start(), Redis::start());
+    let proxy = Proxy::enforcing(&redis);
+    let (bob, straight) = (proxy.client(), alone.client());
+    for protocol in ["2", "3"] {
+        bob.sends(format!("HELLO {protocol}")).reply();
+        straight.sends(format!("HELLO {protocol}")).reply();
+        for text in [
+            "return {#KEYS, #ARGV, KEYS[1], ARGV[2]}",
+            "return redis.call('get', name)",
+            "return {1, {2, 'three', {}}, false, 'four'}",
+            "return redis.status_reply('FINE')",
+            "return redis.error_reply('MINE own words')",
+            "return {err = 'MINE too'}",
+            "return",
+            "return true",
+            "return 3.99",
+            "return redis.call('incr', name)",
+            "return redis.call('hgetall', KEYS[1])",
+            "\nredis.call('lpush', name, 'x')\nreturn 1",
+            "local done = redis.pcall('lpush', name, 'x') return done.err and 'an error' or 'none'",
+            "return redis.pcall('lpush', name, 'x')",
+            "return select(2, pcall(redis.call, 'nosuch', name)) and 1",
+            "return redis.call('nosuch', name)",
+            "return redis.call('set')",
+            "return redis.call()",
+            "return redis.call('set', {}, 1)",
+            "local nothing\nreturn nothing.x",
+            "error('my own')",
+            "error({err = 'MY own'})",
+            "return nosuch",
+            "x = 1",
+            "return loadstring('return 1 +')",
+            "return loadstring('return ...')(7)",
+            "redis.setresp(3) return redis.call('hgetall', KEYS[1])",
+            "return cjson.encode({_G.redis ~= nil, redis.sha1hex('')})",
+            "return 1 +",
+            "end return 1",
+        ] {
+            let whole = format!("local name = redis.call('echo', ARGV[1]) {text}");
+            let arguments = [&whole, "2", "hash", "other", "key", "argument"];
+            let said = |client: &Client| {
+                client.sends("HSET hash f 1").reply();
+                let mut words = vec!["EVAL"];
+                words.extend(arguments);
+                client.sends_arguments(&words).reply().to_string()
+            };
+            assert_eq!(said(&bob), said(&straight), "{whole}");
+        }
+    }
+}
+
+#[test]
+fn a_script_is_called_by_its_sha_and_found_as_without_the_guard() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let bob = proxy.client();
+    let sha = bob.sends_arguments(&["SCRIPT", "LOAD", IS_GUARDED]).text();
+    for _ in 0..2 {
+        bob.sends(format!("EVALSHA {sha} 0 name"))
+            .gets("$7 guarded");
+    }
+    bob.sends(format!("SCRIPT EXISTS {sha}")).gets("[:1]");
+    bob.sends("SCRIPT FLUSH").gets("+OK");
+    bob.sends(format!("SCRIPT EXISTS {sha}")).gets("[:0]");
+    bob.sends("MULTI").gets("+OK");
+    bob.sends_arguments(&["EVAL", IS_GUARDED, "0", "name"])
+        .gets("+QUEUED");
+    bob.sends("GET name").gets("+QUEUED");
+    bob.sends("EXEC").gets("[$7 guarded, $1 1]");
+}
+
+#[test]
+fn only_scripts_that_may_name_a_lock_and_may_write_are_guarded() {
+    let held = Held::new();
+    let guarded = |text: &str, keys: &[&str]| {
+        let end = "return pcall(string.dump, redis.call) and 'guarded' or 'as it is'";
+        eval(&held.bob, &format!("{text} {end}"), keys, &["job"]) == "$7 guarded"
+    };
+    assert!(guarded(
+        "redis.call('del', redis.call('echo', ARGV[1]))",
+        &[]
+    ));
+    assert!(guarded("redis.call(ARGV[2] or 'ping')", &[]));
+    assert!(guarded(
+        "redis.call('del', 'lo' .. redis.call('echo', 'x'))",
+        &[]
+    ));
+    assert!(!guarded("redis.call('del', KEYS[1])", &["a"]));
+    assert!(!guarded("redis.call('set', ARGV[1], 1)", &[]));
+    assert!(!guarded(
+        "redis.call('set', 'queue:' .. redis.call('echo', 'x'), 1)",
+        &[]
+    ));
+    assert!(!guarded(
+        "redis.call('set', KEYS[1] .. redis.call('echo', 'x'), 1)",
+        &["queue:"]
+    ));
+    assert!(!guarded(
+        "redis.call('get', redis.call('echo', ARGV[1]))",
+        &[]
+    ));
+    let words = ["EVAL_RO", IS_GUARDED, "0", "name"];
+    if !held
+        .redis
+        .client()
+        .sends_arguments(&["EVAL_RO", "return 1", "0"])
+        .reply()
+        .to_string()
+        .starts_with('-')
+    {
+        assert!(
+            held.bob
+                .sends_arguments(&words)
+                .reply()
+                .to_string()
+                .starts_with("-ERR Write commands are not allowed")
+        );
+    }
+}
+
+#[test]
+fn monitor_mode_only_counts_scripts_that_compute_names() {
+    let redis = Redis::start();
+    let proxy = Proxy::monitoring(&redis);
+    let bob = proxy.client();
+    assert_eq!(eval(&bob, IS_GUARDED, &[], &["name"]), "$8 as it is");
+    proxy.counts(
+        "lockwarden_unjudged_commands_total{why=\"computed-names\"}",
+        1.0,
+    );
+    bob.sends("SET lock:a 1").gets("+OK");
+    let delete = "return redis.call('del', redis.call('keys', 'lock:*')[1])";
+    assert_eq!(eval(&bob, delete, &[], &[]), ":1");
+    assert_eq!(proxy.switch("locks", Mode::Enforce), 200);
+    assert_eq!(eval(&bob, IS_GUARDED, &[], &["name"]), "$7 guarded");
+}
+
+#[test]
+fn what_happens_to_them_is_a_choice() {
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis)
+        .top("computed_names", "\"deny\"")
+        .start();
+    let held = Held::behind(redis, proxy);
+    held.refuses(IS_GUARDED, &[], &["name"]);
+    held.refuses(IS_GUARDED, &["lock:mine"], &["name"]);
+    held.bob.sends("GET name").gets("nil");
+
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis)
+        .top("computed_names", "\"forward\"")
+        .start();
+    assert_eq!(
+        eval(&proxy.client(), IS_GUARDED, &[], &["name"]),
+        "$8 as it is"
+    );
+    proxy.counts(
+        "lockwarden_unjudged_commands_total{why=\"computed-names\"}",
+        1.0,
+    );
+}
+
+/// With SELECT a script reaches other databases: the locks there are nobody's that it declares, other keys are free.
+#[test]
+fn a_script_that_goes_to_another_database_reaches_no_lock_there() {
+    let held = Held::new();
+    let far = held.proxy.client();
+    far.sends("SELECT 1").gets("+OK");
+    far.sends(format!("SET lock:far {ALICES} NX PX 8000"))
+        .gets("+OK");
+    let there = |word: &str| format!("redis.call('select', 1) {word}");
+    for keys in [vec![], vec!["lock:far"], vec!["lock:job"]] {
+        held.refuses(&there("return redis.call('del', 'lock:far')"), &keys, &[]);
+    }
+    held.refuses(
+        &there("return redis.call('del', KEYS[1])"),
+        &["lock:far"],
+        &[],
+    );
+    far.sends("GET lock:far")
+        .gets(format!("${} {ALICES}", ALICES.len()));
+    assert_eq!(
+        eval(
+            &held.bob,
+            &there("return redis.call('set', 'plain', 1)"),
+            &[],
+            &[]
+        ),
+        "+OK"
+    );
+    far.sends("GET plain").gets("$1 1");
+    let back = "redis.call('select', 1) redis.call('set', 'plain', 2) redis.call('select', 0) return redis.call('del', KEYS[1])";
+    assert_eq!(
+        eval(&held.alice, back, &["lock:job"], &[]),
+        ":1",
+        "the holder's own script, at home again"
+    );
+    far.sends("GET plain").gets("$1 2");
+}
+
+/// Where Redis is full, a script that is refused takes no lock with it: neither what is put back nor what
+/// the guard prevents needs room.
+#[test]
+fn a_refused_script_on_a_full_server_takes_no_lock() {
+    let redis = Redis::with_arguments(&["--maxmemory-policy", "noeviction"]);
+    let proxy = Proxy::enforcing(&redis);
+    let held = Held::behind(redis, proxy);
+    let take =
+        "redis.call('hset', KEYS[1], ARGV[1], 1) return redis.call('pexpire', KEYS[1], 8000)";
+    assert_eq!(eval(&held.alice, take, &["lock:hash"], &[ALICES]), ":1");
+    held.bob.sends("SET plain 1").gets("+OK");
+    held.redis
+        .client()
+        .sends("CONFIG SET maxmemory 1")
+        .gets("+OK");
+    for lock in ["lock:job", "lock:hash"] {
+        let before = held.redis.lease(lock);
+        for text in [
+            "redis.call('del', KEYS[2]) return redis.call('del', KEYS[1])",
+            "redis.call('del', KEYS[1]) redis.call('set', KEYS[2], ARGV[1])",
+            "redis.call('rename', KEYS[1], KEYS[2])",
+            "redis.call('del', KEYS[1]) return redis.call('set', redis.call('echo', ARGV[1]), 1)",
+        ] {
+            let said = eval(&held.bob, text, &[lock, "plain"], &["thief"]);
+            assert!(said.starts_with('-'), "{text}: {said}");
+            assert_eq!(held.redis.lease(lock), before, "{text}: {said}");
+        }
+    }
+    assert_eq!(held.proxy.logged(&["would not have all keys put back"]), 0);
+}
