@@ -28,9 +28,9 @@ fn with_a_value_of(redis: &Redis, bytes: usize) {
     redis.client().sends(set).gets("+OK");
 }
 
-/// The proxy's own connection and two that are shared, one for reads and one for writes; and for a moment
-/// now and then the one by which it looks whether a password is wanted.
-const FEW: usize = 4;
+/// The proxy's own connection, the one by which it writes on its own behalf, and two that are shared, one for
+/// reads and one for writes; and for a moment now and then the one by which it looks whether a password is wanted.
+const FEW: usize = 5;
 
 #[track_caller]
 fn has_at_most(redis: &Redis, connections: usize) {

@@ -86,7 +86,7 @@ mod tests {
                 "/sys/fs/cgroup/memory.max",
             ]
         );
-        assert_eq!(groups("nonsense"), [PathBuf::new(); 0]);
+        assert!(groups("nonsense").is_empty());
     }
 
     #[test]
