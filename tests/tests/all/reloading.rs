@@ -175,6 +175,12 @@ fn the_command_line_orders_modes_and_reloads() {
     assert_eq!(end.code, Some(1), "{end:?}");
     let end = types(&["mode", "loud"]);
     assert_eq!(end.code, Some(2), "{end:?}");
+    // What is refused has changed nothing, neither what is in force nor what is shown of it.
+    assert!(shown_as("enforce") && !shown_as("monitor"));
+    let (holder, stranger) = (proxy.client(), proxy.client());
+    holder.sends("SETNX lock:job a1").gets(":1");
+    stranger.sends("DEL lock:job").gets(":0");
+    holder.sends("DEL lock:job").gets(":1");
 
     let weaker = Proxy::builder(&redis).mode(Mode::Monitor).text();
     std::fs::write(proxy.config(), weaker).expect("the directory is ours");
