@@ -117,25 +117,63 @@ set_up_rust() {
     fi
     ! rust_is_ready || return 0
     if ! has rustup; then
-        problem 'this Rust has no standard library for wasm32-unknown-unknown. Install it from where this Rust came from, or use rustup (https://rustup.rs).'
+        problem "$wrong. Install it from where this Rust came from, or use rustup (https://rustup.rs)."
         return 0
     fi
     channel=$(toolchain_file channel)
-    say "rustup installs Rust $channel with $(toolchain_file targets)"
+    say "$wrong: rustup installs Rust $channel with $target"
     # With every argument spelled out, for before 1.28 rustup did not read them from the file here.
     rustup toolchain install "$channel" --no-self-update \
         --profile "$(toolchain_file profile)" \
         --component "$(toolchain_file components)" \
-        --target "$(toolchain_file targets)" ||
+        --target "$target" ||
         say 'rustup failed; its words are above'
-    rust_is_ready || problem "still missing: Rust $channel with $(toolchain_file targets)"
+    ! rust_is_ready || return 0
+    # What rustup has noted as installed it does not look at again.
+    say "$wrong: rustup installs $target anew"
+    { rustup target remove --toolchain "$channel" "$target" &&
+        rustup target add --toolchain "$channel" "$target"; } ||
+        say 'rustup failed; its words are above'
+    rust_is_ready ||
+        problem "$wrong. To install this Rust anew: rustup toolchain uninstall $channel && make setup"
 }
 
-# Never installs anything by itself: without RUSTUP_AUTO_INSTALL=0 some versions of rustup would,
-# and silently here.
+# Whether the toolchain and every file of its WebAssembly target is there; `wrong` says what is not. Never
+# installs anything by itself: without RUSTUP_AUTO_INSTALL=0 some versions of rustup would, and silently here.
 rust_is_ready() {
-    library=$(RUSTUP_AUTO_INSTALL=0 rustc --print target-libdir \
-        --target "$(toolchain_file targets)" 2>/dev/null) && [ -d "$library" ]
+    target=$(toolchain_file targets)
+    # The last line of what rustc says is the path, or what is wrong with rustc itself.
+    library=$(RUSTUP_AUTO_INSTALL=0 rustc --print target-libdir --target "$target" 2>&1) || {
+        wrong="rustc does not run ($(printf '%s\n' "$library" | head -n 1))"
+        return 1
+    }
+    library=$(printf '%s\n' "$library" | tail -n 1)
+    if ! [ -d "$library" ]; then
+        wrong="this Rust has no standard library for $target"
+        return 1
+    fi
+    target_is_whole || {
+        wrong="the standard library for $target is damaged: $lost is missing or empty"
+        return 1
+    }
+}
+
+# rustup notes which files it has put there; without its note those that every build needs are looked for.
+target_is_whole() {
+    root=$library/../../../..
+    manifest=$library/../../manifest-rust-std-$target
+    if [ -f "$manifest" ]; then
+        while IFS=: read -r kind file; do
+            lost=$root/$file
+            [ "$kind" != file ] || [ -s "$lost" ] || return 1
+        done <"$manifest"
+        return 0
+    fi
+    for crate in core alloc std; do
+        lost=$library/lib$crate-*.rlib
+        set -- "$library/lib$crate"-*.rlib
+        [ -s "$1" ] || return 1
+    done
 }
 
 # One value of rust-toolchain.toml; a list comes with commas between its words.
