@@ -103,13 +103,86 @@ fn a_record_outlives_its_lease_but_not_for_ever() {
     let alice = proxy.client();
     alice.sends("SETNX lock:job a1").gets(":1");
     alice.sends("DEL lock:job").gets(":1");
-    let names = redis.client().sends("KEYS lw:*").reply();
+    let names = redis.client().sends("KEYS lw:{*}:lock:job").reply();
     let name = names.elements()[0].text();
     let left = redis.pttl(&name);
     assert!(
         (590_000..=601_000).contains(&left),
         "ten minutes, not {left}"
     );
+}
+
+/// How long the record of a lock lives, ms.
+fn record_lives(redis: &Redis) -> i64 {
+    let names = redis.client().sends("KEYS lw:{*}:lock:job").reply();
+    redis.pttl(&names.elements()[0].text())
+}
+
+const TEN_MINUTES: i64 = 600_000;
+
+/// With the ceiling of an hour that is built in, a record that waits for debts lives ten hours.
+#[test]
+fn a_record_lives_for_ten_minutes_after_a_clean_release_in_every_spelling() {
+    let compared = "if redis.call('get',KEYS[1]) == ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
+    for monitors in [false, true] {
+        let redis = Redis::start();
+        let builder = Proxy::builder(&redis).ceiling("1h");
+        let proxy = match monitors {
+            true => builder.mode(Mode::Monitor).start(),
+            false => builder.start(),
+        };
+        let alice = proxy.client();
+        for release in [
+            "DEL lock:job".to_owned(),
+            "UNLINK lock:job".to_owned(),
+            "GETDEL lock:job".to_owned(),
+            "DEL lock:job plain".to_owned(),
+            "EXPIRE lock:job 0".to_owned(),
+            format!("EVAL \"{compared}\" 1 lock:job value-of-alice-1"),
+            "EVAL \"redis.call('del', KEYS[1]) return redis.call('incr', KEYS[2])\" 2 lock:job runs".to_owned(),
+        ] {
+            alice.sends("SET lock:job value-of-alice-1 NX PX 9000").gets("+OK");
+            assert!(record_lives(&redis) > 10 * 3_600_000, "while it is held");
+            alice.sends(&release).reply();
+            assert!(redis.is_free("lock:job"), "{release}");
+            let lives = record_lives(&redis);
+            assert!((TEN_MINUTES - 60_000..=TEN_MINUTES).contains(&lives), "{release}: {lives}");
+        }
+        // It is the same record, and the next lease has its full length again.
+        let state = redis.record("lock:job").expect("it lives").state;
+        assert_eq!(state, State::Released);
+        alice
+            .sends("SET lock:job value-of-alice-1 NX PX 9000")
+            .gets("+OK");
+        assert!(record_lives(&redis) > 10 * 3_600_000);
+    }
+}
+
+#[test]
+fn a_record_that_is_still_needed_lives_on_after_a_release() {
+    // Somebody owes a release of the lease before.
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis).ceiling("1h").start();
+    let [one, two] = [0, 1].map(|_| proxy.client_from("127.41.0.9"));
+    one.sends("SET lock:job 1 NX PX 9000").gets("+OK");
+    redis.client().sends("DEL lock:job").gets(":1");
+    two.sends("SET lock:job 1 NX PX 9000").gets("+OK");
+    two.sends("DEL lock:job").gets(":1");
+    assert!(record_lives(&redis) > TEN_MINUTES);
+
+    // A counter that only the record knows.
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis)
+        .ceiling("1h")
+        .setting("fencing", "counter", "\"sequential\"")
+        .start();
+    let alice = proxy.client();
+    for fence in 1..=2 {
+        alice.sends("SET lock:job a1 NX PX 9000").gets("+OK");
+        assert_eq!(redis.record("lock:job").expect("it lives").fence, fence);
+        alice.sends("DEL lock:job").gets(":1");
+        assert!(record_lives(&redis) > TEN_MINUTES);
+    }
 }
 
 #[test]

@@ -175,5 +175,8 @@ if not monitor then
 end
 reason = trouble or reason
 local number = sub(record, 52, 67)
-if ends then return { 'R', native, reason, number, since, held or '', value, '', late and 1 or 0, paid } end
+if ends then
+  shorten(companion, record)
+  return { 'R', native, reason, number, since, held or '', value, '', late and 1 or 0, paid }
+end
 return { 'X', native, reason, ttl, number, since, now, bits > 0 and 1 or 0, has(flags, 'g') and value or false, held or '', asked }

@@ -14,11 +14,17 @@ if value and type(record) == 'string' and sub(record, 107) == value and #value <
   -- The flags begin with r and s where that proof is required, counts, and nothing is only watched.
   if ARGV[2] == sub(record, 4, 19) and string.find(flags, '^rs[^guz]*$')
     and (ARGV[3] == value or not string.find(flags, 'c', 1, true)) then
-    local marked = redis.pcall('SETRANGE', companion, 1, 'R')
-    if type(marked) == 'number' then
+    -- As `shorten` does, in the same write.
+    local number, marked = sub(record, 52, 67), nil
+    local short = string.find(record, '^..[@A-CH-K]') and (sub(number, 1, 13) == sub(record, 68, 80) or number == '0000000000000000')
+    if short then marked = redis.pcall('SET', companion, '1R' .. sub(record, 3), 'PX', '600000').ok
+    else marked = type(redis.pcall('SETRANGE', companion, 1, 'R')) == 'number' end
+    if marked then
       local native = redis.pcall(ARGV[5], lock)
       if native ~= 1 and type(native) == 'table' and native.err then
+        -- A week is longer than what is left of the lease, and than what its record had.
         redis.call('SETRANGE', companion, 1, 'L')
+        if short then redis.call('PEXPIRE', companion, 604800000) end
         return { '?', native, '' }
       end
       return 'R' .. sub(record, 52, 80)
@@ -79,4 +85,5 @@ if monitor then
   if paid == 1 then reason = 'expired' end
   amend(companion, 1, state)
 end
+if state == 'R' then shorten(companion, record) end
 return { 'R', native, trouble or reason or '', sub(record, 52, 67), sub(record, 68, 80), held or '', has(flags, 'g') and value or false, state, late and 1 or 0, paid }

@@ -53,6 +53,7 @@ for i = 1, locks do
         local paid = not entry.held and repay(companion, entry.flags, entry.record, who) or 0
         if paid == 1 then reason = 'expired' end
         if not recorded then amend(companion, 1, state) end
+        if state == 'R' then shorten(companion, entry.record) end
         answer[3 + i] = { 'R', gone, reason, sub(entry.record, 52, 67), sub(entry.record, 68, 80), entry.held or '', false, state, entry.late and 1 or 0, paid }
       elseif gone == 1 then
         answer[3 + i] = { 'U', gone, '' }

@@ -311,6 +311,7 @@ local function settle(lock)
     local paid = unproven(lock)
     if paid == 1 then reason = 'expired' end
     try('SETRANGE', companion, 1, 'R')
+    shorten(companion, record)
     return { 'R', false, reason, sub(record, 52, 67), sub(record, 68, 80), lock.held or '', false, 'R', lock.late and 1 or 0, paid }
   end
   -- Somebody else's value over it, where nothing is refused: another lease, whenever it ends.
