@@ -14,7 +14,7 @@ use lockwarden_resp::Request;
 use smallvec::SmallVec;
 
 use crate::administration::AdminCommand;
-use crate::companion::names_companion;
+use crate::companion::{PREFIX_MARK, names_companion};
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, LockCommand, LockOp, OpaqueKind, Target};
 use crate::recipe::{ScriptFacts, ScriptSha};
@@ -435,6 +435,7 @@ impl Classifier<'_> {
         // The first byte by itself settles it for nearly every key, without a call.
         let first = self.companion_prefix.first();
         (first.is_none() || key.first() == first) && key.starts_with(self.companion_prefix)
+            || key == PREFIX_MARK
     }
 
     /// The lock behind one of the proxy's own keys, as a target that carries the name as sent.

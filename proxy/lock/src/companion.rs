@@ -69,6 +69,10 @@ pub fn index_key(prefix: &[u8]) -> Vec<u8> {
     [prefix, INDEX].concat()
 }
 
+/// The key that says with which prefix companions are named on a Redis: under the same name for every
+/// prefix, which is that of the usual one. It stands in database 0.
+pub const PREFIX_MARK: &[u8] = b"lw:{}:lockwarden-prefix";
+
 /// What a name of the proxy's own stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnKey {
@@ -84,6 +88,9 @@ impl OwnKey {
     /// Whether this name is one of the proxy's own. This is the one place that knows. The tag is not compared, so that
     /// a wrong one cannot hide a companion-like key.
     pub fn of(prefix: &[u8], candidate: &[u8], namespaces: &Namespaces) -> Option<OwnKey> {
+        if candidate == PREFIX_MARK {
+            return Some(OwnKey::Other);
+        }
         let [b'{', tagged @ ..] = candidate.strip_prefix(prefix)? else {
             return None;
         };

@@ -5,7 +5,7 @@ mod index;
 
 use bytes::Bytes;
 
-use crate::companion::names_companion;
+use crate::companion::{PREFIX_MARK, names_companion};
 use crate::glob::{Glob, starts_with};
 use index::{End, Index};
 
@@ -114,7 +114,9 @@ impl Namespaces {
     #[inline]
     fn is_own(&self, key: &[u8]) -> bool {
         let prefix = &self.own_prefix[..];
-        !prefix.is_empty() && starts_with(key, prefix) && names_companion(prefix, key, self)
+        !prefix.is_empty()
+            && (starts_with(key, prefix) || key == PREFIX_MARK)
+            && names_companion(prefix, key, self)
     }
 
     /// The same by the globs alone: the proxy's own keys may be among those.

@@ -16,7 +16,7 @@ use crate::backend::{Address, BackendError, Conversation};
 use crate::config::{Backend, Config, Finding, Report, Severity, Summary};
 use crate::control::{self, Source};
 use crate::facts::{self, WithoutLogin};
-use crate::{exit, policies, run};
+use crate::{exit, policies, prefix_mark, run};
 
 /// Pages of a thousand keys that are looked at for names that are in use.
 const MOST_PAGES: usize = 200;
@@ -62,8 +62,10 @@ fn describe(config: &Config) {
         let some = enforced_for.map_or(String::new(), |whom| format!(" (enforced for {whom})"));
         println!("namespace {name}: {keys} in {mode} mode{some}, policies {policies}");
     }
+    // What it comes to is reckoned in docs/operations.md, by the figures of docs/performance.md.
     println!(
-        "memory: about 200 bytes on Redis for each lock used in the last ten ceilings (at least ten minutes)"
+        "memory: about 280 bytes on Redis for each lock that is held, was released in the last ten minutes, \
+         or ran out in the last ten ceilings"
     );
 }
 
@@ -94,6 +96,7 @@ fn ask_backend(config: &Config) -> ExitCode {
         peers,
         keys,
         lacking,
+        other_prefix,
     } = match asked {
         Ok(asked) => asked,
         Err(error) => {
@@ -126,6 +129,7 @@ fn ask_backend(config: &Config) -> ExitCode {
     }
     doubts.extend(keys.doubt());
     doubts.extend(lacking);
+    doubts.extend(other_prefix);
     for doubt in &doubts {
         println!("backend: {doubt}");
     }
@@ -171,6 +175,8 @@ struct Asked {
     keys: OwnKeys,
     /// Which users lack which rights.
     lacking: Vec<String>,
+    /// That another prefix is in use.
+    other_prefix: Option<String>,
 }
 
 async fn ask(
@@ -188,6 +194,7 @@ async fn ask(
         peers,
         keys: own_keys(&mut own, prefix, namespaces).await?,
         lacking: rights::ask(&mut own, address, config, namespaces).await?,
+        other_prefix: prefix_mark::doubt(&mut own, address, prefix).await?,
     })
 }
 

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use crate::backend::{BackendError, Conversation};
 
 pub(crate) use login::WithoutLogin;
-pub(crate) use role::{Role, RoleQuestion, is_of_replica};
+pub(crate) use role::{Role, RoleQuestion, is_for_now, is_of_replica};
 
 /// Whether clients can be served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -259,7 +259,7 @@ pub(crate) async fn ask(
     let info = match &info {
         Value::Bulk(info) => info,
         // It will say later; what it says now is about a script that runs for long.
-        Value::Error(text) if role::is_for_now(text) => {
+        Value::Error(text) if is_for_now(text) => {
             return Err(BackendError::NotNow(
                 String::from_utf8_lossy(text).into_owned(),
             ));

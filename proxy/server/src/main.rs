@@ -63,6 +63,7 @@ mod doors;
 mod exit;
 mod logging;
 mod offspring;
+mod prefix_mark;
 mod private_redis;
 mod random;
 mod service;

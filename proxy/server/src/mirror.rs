@@ -45,6 +45,12 @@ impl Mirror {
         }
     }
 
+    /// Whether this proxy knows of no lease.
+    pub(crate) fn is_empty(&self) -> bool {
+        let is_empty = |shard| lock(shard).iter().next().is_none();
+        self.shards.iter().all(is_empty)
+    }
+
     /// The lease of a lock, as far as this proxy has seen.
     pub(crate) fn lease(&self, key: &DbKey) -> Option<Lease> {
         lock(self.shard(key)).get(key).cloned()

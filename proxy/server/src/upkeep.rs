@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use crate::backend::{BackendError, Conversation};
 use crate::facts::{self, Role, RoleQuestion, Scripts, Standing, WithoutLogin};
 use crate::metrics::{ConnectionState, ReconnectReason};
+use crate::prefix_mark::PrefixMark;
 use crate::rights;
 use crate::shared::Shared;
 
@@ -31,9 +32,9 @@ pub(crate) type Judgement = Box<dyn Fn(&facts::Report) -> Option<String> + Send 
 /// Runs until the process ends.
 pub(crate) async fn run(shared: Arc<Shared>, refusal: Judgement) {
     let mut pause = FIRST_PAUSE;
-    let mut run_id = String::new();
+    let mut known = Known::default();
     loop {
-        if let Err(error) = connection(&shared, &refusal, &mut pause, &mut run_id).await {
+        if let Err(error) = connection(&shared, &refusal, &mut pause, &mut known).await {
             shared.metrics.backend_reconnects.at(reason(&error)).inc();
             shared.metrics.backend_up.set(0);
             stand(&shared, Standing::NotServing(error.to_string()), "");
@@ -58,12 +59,20 @@ fn reason(error: &BackendError) -> ReconnectReason {
     }
 }
 
-/// One connection, from its making to its end. `run_id` names the server of the one before.
+/// What one connection leaves to the next.
+#[derive(Default)]
+struct Known {
+    /// Names the server.
+    run_id: String,
+    prefix_mark: PrefixMark,
+}
+
+/// One connection, from its making to its end.
 async fn connection(
     shared: &Arc<Shared>,
     refusal: &Judgement,
     pause: &mut Duration,
-    run_id: &mut String,
+    known: &mut Known,
 ) -> Result<(), BackendError> {
     let open = shared.metrics.backend_connections.at(ConnectionState::Open);
     let (mut conversation, role) = shared.backend.converse_with_primary().await?;
@@ -74,8 +83,9 @@ async fn connection(
     if let Some(commands) = commands {
         shared.server.set_commands(commands);
     }
-    if report.run_id != *run_id {
-        run_id.clone_from(&report.run_id);
+    if report.run_id != known.run_id {
+        known.run_id.clone_from(&report.run_id);
+        known.prefix_mark.another_server();
         shared.server.begin_era();
         // What is held may have little time left.
         shared.kept.all_are_due();
@@ -85,6 +95,7 @@ async fn connection(
         role,
         commands: None,
         report,
+        prefix_mark: &mut known.prefix_mark,
         asking: None,
         beats: 0,
     };
@@ -92,6 +103,7 @@ async fn connection(
         .server
         .set_scripts(facts::ask_for_scripts(&mut own.conversation).await?);
     rights::ask(shared, without_login).await;
+    own.look_at_prefix_mark(shared).await?;
     shared.metrics.backend_up.set(1);
     note_eviction(shared, own.report.eviction.as_deref());
     own.stand(shared, refusal);
@@ -143,7 +155,7 @@ fn note_eviction(shared: &Shared, policy: Option<&str>) {
     shown.set(policy.is_some().into());
 }
 
-struct Upkeep {
+struct Upkeep<'a> {
     conversation: Conversation,
     /// By which it tells whether it is the primary.
     role: RoleQuestion,
@@ -151,13 +163,15 @@ struct Upkeep {
     commands: Option<i64>,
     /// What the server said of itself.
     report: facts::Report,
+    /// Which prefix is in use.
+    prefix_mark: &'a mut PrefixMark,
     /// Finds out whether a password is wanted.
     asking: Option<JoinHandle<()>>,
     /// Heartbeats so far.
     beats: u32,
 }
 
-impl Drop for Upkeep {
+impl Drop for Upkeep<'_> {
     fn drop(&mut self) {
         if let Some(asking) = self.asking.take() {
             asking.abort();
@@ -165,13 +179,16 @@ impl Drop for Upkeep {
     }
 }
 
-impl Upkeep {
+impl Upkeep<'_> {
     /// Serves clients, or says why not.
     fn stand(&mut self, shared: &Shared, refusal: &Judgement) {
         self.report.without_login = shared.server.without_login();
-        let lacks_scripts = shared.server.lacks_scripts() && shared.active.load().enforces_any();
+        let active = shared.active.load();
+        let lacks_scripts = shared.server.lacks_scripts() && active.enforces_any();
         let lacks_scripts = lacks_scripts.then(|| NO_SCRIPTS.to_owned());
-        let standing = match refusal(&self.report).or(lacks_scripts) {
+        let other_prefix = self.prefix_mark.refusal(&active.companion_prefix);
+        let why = refusal(&self.report).or(lacks_scripts).or(other_prefix);
+        let standing = match why {
             Some(why) => Standing::NotServing(why),
             None => Standing::Serving,
         };
@@ -200,6 +217,7 @@ impl Upkeep {
                 self.look_after_eviction(shared).await?;
                 self.look_after_scripts(shared).await?;
                 self.check_password_wanted(shared);
+                self.look_at_prefix_mark(shared).await?;
                 self.stand(shared, refusal);
                 for folded in shared.refusals.drain(now) {
                     let (reason, repeated) = (folded.reason.word(), folded.repeated);
@@ -252,6 +270,18 @@ impl Upkeep {
                 shared.server.set_without_login(found);
             }
         }));
+    }
+
+    /// Looks whether other proxies keep their records under the same prefix.
+    async fn look_at_prefix_mark(&mut self, shared: &Shared) -> Result<(), BackendError> {
+        if !self.report.may_ask {
+            return Ok(());
+        }
+        let prefix = shared.active.load().companion_prefix.clone();
+        let has_leases = !shared.mirror.is_empty();
+        self.prefix_mark
+            .look(&mut self.conversation, &shared.backend, &prefix, has_leases)
+            .await
     }
 
     /// Any answer will do, also that a login is wanted; a new number says that a module brought commands

@@ -307,3 +307,91 @@ fn the_flags_and_bounds_of_the_configuration_are_as_its_page_says() {
         );
     }
 }
+
+/// What `lockwarden WORDS --help` says, if there is such a command.
+fn help(words: &[&str]) -> Option<String> {
+    let end = run_to_end(lockwarden(words).arg("--help"));
+    (end.code == Some(0)).then_some(end.stdout)
+}
+
+/// The flags in a line, without what stands behind ` -- `: those are another program's.
+fn flags(line: &str) -> impl Iterator<Item = &str> {
+    let own = line.split(" -- ").next().unwrap_or_default();
+    own.split([' ', '`', '|', '(', ')', '=', ',', '[', ']', '"'])
+        .filter(|word| word.starts_with("--") && word.len() > 2)
+}
+
+#[test]
+fn every_command_that_a_page_shows_knows_its_flags() {
+    let mut pages = vec![repository().join("README.md")];
+    for entry in std::fs::read_dir(repository().join("docs")).expect("there are pages") {
+        pages.push(entry.expect("there are pages").path());
+    }
+    let (mut looked_at, mut wrong) = (0, Vec::new());
+    for path in pages
+        .iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "md"))
+    {
+        let text = std::fs::read_to_string(path).expect("a page is text");
+        for line in text
+            .lines()
+            .filter_map(|line| line.trim_start().strip_prefix("$ lockwarden "))
+        {
+            let line = line
+                .split(['|', ';', '&', '#', '>'])
+                .next()
+                .unwrap_or_default();
+            let mut words: Vec<&str> = line
+                .split(' ')
+                .take_while(|word| {
+                    !word.starts_with('-')
+                        && word
+                            .bytes()
+                            .all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+                })
+                .take(2)
+                .collect();
+            let help = loop {
+                match help(&words) {
+                    Some(help) => break help,
+                    None if words.is_empty() => panic!("the program has no help"),
+                    None => words.pop(),
+                };
+            };
+            for flag in flags(line) {
+                looked_at += 1;
+                if !help.lines().flat_map(flags).any(|known| known == flag) {
+                    wrong.push(format!("{}: {flag} in: lockwarden {line}", path.display()));
+                }
+            }
+        }
+    }
+    assert!(looked_at > 10, "{looked_at} flags");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// One line says what records cost, and every page that shows it shows the same.
+#[test]
+fn what_records_cost_is_said_in_the_same_words_everywhere() {
+    let end = run_to_end(&mut lockwarden(&["check"]));
+    let said = |text: &str| -> Vec<String> {
+        let lines = text.lines().map(str::trim_start);
+        lines
+            .filter(|line| line.starts_with("memory: about"))
+            .map(str::to_owned)
+            .collect()
+    };
+    let [line] = &said(&end.stdout)[..] else {
+        panic!("one line, not {end:?}");
+    };
+    for name in ["README.md", "docs/adoption.md", "docs/troubleshooting.md"] {
+        let shown = said(&page(name));
+        assert!(
+            !shown.is_empty() && shown.iter().all(|shown| shown == line),
+            "{name}: {shown:?}"
+        );
+    }
+    let bytes = line.split(' ').nth(2).unwrap_or_default();
+    let sizing = page("docs/operations.md");
+    assert!(section(&sizing, "### Records on Redis").contains(&format!("about {bytes} bytes")));
+}

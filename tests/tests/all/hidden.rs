@@ -155,8 +155,14 @@ fn what_counts_keys_counts_all_of_them() {
     let proxy = Proxy::enforcing(&redis);
     let client = proxy.client();
     client.sends("SET lock:a v1 NX PX 9000").gets("+OK");
-    client.sends("DBSIZE").gets(":2");
-    let companion = redis.client().sends("KEYS lw:*").reply().elements()[0].text();
+    // The lock, its record, and the mark of the prefix.
+    client.sends("DBSIZE").gets(":3");
+    let companion = redis
+        .client()
+        .sends("KEYS lw:{*}:lock:a")
+        .reply()
+        .elements()[0]
+        .text();
     for line in [
         "GET",
         "TYPE",
@@ -176,6 +182,8 @@ fn a_long_listing_is_relayed_whole_but_for_companions() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);
     redis.client().sends("DEBUG POPULATE 200000").gets("+OK");
+    let mark = "lw:{}:lockwarden-prefix";
+    redis.client().sends(format!("DEL {mark}")).gets(":1");
     let listed = |client: Client| {
         client.write(&[encode(&["KEYS", "*"]), encode(&["QUIT"])].concat());
         client.reads_to_end()

@@ -66,6 +66,7 @@ mod multiplexed;
 mod opaque;
 mod outages;
 mod pools;
+mod prefixes;
 mod reloading;
 mod renewing;
 mod reports;

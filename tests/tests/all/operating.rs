@@ -97,7 +97,7 @@ fn companions_can_have_another_prefix() {
         .start();
     proxy.client().sends("SETNX lock:job a1").gets(":1");
     let client = redis.client();
-    client.sends("KEYS lw:*").gets("[]");
+    client.sends("KEYS lw:{*}:lock:*").gets("[]");
     assert_eq!(
         client
             .sends("KEYS wardens:{*}:lock:job")

@@ -562,7 +562,11 @@ fn nothing_breaks_out_of_the_wrap() {
         .sends(format!("SET lock:job {ALICES} NX PX 8000"))
         .gets("+OK");
     let before = redis.lease("lock:job");
-    let record = redis.client().sends("KEYS lw:*").reply().to_string();
+    let record = redis
+        .client()
+        .sends("KEYS lw:{*}:lock:job")
+        .reply()
+        .to_string();
     let companion = record
         .trim_matches(['[', ']'])
         .split(' ')

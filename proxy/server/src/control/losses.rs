@@ -86,7 +86,10 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
         );
     }
     if old.companion_prefix != new.companion_prefix {
-        losses.insert("companion_prefix: every record that there is would be lost".to_owned());
+        losses.insert(
+            "companion_prefix: every record that there is would be lost, and every other proxy would have to change as well"
+                .to_owned(),
+        );
     }
     if old.audit.required && !new.audit.required {
         losses.insert(
@@ -220,7 +223,7 @@ mod tests {
             "server_commands = \"refuse\"\ncompanion_prefix = \"own:\"",
             "",
             &[
-                "companion_prefix: every record that there is would be lost",
+                "companion_prefix: every record that there is would be lost, and every other proxy would have to change as well",
                 "server_commands: administration would be refused to nobody",
             ],
         );

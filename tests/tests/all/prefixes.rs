@@ -1,0 +1,184 @@
+//! Proxies with different prefixes in front of one Redis: each keeps records that the other does not
+//! see, so they would exclude nobody from each other's locks. Only one prefix is served.
+
+use std::fs;
+
+use lockwarden_tests::{Finished, Proxy, ProxyBuilder, Redis, lockwarden, run_to_end, wait_for};
+
+const MARK: &str = "lw:{}:lockwarden-prefix";
+
+fn with_prefix(redis: &Redis, prefix: &str) -> ProxyBuilder {
+    Proxy::builder(redis).top("companion_prefix", &format!("\"{prefix}\""))
+}
+
+#[track_caller]
+fn becomes(proxy: &Proxy, status: u16) {
+    wait_for(&format!("/ready to answer {status}"), || {
+        proxy.ready() == Some(status)
+    });
+}
+
+fn marked(redis: &Redis) -> String {
+    redis
+        .client()
+        .sends(format!("GET {MARK}"))
+        .reply()
+        .to_string()
+}
+
+#[track_caller]
+fn check(builder: &ProxyBuilder) -> Finished {
+    let directory = tempfile::tempdir().expect("a directory for the configuration");
+    let config = directory.path().join("good.toml");
+    fs::write(&config, builder.text()).expect("the directory is ours");
+    run_to_end(lockwarden(&["check", "--backend", "--config"]).arg(&config))
+}
+
+#[test]
+fn a_proxy_with_another_prefix_serves_nobody_and_says_what_to_do() {
+    let redis = Redis::start();
+    let first = Proxy::enforcing(&redis);
+    first
+        .client()
+        .sends("SET lock:job a1 NX PX 9000")
+        .gets("+OK");
+    assert_eq!(marked(&redis), "$3 lw:");
+
+    let second = with_prefix(&redis, "wardens:").without_waiting().start();
+    let words = [
+        "companion_prefix is \\\"wardens:\\\"",
+        "set companion_prefix = \\\"lw:\\\"",
+        "DEL lw:{}:lockwarden-prefix",
+    ];
+    second.logs(&[&["ERROR", "no client is served"][..], &words].concat());
+    becomes(&second, 503);
+    second
+        .client()
+        .sends("SET lock:job b1 NX PX 9000")
+        .gets_close();
+    let (_, why) = second.get("/ready");
+    assert!(
+        why.contains("wardens:") && !why.trim().contains('\n'),
+        "{why}"
+    );
+
+    let end = check(&with_prefix(&redis, "wardens:"));
+    let line = "backend: companion_prefix is \"wardens:\", but the records of locks on this Redis begin with \"lw:\"";
+    assert!(end.stdout.contains(line), "{end:?}");
+    assert_eq!(end.code, Some(1), "{end:?}");
+    let end = check(&Proxy::builder(&redis));
+    assert!(!end.stdout.contains("companion_prefix"), "{end:?}");
+
+    // A mark that somebody removes is written again by the one that serves.
+    redis.client().sends(format!("DEL {MARK}")).gets(":1");
+    wait_for("the mark to be there again", || marked(&redis) == "$3 lw:");
+    assert_eq!((first.ready(), second.ready()), (Some(200), Some(503)));
+
+    // The way over to another prefix: no proxy is left, the mark goes, the new one starts.
+    first.stop();
+    second.stop();
+    redis.client().sends(format!("DEL {MARK}")).gets(":1");
+    let second = with_prefix(&redis, "wardens:").start();
+    second
+        .client()
+        .sends("SET lock:b b1 NX PX 9000")
+        .gets("+OK");
+    assert_eq!(marked(&redis), "$8 wardens:");
+}
+
+/// Redis decides who was first.
+#[test]
+fn of_two_proxies_that_start_at_once_one_serves() {
+    for _ in 0..3 {
+        let redis = Redis::start();
+        let both =
+            ["one:", "two:"].map(|prefix| with_prefix(&redis, prefix).without_waiting().start());
+        wait_for("both to know", || {
+            let refused =
+                |proxy: &&Proxy| proxy.logged(&["no client is served", "companion_prefix"]) > 0;
+            let serving = |proxy: &&Proxy| proxy.ready() == Some(200);
+            both.iter().filter(refused).count() == 1 && both.iter().filter(serving).count() == 1
+        });
+        let serving = both.iter().position(|proxy| proxy.ready() == Some(200));
+        let marks = ["$4 one:", "$4 two:"];
+        assert_eq!(serving.map(|at| marks[at].to_owned()), Some(marked(&redis)));
+    }
+}
+
+/// An application's FLUSHALL takes the mark, too. The database stays empty until there is something to mark.
+#[test]
+fn the_mark_comes_back_with_the_next_lock_after_a_flush() {
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis)
+        .setting("ttl-ceiling", "default", "\"9s\"")
+        .start();
+    let client = proxy.client();
+    client.sends("SELECT 3").gets("+OK");
+    client.sends("FLUSHALL").gets("+OK");
+    client.sends("SETNX lock:job a1").gets(":1");
+    wait_for("the mark to be there again", || marked(&redis) == "$3 lw:");
+}
+
+#[test]
+fn no_client_sees_or_touches_the_mark() {
+    for prefix in ["lw:", "wardens:"] {
+        let redis = Redis::start();
+        let proxy = with_prefix(&redis, prefix)
+            .namespace("keys", "[\"*\"]")
+            .start();
+        let client = proxy.client();
+        for line in ["DEL", "GET", "TYPE", "PERSIST"] {
+            client
+                .sends(format!("{line} {MARK}"))
+                .gets_error("LOCKDENIED opaque-write");
+        }
+        client
+            .sends(format!("SET {MARK} x"))
+            .gets_error("LOCKDENIED opaque-write");
+        for listing in ["KEYS *", "KEYS lw:*"] {
+            client.sends(listing).gets("[]");
+        }
+        client.sends("SCAN 0 COUNT 1000").gets("[$1 0, []]");
+        client.sends("RANDOMKEY").gets("nil");
+        assert_ne!(marked(&redis), "nil");
+    }
+}
+
+/// Who may not write it is told so once, and is served: nobody is worse off than before.
+#[test]
+fn a_user_that_may_not_write_the_mark_is_served() {
+    let redis = Redis::start();
+    redis
+        .client()
+        .sends("ACL SETUSER locks on >secret ~lock:* ~lw:{*}:lock:* &* +@all")
+        .gets("+OK");
+    let backend = format!("redis://locks:secret@{}", redis.address());
+    let proxy = ProxyBuilder::for_backend(&backend).start();
+    let client = proxy.client();
+    client.sends("SET lock:job a1 NX PX 9000").gets("+OK");
+    proxy.logs(&["WARN", MARK, "NOPERM"]);
+    assert_eq!(proxy.logged(&["WARN", MARK]), 1, "{}", proxy.log());
+}
+
+/// A reload that is told to lose the records takes the mark along, and all others stop.
+#[test]
+fn a_reload_that_means_it_changes_the_prefix() {
+    let redis = Redis::start();
+    let builders = [0, 1].map(|_| with_prefix(&redis, "lw:"));
+    let text = with_prefix(&redis, "wardens:").text();
+    let [one, two] = builders.map(ProxyBuilder::start);
+    let (status, answer) = one.reloads(text.as_bytes(), "/reload");
+    assert_eq!(status, 422, "{answer}");
+    assert!(
+        answer.contains("every other proxy would have to change"),
+        "{answer}"
+    );
+    let (status, answer) = one.reloads(text.as_bytes(), "/reload?allow=weaker");
+    assert_eq!(status, 200, "{answer}");
+    becomes(&two, 503);
+    assert_eq!(one.ready(), Some(200));
+    assert_eq!(marked(&redis), "$8 wardens:");
+    let (status, answer) = two.reloads(text.as_bytes(), "/reload?allow=weaker");
+    assert_eq!(status, 200, "{answer}");
+    becomes(&two, 200);
+}
