@@ -5,10 +5,12 @@
 mod idioms;
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use lockwarden_lock::scripts;
 use lockwarden_tests::{
     Client, Mode, Proxy, ProxyBuilder, Record, Redis, Reply, Server, State, lockwarden, run_to_end,
+    wait_for,
 };
 
 use idioms::{IDIOMS, Idiom};
@@ -320,7 +322,14 @@ fn what_the_own_user_lacks_is_said_once_as_an_error() {
     let url = format!("redis://keeper:pw@{}", redis.address());
     let proxy = ProxyBuilder::for_backend(&url).start();
     proxy.logs(&["ERROR", "the proxy's own connection lacks rights", "+time"]);
+    let index = "cannot be found by other proxies";
+    proxy.logs(&["WARN", index]);
+    let lacking = proxy;
     let proxy = Proxy::enforcing(&redis);
     proxy.client().sends("SETNX lock:a 1").gets(":1");
     assert_eq!(proxy.logged(&["lacks rights"]), 0);
+    // It is not asked for again and again.
+    let begun = Instant::now();
+    wait_for("two seconds", || begun.elapsed() > Duration::from_secs(2));
+    assert_eq!(lacking.logged(&[index]), 1);
 }

@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use super::handover::{self, Found};
 use super::kept::IndexWork;
 use super::renewals::MAX_BATCH;
+use crate::session::rights::lacks_rights;
 use crate::shared::Shared;
 
 /// Between two looks at the index, unless an entry is overdue before.
@@ -76,7 +77,9 @@ impl Orphans {
         self.skip = 0;
         let again = Instant::now() + LONGEST_PAUSE;
         self.paused_until = Some(again);
-        self.due = (!error.starts_with(b"NOPERM")).then_some(again);
+        // Inside a script Redis words it otherwise.
+        let lacks_rights = lacks_rights(&String::from_utf8_lossy(error));
+        self.due = (!lacks_rights).then_some(again);
         tracing::warn!(
             error = %String::from_utf8_lossy(error),
             "leases that are kept alive cannot be found by other proxies, nor theirs by this one"
