@@ -2,7 +2,8 @@
 //! the plain commands that they stand for (which pass through the same proxy, so that they meet Redis's
 //! caches in the same state), and the memory of the record beside a lock. `cargo run
 //! --release -p lockwarden-tests --example script_cost` prints medians over rounds and judges nothing;
-//! `docs/performance.md` has the numbers.
+//! `docs/performance.md` has the numbers. With the word `guard` it prints what the guard around scripts costs that compute
+//! names of keys.
 
 use lockwarden_tests::{Client, Proxy, Redis};
 
@@ -92,6 +93,10 @@ fn main() {
         .default_ttl("30s")
         .ceiling("60s")
         .start();
+    if std::env::args().nth(1).as_deref() == Some("guard") {
+        guard_cost(&redis, &proxy);
+        return;
+    }
     let console = redis.client();
     let (holder, stranger) = (proxy.client(), proxy.client());
     warm_up(&holder);
@@ -143,7 +148,6 @@ fn main() {
         memory_usage(&console, key)
     );
     println!("{:<28}{growth:>12.0}", "growth of used_memory");
-    guard_cost(&redis, &proxy);
 }
 
 /// Calls of SET, their keys named when the script runs.
@@ -157,7 +161,7 @@ fn guard_cost(redis: &Redis, proxy: &Proxy) {
         .start();
     let console = redis.client();
     println!(
-        "\n{:<28}{:>12}{:>18}",
+        "{:<28}{:>12}{:>18}",
         "a script that computes names", "guarded", "as it is"
     );
     for calls in ["1", "10", "100"] {

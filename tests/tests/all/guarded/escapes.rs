@@ -161,11 +161,17 @@ fn no_way(held: &Held, says: impl Fn(&Client, &str, &str) -> String) {
         .text();
     furnish(&held.redis.client());
     let before = held.redis.lease("lock:job");
+    let functions = held.redis.client().sends("FUNCTION LIST").reply();
+    let is_old = functions.to_string().starts_with('-');
     for (way, plain) in PLAIN
         .iter()
         .map(|way| (way, true))
         .chain(ODD.iter().map(|way| (way, false)))
     {
+        // Before 7.0 a text that closes its function ends the server itself, with or without a proxy.
+        if is_old && (way.contains(" end redis.call") || way.starts_with("end ")) {
+            continue;
+        }
         held.redis.client().sends("SET a 1").gets("+OK");
         let said = says(&held.bob, &whole(way), &other);
         assert_eq!(held.redis.lease("lock:job"), before, "{way}: {said}");
@@ -254,7 +260,10 @@ fn a_user_with_few_rights_is_guarded_like_others() {
     let expire = sha_of("return redis.call('expire', redis.call('echo', ARGV[1]), 1)");
     let said = held.bob.sends(format!("EVALSHA {expire} 0 name")).reply();
     assert!(
-        said.to_string().contains("can't run this command"),
+        said.to_string().contains("can't run this command")
+            || said
+                .to_string()
+                .contains("has no permissions to run the 'expire' command"),
         "{said}"
     );
     held.redis

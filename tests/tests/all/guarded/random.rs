@@ -156,9 +156,10 @@ fn look(client: &Client, key: &str) -> String {
     format!("{dump} {}", left.min(0))
 }
 
-/// Where a function ends with the call of a command, Lua forgets its line before the guard could see it.
+/// Where a function ends with the call of a command, Lua forgets its line before the guard could see it, and before 7.0
+/// Redis words errors otherwise then.
 fn without_line(said: &str) -> &str {
-    said.split(" script: ").next().unwrap_or_default()
+    if said.starts_with('-') { "-" } else { said }
 }
 
 fn take(client: &Client) {
