@@ -1,6 +1,7 @@
 //! The lease table of the whole process: a view for metrics and people, in shards so that sessions
 //! seldom meet. It decides nothing.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -17,11 +18,18 @@ const SHARDS: usize = 16;
 #[derive(Default)]
 pub(crate) struct Mirror {
     shards: [Mutex<LeaseTable>; SHARDS],
+    /// A lease was granted since somebody asked.
+    has_granted: AtomicBool,
 }
 
 impl Mirror {
     /// Folds in what happened; answers the lease that it ended.
     pub(crate) fn apply(&self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
+        if let LeaseEvent::Granted { .. } = event
+            && !self.has_granted.load(Ordering::Relaxed)
+        {
+            self.has_granted.store(true, Ordering::Relaxed);
+        }
         lock(self.shard(key)).apply(key, event, now)
     }
 
@@ -45,10 +53,11 @@ impl Mirror {
         }
     }
 
-    /// Whether this proxy knows of no lease.
-    pub(crate) fn is_empty(&self) -> bool {
-        let is_empty = |shard| lock(shard).iter().next().is_none();
-        self.shards.iter().all(is_empty)
+    /// Whether there is a record to be expected on the server: a lease is held, or one was granted since
+    /// the last call.
+    pub(crate) fn has_worked(&self) -> bool {
+        let holds = |shard| lock(shard).iter().next().is_some();
+        self.has_granted.swap(false, Ordering::Relaxed) || self.shards.iter().any(holds)
     }
 
     /// The lease of a lock, as far as this proxy has seen.
@@ -66,6 +75,7 @@ impl Mirror {
 
     /// Forgets what a FLUSH of a database, or of all, has erased.
     pub(crate) fn forget(&self, db: Option<u32>, before: Instant) {
+        self.has_granted.store(false, Ordering::Relaxed);
         for shard in &self.shards {
             lock(shard).forget(db, before);
         }

@@ -19,8 +19,6 @@ const WRITE_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct PrefixMark {
     /// The prefix that this proxy has seen there or written, which was its own.
     own: Option<Bytes>,
-    /// That was on this server.
-    was_here: bool,
     /// Another one that is there, or was when somebody looked last.
     other: Option<Bytes>,
     /// The proxy's user may not write it.
@@ -32,11 +30,11 @@ pub(crate) struct PrefixMark {
 impl PrefixMark {
     /// Another server is looked at from now on.
     pub(crate) fn another_server(&mut self) {
-        (self.was_here, self.is_forbidden) = (false, false);
+        self.is_forbidden = false;
     }
 
-    /// Looks at the mark, and writes it where there is none.
-    /// `has_leases`: a mark that was there and is gone is written again, because there is something to mark.
+    /// Looks at the mark, and writes it where there is none and something to mark: a database without locks,
+    /// or one that was emptied, has no key of ours.
     pub(crate) async fn look(
         &mut self,
         own: &mut Conversation,
@@ -55,7 +53,8 @@ impl PrefixMark {
                 self.other = Some(marked.clone());
                 return Ok(());
             }
-            Value::Null if self.may_claim(prefix, has_leases) => "NX",
+            // A proxy that was refused never takes it over by itself: after a flush those that serve come first.
+            Value::Null if has_leases && self.other.is_none() && !self.is_forbidden => "NX",
             Value::Null => return Ok(()),
             unknown => {
                 self.report(unknown);
@@ -80,13 +79,6 @@ impl PrefixMark {
         Ok(())
     }
 
-    /// After a flush those that serve come first, and those write it again when a lock is taken: a
-    /// database that was emptied stays empty until then.
-    fn may_claim(&self, prefix: &Bytes, has_leases: bool) -> bool {
-        let was_own = self.was_here && self.own.as_ref() == Some(prefix);
-        self.other.is_none() && !self.is_forbidden && (has_leases || !was_own)
-    }
-
     /// Why nobody is served, if that is so.
     pub(crate) fn refusal(&self, prefix: &[u8]) -> Option<String> {
         let other = self.other.as_ref()?;
@@ -95,7 +87,6 @@ impl PrefixMark {
 
     fn is_own(&mut self, prefix: &Bytes) {
         self.own = Some(prefix.clone());
-        self.was_here = true;
         (self.other, self.is_reported) = (None, false);
     }
 

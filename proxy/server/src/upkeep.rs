@@ -278,7 +278,7 @@ impl Upkeep<'_> {
             return Ok(());
         }
         let prefix = shared.active.load().companion_prefix.clone();
-        let has_leases = !shared.mirror.is_empty();
+        let has_leases = shared.mirror.has_worked();
         self.prefix_mark
             .look(&mut self.conversation, &shared.backend, &prefix, has_leases)
             .await

@@ -42,7 +42,7 @@ fn a_proxy_with_another_prefix_serves_nobody_and_says_what_to_do() {
         .client()
         .sends("SET lock:job a1 NX PX 9000")
         .gets("+OK");
-    assert_eq!(marked(&redis), "$3 lw:");
+    wait_for("the mark to be there", || marked(&redis) == "$3 lw:");
 
     let second = with_prefix(&redis, "wardens:").without_waiting().start();
     let words = [
@@ -83,7 +83,7 @@ fn a_proxy_with_another_prefix_serves_nobody_and_says_what_to_do() {
         .client()
         .sends("SET lock:b b1 NX PX 9000")
         .gets("+OK");
-    assert_eq!(marked(&redis), "$8 wardens:");
+    wait_for("the mark to be there", || marked(&redis) == "$8 wardens:");
 }
 
 /// Redis decides who was first.
@@ -93,6 +93,16 @@ fn of_two_proxies_that_start_at_once_one_serves() {
         let redis = Redis::start();
         let both =
             ["one:", "two:"].map(|prefix| with_prefix(&redis, prefix).without_waiting().start());
+        for proxy in &both {
+            becomes(proxy, 200);
+        }
+        // Nobody has locks yet, so there is nothing to tell apart.
+        assert_eq!(marked(&redis), "nil");
+        let clients = [0, 1].map(|at: usize| both[at].client());
+        for (number, client) in clients.iter().enumerate() {
+            let lock = format!("SET lock:{number} a1 NX PX 9000");
+            client.sends(lock).gets("+OK");
+        }
         wait_for("both to know", || {
             let refused =
                 |proxy: &&Proxy| proxy.logged(&["no client is served", "companion_prefix"]) > 0;
@@ -127,6 +137,10 @@ fn no_client_sees_or_touches_the_mark() {
             .namespace("keys", "[\"*\"]")
             .start();
         let client = proxy.client();
+        redis
+            .client()
+            .sends(format!("SET {MARK} {prefix}"))
+            .gets("+OK");
         for line in ["DEL", "GET", "TYPE", "PERSIST"] {
             client
                 .sends(format!("{line} {MARK}"))
@@ -167,6 +181,8 @@ fn a_reload_that_means_it_changes_the_prefix() {
     let builders = [0, 1].map(|_| with_prefix(&redis, "lw:"));
     let text = with_prefix(&redis, "wardens:").text();
     let [one, two] = builders.map(ProxyBuilder::start);
+    one.client().sends("SET lock:job a1 NX PX 9000").gets("+OK");
+    wait_for("the mark to be there", || marked(&redis) == "$3 lw:");
     let (status, answer) = one.reloads(text.as_bytes(), "/reload");
     assert_eq!(status, 422, "{answer}");
     assert!(
