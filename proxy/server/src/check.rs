@@ -113,6 +113,11 @@ fn ask_backend(config: &Config) -> ExitCode {
     if let Some(peers) = peers {
         println!("backend: {peers}");
     }
+    if let Some(seconds @ 1..) = report.timeout {
+        println!(
+            "backend: timeout is {seconds}: Redis closes connections that nobody uses for {seconds} s; those of clients whose locks are kept alive are kept in use"
+        );
+    }
     let mut doubts = Vec::new();
     doubts.extend(run::refusal(&report, config.listen, config.allow_open));
     if !report.may_ask {

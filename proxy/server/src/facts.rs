@@ -39,6 +39,8 @@ pub(crate) struct Report {
     pub(crate) may_ask: bool,
     /// Its `maxmemory-policy`, where it drops locks that are held when its memory is full.
     pub(crate) eviction: Option<String>,
+    /// After how many seconds it closes connections that nobody uses, 0 for never; `None` where the proxy may not ask.
+    pub(crate) timeout: Option<u64>,
     /// Which run of which server it is; empty where the proxy may not ask.
     pub(crate) run_id: String,
 }
@@ -282,6 +284,7 @@ pub(crate) async fn ask(
     };
     report.run_id = field("run_id:").unwrap_or_default().to_owned();
     report.eviction = eviction(&info);
+    report.timeout = ask_timeout(own).await?;
     Ok((report, ask_commands(own).await?))
 }
 
@@ -292,6 +295,14 @@ pub(crate) async fn ask_for_scripts(own: &mut Conversation) -> Result<Scripts, B
         Some(rows) if rows.iter().any(is_missing) => Scripts::Unknown,
         Some(_) | None => Scripts::Run,
     })
+}
+
+/// After how many seconds the server closes connections that nobody uses, if it tells.
+pub(crate) async fn ask_timeout(own: &mut Conversation) -> Result<Option<u64>, BackendError> {
+    let answer = own.ask(&["CONFIG", "GET", "timeout"]).await?;
+    let seconds = answer.as_items().and_then(|items| items.get(1)?.as_bytes());
+    let seconds = seconds.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    Ok(seconds)
 }
 
 /// The server's commands, if it tells them. `COMMAND` says the names that commands were made with;

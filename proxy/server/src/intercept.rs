@@ -90,6 +90,8 @@ impl Session {
             request = inbox.request();
             class = self.classify(request);
         }
+        self.is_first = self.is_new;
+        self.is_new &= matches!(class, Class::Session(..));
         if inbox.is_cut() && !matches!(class, Class::TooLong(..) | Class::Error(_)) {
             self.count(CommandClass::Policy, CommandResult::ProxyError);
             self.error(SWITCHED, muted);
@@ -267,6 +269,10 @@ impl Session {
             };
         }
         let keys = self.keys(&command.op);
+        let speaks_for = match self.is_first || !self.shared.jobs.is_empty() {
+            true => Box::pin(self.job_of(&command, &keys, active)).await,
+            false => None,
+        };
         let facts = self.facts(&command, &keys, active, begun.at);
 
         let decisions = self.decide(&command, &facts, active, begun);
@@ -316,6 +322,7 @@ impl Session {
             unchecked: (known == Known::Nothing
                 || (known != Known::Good && self.state.block.is_none()))
             .then_some(needs),
+            speaks_for,
         };
         let is_script = matches!(flight.permitted.command().op, LockOp::Wrapped { .. });
         // A step in a block cannot ask back, nor one that has run a script.
@@ -476,9 +483,11 @@ impl Session {
         may_ask_back: bool,
         active: &Active,
     ) -> Plan {
+        let who = self.state.who();
         let who = Who {
             may_ask_back,
-            ..self.state.who()
+            process: flight.speaks_for.unwrap_or(who.process),
+            ..who
         };
         let prefix = &active.companion_prefix;
         let mut draw = random::grant;

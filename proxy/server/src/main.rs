@@ -24,6 +24,7 @@ mod shared;
 
 mod facts;
 mod handed_over;
+mod jobs;
 mod keep_alive;
 mod memory;
 mod mirror;

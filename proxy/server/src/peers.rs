@@ -13,6 +13,7 @@ use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 
 use crate::chores::Identified;
 use crate::keep_alive::kept::{Holder, SessionNumber};
+use crate::processes::Running;
 use crate::proxy_protocol::Origin;
 use crate::shared::Shared;
 use crate::sockets::is_loopback;
@@ -31,6 +32,7 @@ pub(crate) struct Peer {
     /// When it was accepted.
     pub(crate) opened: Instant,
     process: OnceLock<Process>,
+    running: OnceLock<Running>,
     /// How often its socket was not found.
     missed: AtomicU32,
     /// Leases that were granted before its process was known.
@@ -72,6 +74,7 @@ impl Peer {
             origin,
             opened: Instant::now(),
             process,
+            running: OnceLock::new(),
             missed: AtomicU32::new(0),
             unidentified: Mutex::default(),
         }
@@ -85,6 +88,11 @@ impl Peer {
     /// Which process it is, as far as that was looked up.
     pub(crate) fn process(&self) -> Process {
         self.process.get().copied().unwrap_or(Process::Pending)
+    }
+
+    /// That process, if it was found.
+    pub(crate) fn running(&self) -> Option<&Running> {
+        self.running.get()
     }
 
     /// The leases that wait for its process.
@@ -101,12 +109,15 @@ impl Peer {
     /// Its socket was not found: it is being closed, or this system does not show it.
     pub(crate) fn missed(&self) {
         if self.missed.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_MISSED {
-            self.found(Process::None);
+            self.found(Process::None, None);
         }
     }
 
     /// It was looked up. The first answer stays: a connection does not change its process.
-    pub(crate) fn found(&self, process: Process) {
+    pub(crate) fn found(&self, process: Process, running: Option<Running>) {
+        if let Some(running) = running {
+            self.running.get_or_init(|| running);
+        }
         self.process.get_or_init(|| process);
     }
 }
@@ -327,8 +338,8 @@ mod tests {
         assert_eq!(peer(1, "127.8.0.1:1").process(), Process::Pending);
         assert_eq!(peer(1, "10.0.0.1:1").process(), Process::None);
         let found = peer(1, "[::1]:1");
-        found.found(Process::Known([1; 8]));
-        found.found(Process::None);
+        found.found(Process::Known([1; 8]), None);
+        found.found(Process::None, None);
         assert_eq!(found.process(), Process::Known([1; 8]));
     }
 }

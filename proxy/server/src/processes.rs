@@ -5,6 +5,7 @@
 
 mod diag;
 mod inodes;
+mod lineage;
 mod search;
 mod table;
 
@@ -22,6 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::peers::Peer;
 use inodes::Inodes;
+pub(crate) use lineage::Running;
 use search::Search;
 
 /// Connections that wait to be looked up; one more stays unknown for now.
@@ -135,25 +137,34 @@ impl Finder {
         pending.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let pair = |peer: &Peer| Pair::new(peer.client, peer.local);
         let pairs: Vec<Pair> = pending.iter().map(|peer| pair(peer)).collect();
-        let found = self.find(&pairs);
+        let found = self.locate(&pairs);
         for peer in pending {
             match found.get(&pair(peer)) {
-                Some(process) => peer.found(*process),
+                Some((process, running)) => peer.found(*process, running.clone()),
                 None => peer.missed(),
             }
         }
     }
 
     /// The processes behind those connections. A connection that is closed already has none.
-    fn find(&mut self, pairs: &[Pair]) -> HashMap<Pair, Process> {
+    fn locate(&mut self, pairs: &[Pair]) -> HashMap<Pair, (Process, Option<Running>)> {
         let inodes = self.inodes.of(pairs);
         let processes = self.search.find(inodes.values().copied());
         let process = |(pair, inode)| {
             // A socket that is there and whose process is not found is somebody's that may not be seen.
-            let process = processes.get(&inode).copied().unwrap_or(Process::None);
-            (pair, process)
+            let found = processes.get(&inode).cloned();
+            let found = found.map_or((Process::None, None), |(process, running)| {
+                (process, Some(running))
+            });
+            (pair, found)
         };
         inodes.into_iter().map(process).collect()
+    }
+
+    #[cfg(test)]
+    fn find(&mut self, pairs: &[Pair]) -> HashMap<Pair, Process> {
+        let found = self.locate(pairs).into_iter();
+        found.map(|(pair, (process, _))| (pair, process)).collect()
     }
 }
 

@@ -23,6 +23,7 @@ use crate::doors::{Doors, Opened};
 use crate::exit;
 use crate::facts::{self, Server, Standing};
 use crate::handed_over::HandOvers;
+use crate::jobs::Jobs;
 use crate::keep_alive::kept::Kept;
 use crate::keep_alive::renewals::{self, RenewAll};
 use crate::logging::{self, ObservationFolder, RepeatFolder};
@@ -175,6 +176,7 @@ impl Prepared {
             undelivered: Reports::default(),
             identified: Reports::default(),
             peers: Peers::default(),
+            jobs: Jobs::default(),
             processes: Processes::start().map_err(Failure::line)?,
             owner_tokens: OwnerTokens::new(),
             hand_overs: HandOvers::default(),

@@ -37,7 +37,7 @@ use lockwarden_lock::evidence::{DbKey, Evidence, Own};
 use lockwarden_lock::op::Arguments;
 use lockwarden_lock::plan::{self, Form, Needs};
 use lockwarden_lock::settle::{Circumstances, Mode, Permitted};
-use lockwarden_lock::token::{Grant, Identity, SessionId};
+use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 use lockwarden_resp::{Redirects, RequestError, RequestLimits};
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
@@ -45,6 +45,7 @@ use tokio::net::TcpStream;
 use crate::clock::Moment;
 use crate::cohort::{self, Application};
 use crate::inbox::Inbox;
+use crate::jobs;
 use crate::keep_alive::handover::{self, Ended};
 use crate::keep_alive::kept::{Holder, KeptLease};
 use crate::metrics::{CommandClass, CommandResult, Side, Tally};
@@ -103,6 +104,8 @@ pub(crate) struct InFlight {
     pub(crate) took: Took,
     /// The rights that are looked at first, where they are not known to suffice.
     pub(crate) unchecked: Option<Needs>,
+    /// The process that this client speaks for, where that is another one's part of the same job.
+    pub(crate) speaks_for: Option<Process>,
 }
 
 /// One client.
@@ -138,6 +141,11 @@ pub(crate) struct Session {
     pub(crate) replica: replica::Suspicion,
     /// How its connection ended.
     ended: Ended,
+    /// The command at hand is the first that is not about the connection itself; and none has come yet.
+    pub(crate) is_first: bool,
+    pub(crate) is_new: bool,
+    /// The lock that it took with that.
+    pub(crate) first_lock: Option<(DbKey, Grant)>,
     requests: u32,
     draining: bool,
 }
@@ -162,6 +170,14 @@ thread_local! {
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
 
+/// Somebody who may hold locks: a session, or the job of one that is gone.
+pub(crate) fn new_holder() -> Holder {
+    Holder {
+        session: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+        nudge: Arc::default(),
+    }
+}
+
 impl Session {
     pub(crate) fn new(
         shared: Arc<Shared>,
@@ -171,11 +187,8 @@ impl Session {
     ) -> Session {
         let id = SessionId(random::sixteen());
         shared.metrics.client_connections.inc();
-        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let holder = Holder {
-            session: number,
-            nudge: Arc::default(),
-        };
+        let holder = new_holder();
+        let number = holder.session;
         let local = client.local_addr().ok();
         let client_peer = Arc::new(Peer::new(id, holder.clone(), (peer, origin), local));
         let state = State::new(client_peer);
@@ -209,6 +222,9 @@ impl Session {
             took_leave: false,
             replica: replica::Suspicion::None,
             ended: Ended::ByUs,
+            is_first: false,
+            is_new: true,
+            first_lock: None,
             requests: 0,
             draining: false,
         };
@@ -246,6 +262,9 @@ impl Session {
                     inbox = Inbox::with(BytesMut::new());
                 }
                 self.mark_undelivered(&end, &mut inbox).await;
+                if matches!(end, End::Backend) && inbox.is_empty() && !inbox.done {
+                    self.wait_for_holder().await;
+                }
                 return end;
             }
         }
@@ -400,8 +419,13 @@ impl Session {
         let prefix = self.active().companion_prefix.clone();
         self.turn_to_writes();
         let waiting = self.state.peer().take_unidentified();
-        if waiting.is_empty() {
+        if waiting.is_empty() && self.shared.kept.are_renewed_over_holders() {
             self.renew_own(&prefix);
+            return;
+        }
+        if waiting.is_empty() {
+            // So that Redis does not take the connection for one that nobody uses.
+            self.wires.inquire(&[b"PING"], Look::Own);
             return;
         }
         let process = self.state.peer().process();
@@ -575,6 +599,9 @@ impl Drop for Session {
         self.count_redirects();
         self.unwatch();
         self.shared.peers.remove(self.state.who().session);
+        if let Some((key, grant)) = self.first_lock.take() {
+            jobs::client_left(&self.shared, key, grant, self.ended);
+        }
         handover::end_session(&self.shared, self.number, self.ended);
         self.shared.metrics.client_connections.dec();
     }

@@ -24,6 +24,7 @@ use crate::cohort::{Cohorts, Partly};
 use crate::config::{self, Network, Sessions};
 use crate::facts::Server;
 use crate::handed_over::HandOvers;
+use crate::jobs::Jobs;
 use crate::keep_alive::kept::Kept;
 use crate::logging::{ObservationFolder, RepeatFolder};
 use crate::memory::Memory;
@@ -173,6 +174,7 @@ pub(crate) struct Shared {
     /// Processes of holders that are to be added to records.
     pub(crate) identified: Reports<Identified>,
     pub(crate) peers: Peers,
+    pub(crate) jobs: Jobs,
     pub(crate) processes: Processes,
     pub(crate) owner_tokens: OwnerTokens,
     pub(crate) hand_overs: HandOvers,

@@ -17,6 +17,11 @@ use crate::shared::Shared;
 
 /// Between two looks at a server that is there.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Between two looks at what it is set to.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// How often the connections of holders are used where nobody knows after which time the server closes idle ones. Services
+/// that do not tell let one choose 20 s or more.
+const USED_EVERY: Duration = Duration::from_secs(15);
 /// Between two tries to reach one that is not: doubled up to a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -155,6 +160,50 @@ fn note_eviction(shared: &Shared, policy: Option<&str>) {
     shown.set(policy.is_some().into());
 }
 
+/// Keeps Redis from closing the connections of clients that hold a lock which is kept alive: a client that works
+/// says nothing meanwhile.
+struct Holders {
+    /// See [`facts::Report::timeout`].
+    timeout: Option<u64>,
+    /// When they are used next.
+    due: Instant,
+    /// When the server is asked again.
+    asked_again: Instant,
+}
+
+impl Holders {
+    fn new(report: &facts::Report) -> Holders {
+        let now = Instant::now();
+        Holders {
+            timeout: report.timeout,
+            due: now,
+            asked_again: now + LOOK_AGAIN,
+        }
+    }
+
+    async fn keep_connected(
+        &mut self,
+        shared: &Shared,
+        own: &mut Conversation,
+        now: Instant,
+    ) -> Result<(), BackendError> {
+        if self.timeout.is_some() && now >= self.asked_again {
+            self.timeout = facts::ask_timeout(own).await?;
+            self.asked_again = now + LOOK_AGAIN;
+        }
+        let pause = match self.timeout {
+            Some(0) => return Ok(()),
+            Some(seconds) => Duration::from_secs(seconds) / 3,
+            None => USED_EVERY,
+        };
+        if now >= self.due {
+            self.due = now + pause;
+            shared.kept.wake_holders();
+        }
+        Ok(())
+    }
+}
+
 struct Upkeep<'a> {
     conversation: Conversation,
     /// By which it tells whether it is the primary.
@@ -205,6 +254,7 @@ impl Upkeep<'_> {
         refusal: &Judgement,
     ) -> Result<(), BackendError> {
         let mut heartbeat = Instant::now() + HEARTBEAT;
+        let mut holders = Holders::new(&self.report);
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(heartbeat.into()) => {}
@@ -218,6 +268,9 @@ impl Upkeep<'_> {
                 self.look_after_scripts(shared).await?;
                 self.check_password_wanted(shared);
                 self.look_at_prefix_mark(shared).await?;
+                holders
+                    .keep_connected(shared, &mut self.conversation, now)
+                    .await?;
                 self.stand(shared, refusal);
                 for folded in shared.refusals.drain(now) {
                     let (reason, repeated) = (folded.reason.word(), folded.repeated);

@@ -367,8 +367,7 @@ impl<L> Wires<L> {
         }
         // A client that reads on learns at once that this was all; one that is gone has one more
         // packet to turn down.
-        let _ = socket2::SockRef::from(&self.client).shutdown(std::net::Shutdown::Write);
-        self.said_goodbye = true;
+        self.say_goodbye();
         let until = Instant::now() + SLOW_LAST_WORD;
         loop {
             let error = self.client.ready(Interest::ERROR);
@@ -379,6 +378,18 @@ impl<L> Wires<L> {
                 return !matches!(self.client.take_error(), Ok(None));
             }
         }
+    }
+
+    /// Tells the client that no more comes.
+    pub(crate) fn say_goodbye(&mut self) {
+        let _ = socket2::SockRef::from(&self.client).shutdown(std::net::Shutdown::Write);
+        self.said_goodbye = true;
+    }
+
+    /// Waits until a client that was told so closes its end, or says something.
+    pub(crate) async fn client_stirs(&self) {
+        // An error says as well that it is gone.
+        let _ = self.client.ready(Interest::READABLE).await;
     }
 
     /// Whether the client's machine was found not to answer any more, which takes a while.

@@ -381,6 +381,22 @@ fn the_check_says_where_the_connections_of_the_server_come_from() {
 }
 
 #[test]
+fn the_check_says_after_which_time_the_server_closes_idle_connections() {
+    let redis = Redis::with_arguments(&["--timeout", "300"]);
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("check.toml");
+    let backend = format!("backend = \"redis://{}\"\n", redis.address());
+    fs::write(&file, backend).expect("the directory is ours");
+    let mut command = lockwarden(&["check", "--backend", "--config"]);
+    command.arg(&file);
+    let said = ends_with(command, 0).stdout;
+    assert!(
+        said.contains("backend: timeout is 300: Redis closes"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_lease_is_ended_by_its_fencing_token_and_no_other() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);

@@ -307,13 +307,15 @@ fn a_proxy_that_may_not_write_the_index_renews_all_the_same() {
         .gets("+OK");
     let address = redis.address();
     let backend = format!("redis://warden:secret@{address}");
-    let proxy = ProxyBuilder::for_backend(&backend).start();
+    let proxy = ProxyBuilder::for_backend(&backend)
+        .default_ttl("4s")
+        .start();
     let alice = proxy.client();
     takes(&alice);
-    let looking = redis.client();
-    holds_for(Duration::from_secs(3), "the lock is held", || {
-        looking.sends("EXISTS lock:job").integer() == 1
-    });
+    stays(&redis);
     proxy.logs(&["WARN", "cannot be found by other proxies"]);
+    // Once a connection; the first may end when the proxy has seen what the server is.
+    let said = proxy.log().matches("cannot be found by other").count();
+    assert!(said <= 2, "{}", proxy.log());
     alice.sends("DEL lock:job").gets(":1");
 }

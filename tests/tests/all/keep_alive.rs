@@ -48,6 +48,49 @@ fn long_work_under_a_bare_setnx_keeps_its_lock_and_frees_it_when_it_dies() {
     bob.sends("SETNX lock:job b1").gets(":1");
 }
 
+/// Redis's `timeout` closes connections that nobody uses; without the proxy the lock would stay all the same.
+#[test]
+fn a_holder_that_is_busy_keeps_the_connection_that_redis_would_close() {
+    let redis = Redis::with_arguments(&["--timeout", "2"]);
+    let proxy = Proxy::builder(&redis).default_ttl("9s").start();
+    if proxy.is_multiplexed() {
+        return;
+    }
+    let alice = proxy.client();
+    taken(&alice, "SETNX lock:job a1", ":1");
+    for _ in 0..2 {
+        let idle = proxy.client();
+        idle.sends("SET lock:other i1 NX PX 1").gets("+OK");
+        redis.becomes_free("lock:other");
+        idle.then().gets_close();
+    }
+    taken(&alice, "DEL lock:job", ":1");
+}
+
+#[test]
+fn a_lock_stays_with_a_client_whose_connection_redis_has_closed() {
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis)
+        .setting("owner-token", "trust_address", "\"no\"")
+        .start();
+    if proxy.is_multiplexed() {
+        return;
+    }
+    let (alice, bob) = (proxy.client(), proxy.client_from("127.41.0.2"));
+    taken(&alice, "SETNX lock:job a1", ":1");
+    let id = alice.sends("CLIENT ID").integer();
+    redis
+        .client()
+        .sends(format!("CLIENT KILL ID {id}"))
+        .gets(":1");
+    alice.then().gets_close();
+    stays(&redis, "lock:job", Duration::from_millis(2_500));
+    bob.sends("SETNX lock:job b1").gets(":0");
+    drop(alice);
+    redis.becomes_free("lock:job");
+    bob.sends("SETNX lock:job b1").gets(":1");
+}
+
 #[test]
 fn a_cut_ttl_is_renewed_up_to_what_was_asked_for() {
     let redis = Redis::start();

@@ -37,6 +37,7 @@ mod deadlines;
 mod families;
 mod following;
 mod giving_back;
+mod jobs;
 mod keeping;
 mod long_ttls;
 mod overwriting;

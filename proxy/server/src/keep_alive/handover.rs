@@ -66,6 +66,10 @@ struct Wanted {
 pub(crate) fn end_session(shared: &Arc<Shared>, session: SessionNumber, ended: Ended) {
     let mut left = Vec::new();
     for (key, lease) in shared.kept.end_session(session) {
+        if let Some(job) = shared.jobs.holder(&key, &lease) {
+            shared.kept.adopt(&job, key, lease, Instant::now());
+            continue;
+        }
         match wanted(shared, &lease, ended) {
             Some(wanted) => left.push(Left { key, lease, wanted }),
             None => shared.kept.leave(&key, &lease),
@@ -195,15 +199,17 @@ fn hand_over(shared: &Arc<Shared>, to: &Peer, key: DbKey, lease: KeptLease) {
 /// A lease that no proxy keeps alive any more, as the index and its record tell.
 pub(crate) struct Found {
     pub(crate) entry: IndexEntry,
-    /// For how long its connection has ended, where it is offered.
-    pub(crate) age: Duration,
+    /// When the record was asked for, so that nothing in it seems to be younger than it is.
+    pub(crate) asked: Instant,
+    /// Since when the entry is overdue: where it is offered, since its connection has ended.
+    pub(crate) overdue: Instant,
     pub(crate) orphan: Orphan,
 }
 
 /// Keeps those of these leases alive whose clients have a connection to this proxy.
 pub(crate) async fn take_over(shared: Arc<Shared>, found: Vec<Found>) {
     for found in found {
-        let (entry, age) = (found.entry, found.age);
+        let (entry, asked) = (found.entry, found.asked);
         let Orphan::Left {
             grant,
             identity,
@@ -230,8 +236,8 @@ pub(crate) async fn take_over(shared: Arc<Shared>, found: Vec<Found>) {
             identity,
             distinctive,
             rules,
-            since: now.checked_sub(held).unwrap_or(now),
-            ended: (entry.offered && !rules.hand_over).then(|| now.checked_sub(age).unwrap_or(now)),
+            since: asked.checked_sub(held).unwrap_or(asked),
+            ended: (entry.offered && !rules.hand_over).then_some(found.overdue),
         };
         if !wanted.may_be_found() {
             continue;

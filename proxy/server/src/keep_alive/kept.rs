@@ -5,7 +5,7 @@
 mod listing;
 mod register;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -120,6 +120,8 @@ pub(crate) struct Kept {
     register: Mutex<Register>,
     /// How many leases there are: most releases are of one that is none of them, and need not look.
     count: AtomicUsize,
+    /// The holders' own connections renew: the proxy's may not.
+    over_holders: AtomicBool,
     changed: Notify,
 }
 
@@ -264,6 +266,23 @@ impl Kept {
     /// Whether a session has any.
     pub(crate) fn has(&self, session: SessionNumber) -> bool {
         self.lock().of_session(session).next().is_some()
+    }
+
+    /// Says whether the holders' own connections renew.
+    pub(crate) fn renew_over_holders(&self, do_they: bool) {
+        self.over_holders.store(do_they, Ordering::Relaxed);
+    }
+
+    pub(crate) fn are_renewed_over_holders(&self) -> bool {
+        self.over_holders.load(Ordering::Relaxed)
+    }
+
+    /// Wakes every session that has any.
+    pub(crate) fn wake_holders(&self) {
+        if !self.is_empty() {
+            let nudges = self.lock().nudges();
+            nudges.iter().for_each(|nudge| nudge.work());
+        }
     }
 
     /// Whether this lease is renewed now.

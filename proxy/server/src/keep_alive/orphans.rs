@@ -77,22 +77,24 @@ impl Orphans {
         self.skip = 0;
         let again = Instant::now() + LONGEST_PAUSE;
         self.paused_until = Some(again);
+        let error = String::from_utf8_lossy(error);
         // Inside a script Redis words it otherwise.
-        let lacks_rights = lacks_rights(&String::from_utf8_lossy(error));
-        self.due = (!lacks_rights).then_some(again);
+        self.due = (!lacks_rights(&error)).then_some(again);
         tracing::warn!(
-            error = %String::from_utf8_lossy(error),
+            %error,
             "leases that are kept alive cannot be found by other proxies, nor theirs by this one"
         );
     }
 
-    /// What the index said: the leases to look at, by database.
+    /// What the index said: the leases to look at, by database, and since when each is overdue. Reckoned from when it
+    /// was asked: rather too early than too late.
     pub(super) fn overdue(
         &mut self,
         shared: &Shared,
         answer: &Value,
-        now: Instant,
-    ) -> Vec<Vec<(IndexEntry, Duration)>> {
+        asked: Instant,
+    ) -> Vec<Vec<(IndexEntry, Instant)>> {
+        let now = Instant::now();
         self.is_asked = false;
         let indexed = plan::indexed(answer).unwrap_or_default();
         if indexed.overdue.len() < MAX_BATCH {
@@ -110,15 +112,16 @@ impl Orphans {
         {
             return Vec::new();
         }
-        let mut by_db: Vec<Vec<(IndexEntry, Duration)>> = Vec::new();
+        let mut by_db: Vec<Vec<(IndexEntry, Instant)>> = Vec::new();
         for (word, age) in indexed.overdue {
             let Some(entry) = left_by_others(shared, word) else {
                 continue;
             };
+            let since = asked.checked_sub(age).unwrap_or(asked);
             let same = by_db.iter_mut().find(|of_db| of_db[0].0.db == entry.db);
             match same {
-                Some(of_db) => of_db.push((entry, age)),
-                None => by_db.push(vec![(entry, age)]),
+                Some(of_db) => of_db.push((entry, since)),
+                None => by_db.push(vec![(entry, since)]),
             }
         }
         by_db
@@ -128,19 +131,21 @@ impl Orphans {
     pub(super) fn found(
         &mut self,
         shared: &Arc<Shared>,
-        entries: &[(IndexEntry, Duration)],
+        entries: &[(IndexEntry, Instant)],
         answer: &Value,
-        now: Instant,
+        asked: Instant,
     ) {
+        let now = Instant::now();
         let orphans = plan::read_orphans(answer).unwrap_or_default();
         let mut left = Vec::new();
-        for ((entry, age), orphan) in entries.iter().zip(orphans) {
+        for ((entry, overdue), orphan) in entries.iter().zip(orphans) {
             match orphan {
                 Orphan::Over => shared.kept.is_stale(entry.encoded()),
                 Orphan::Renewed(time) => shared.kept.is_answered_for(entry.encoded(), now + time),
                 Orphan::Left { .. } => left.push(Found {
                     entry: entry.clone(),
-                    age: *age,
+                    asked,
+                    overdue: *overdue,
                     orphan,
                 }),
             }

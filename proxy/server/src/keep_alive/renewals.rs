@@ -66,7 +66,9 @@ pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<RenewAll
             Ok(()) => return,
             Err(Unusable::NoLogin) => {
                 let until = Instant::now() + NO_LOGIN_PAUSE;
+                shared.kept.renew_over_holders(true);
                 over_holders(&shared, until, &mut orders).await;
+                shared.kept.renew_over_holders(false);
             }
             // The holders' connections are left alone: what is sent on one that breaks costs its client.
             Err(Unusable::Broken(error)) => {
@@ -152,8 +154,8 @@ enum Question {
     Renew(Vec<(DbKey, KeptLease)>),
     /// What is written to the index; the answer says what is overdue.
     Index(IndexWork),
-    /// Overdue entries of leases of one database, and for how long each is overdue.
-    Orphans(Vec<(IndexEntry, Duration)>),
+    /// Overdue entries of leases of one database, and since when each is overdue.
+    Orphans(Vec<(IndexEntry, Instant)>),
 }
 
 impl Question {
@@ -364,11 +366,13 @@ impl<'a> Renewals<'a> {
                 }
             }
             Question::Index(_) => {
-                for overdue in self.orphans.overdue(self.shared, answer, now) {
+                for overdue in self.orphans.overdue(self.shared, answer, call.sent) {
                     self.send(Question::Orphans(overdue), Form::Sha).await?;
                 }
             }
-            Question::Orphans(entries) => self.orphans.found(self.shared, entries, answer, now),
+            Question::Orphans(entries) => {
+                self.orphans.found(self.shared, entries, answer, call.sent)
+            }
         }
         Ok(())
     }

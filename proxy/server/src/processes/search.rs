@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use lockwarden_lock::token::Process;
 
+use super::lineage::Running;
 use super::{MACHINE, PROCESS_NAMESPACE};
 
 /// Processes that are remembered, those that were found last.
@@ -56,7 +57,7 @@ impl Known {
 /// One search.
 struct Hunt {
     missing: HashSet<u64>,
-    found: HashMap<u64, Process>,
+    found: HashMap<u64, (Process, Running)>,
     end: Instant,
 }
 
@@ -68,7 +69,10 @@ impl Hunt {
 
 impl Search {
     /// The processes that have these sockets open, as far as they may be seen.
-    pub(super) fn find(&mut self, inodes: impl Iterator<Item = u64>) -> HashMap<u64, Process> {
+    pub(super) fn find(
+        &mut self,
+        inodes: impl Iterator<Item = u64>,
+    ) -> HashMap<u64, (Process, Running)> {
         let mut hunt = Hunt {
             missing: inodes.collect(),
             found: HashMap::new(),
@@ -97,7 +101,9 @@ impl Search {
         let known: Vec<u32> = self.known.iter().map(|known| known.number).collect();
         let all = fs::read_dir("/proc").into_iter().flatten().flatten();
         let all = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        let others = all.filter(|number| !known.contains(number));
+        let mut others: Vec<u32> = all.filter(|number| !known.contains(number)).collect();
+        // A client that was started for this one command is among the youngest.
+        others.sort_unstable_by(|one, other| other.cmp(one));
         for number in known.iter().copied().chain(others) {
             if hunt.missing.is_empty() || hunt.is_late() {
                 break;
@@ -145,10 +151,10 @@ impl Search {
             return;
         }
         // Read after the files: a number that was given to another process meanwhile has its time.
-        let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
-        let Some(started) = start_time(&stat) else {
+        let Some(running) = Running::of(number) else {
             return;
         };
+        let (number, started) = running.name();
         let process = Process::of(&[
             &MACHINE,
             PROCESS_NAMESPACE.as_bytes(),
@@ -156,8 +162,10 @@ impl Search {
             started.as_bytes(),
         ]);
         self.remember(number, hits.iter().map(|(_, file)| *file));
-        hunt.found
-            .extend(hits.iter().map(|(inode, _)| (*inode, process)));
+        hunt.found.extend(
+            hits.iter()
+                .map(|(inode, _)| (*inode, (process, running.clone()))),
+        );
     }
 
     fn remember(&mut self, number: u32, files: impl Iterator<Item = u32>) {
@@ -184,23 +192,9 @@ fn socket_at(number: u32, file: u32) -> Option<u64> {
     inode.strip_suffix(']')?.parse().ok()
 }
 
-/// When a process began, in ticks since the machine did. The name before it may hold anything, also
-/// parentheses and blanks.
-fn start_time(stat: &str) -> Option<&str> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_ascii_whitespace().nth(19)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_start_of_a_process_is_found_behind_any_name() {
-        let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4711 20";
-        assert_eq!(start_time(stat), Some("4711"));
-        assert_eq!(start_time("7 (a) S"), None);
-    }
 
     #[test]
     fn the_next_sockets_are_looked_for_where_the_last_ones_were_and_behind_them() {

@@ -276,6 +276,7 @@ impl Session {
                     self.handed_over(one, would.reason, active, now);
                 }
                 self.evidence.released(one.key);
+                self.shared.jobs.released(one.key, self.state.client());
                 self.shared.kept.remove(one.key, None);
                 let ended = self.shared.mirror.apply(one.key, LeaseEvent::Released, now);
                 if let Some(ended) = ended {
@@ -285,6 +286,7 @@ impl Session {
             Outcome::Absent { ran_out } => {
                 if one.operation == Operation::Release {
                     metrics.releases.at(ReleaseOutcome::Absent).inc();
+                    self.shared.jobs.released(one.key, self.state.client());
                 }
                 if *ran_out {
                     metrics.expired_while_held.inc();
@@ -452,6 +454,9 @@ impl Session {
         }
         self.keep(one, &who, grant, granted.ttl_ms, granted.kept, now);
         self.uses_a_token(one, &who, value, granted, active, now);
+        if self.is_first && granted.again.is_none() {
+            self.may_be_job(one, &who, grant, granted.asked_ms == 0, active);
+        }
         let identity = who.identity(&one.allowed.rules);
         if who.process == Process::Pending && identity == who.client.with_process(Process::Pending)
         {
@@ -467,6 +472,27 @@ impl Session {
             client = %self.peer,
             "granted"
         );
+    }
+
+    /// A lock was granted to the first command of a connection: that may be all that its client is there for.
+    fn may_be_job(
+        &mut self,
+        one: &Settled<'_>,
+        who: &Who,
+        grant: Grant,
+        endless: bool,
+        active: &Active,
+    ) {
+        let rules = &one.allowed.rules;
+        let running = self.state.peer().running();
+        let is_elsewhere = !who.local && endless && who.is_distinctive(rules);
+        if running.is_some() || is_elsewhere {
+            let whose = (grant, who.identity(rules));
+            let namespace = &active.namespace(one.target.namespace).name;
+            if self.shared.jobs.took(one.key, whose, running, namespace) {
+                self.first_lock = Some((one.key.clone(), grant));
+            }
+        }
     }
 
     fn extended(&mut self, one: &Settled<'_>, ttl_ms: u64, kept: bool, own: bool, now: Instant) {

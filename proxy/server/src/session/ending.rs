@@ -17,6 +17,8 @@ use crate::wires::{End, Event, Muted, Want};
 
 /// How long a session that lost its client waits for its own connection to take the marks.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a session that Redis has left looks whether it still holds a lock.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Session {
     /// A step that may grant is about to be sent: should the client go before its answer comes, it
@@ -43,6 +45,20 @@ impl Session {
             Muted::Yes => None,
         };
         self.unheard.replied(end, at);
+    }
+
+    /// Redis closed the connection of a client. The client hears of it as it would from Redis; and for as long as
+    /// it does not close its own end it is there, and its locks are kept alive: without the proxy they would stay.
+    pub(super) async fn wait_for_holder(&mut self) {
+        let mut drain = self.shared.drain.subscribe();
+        self.wires.say_goodbye();
+        while self.shared.kept.has(self.number) && !*drain.borrow() {
+            tokio::select! {
+                () = self.wires.client_stirs() => return,
+                _ = drain.changed() => {}
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+            }
+        }
     }
 
     /// Whether a reply to a grant may not have been read by a client whose end was noticed.

@@ -68,6 +68,38 @@ impl Session {
         Ok(())
     }
 
+    /// Finds out whether this client is part of a job: before its connection's first command takes a lock, since it may end
+    /// with the reply; and where the lock is a job's. Answers the process that it speaks for, if that is not its own.
+    pub(crate) async fn job_of(
+        &self,
+        command: &LockCommand,
+        keys: &[DbKey],
+        active: &Active,
+    ) -> Option<Process> {
+        let [key] = keys else {
+            return None;
+        };
+        let peer = self.state.peer();
+        let trust = active.rules(command.op.target().namespace).trust_address;
+        let by_process = peer.is_local() && trust != TrustAddress::Process;
+        if self.state.block.is_some() || !by_process {
+            return None;
+        }
+        if let LockOp::Acquire { .. } = &command.op {
+            if self.is_first {
+                self.shared.jobs.look_up(&self.shared.processes, peer).await;
+            }
+            return None;
+        }
+        if !self.shared.jobs.has(key) {
+            return None;
+        }
+        self.shared.processes.of(peer).await;
+        let lineage = peer.running()?.lineage();
+        let client = self.state.client();
+        self.shared.jobs.stands_for(key, client, &lineage)
+    }
+
     pub(crate) fn keys(&self, op: &LockOp) -> SmallVec<[DbKey; 1]> {
         let db = self.state.db();
         op.targets()

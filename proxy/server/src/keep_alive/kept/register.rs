@@ -1,12 +1,14 @@
 //! The register itself: the leases, and the queues in which they wait. `Kept` guards it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::db_key::{DbKey, DbMap};
 
 use super::listing::Listing;
 use super::{AGAIN_AFTER, IndexWork, KeptLease, SessionNumber};
+use crate::nudge::Nudge;
 
 /// A renewal may come so much before it is due, where another is sent anyway.
 const EARLY: Duration = Duration::from_millis(20);
@@ -109,6 +111,18 @@ impl Register {
     pub(super) fn of_session(&self, session: SessionNumber) -> impl Iterator<Item = &DbKey> {
         let all = self.by_session.range((session, 0)..=(session, u64::MAX));
         all.map(|(_, key)| key)
+    }
+
+    /// The way to wake each session.
+    pub(super) fn nudges(&self) -> Vec<Arc<Nudge>> {
+        let mut last = None;
+        let firsts = self
+            .by_session
+            .iter()
+            .filter(|((session, _), _)| last.replace(*session) != Some(*session));
+        firsts
+            .filter_map(|(_, key)| Some(self.leases.get(key)?.nudge.clone()))
+            .collect()
     }
 
     /// The lease is over.
