@@ -133,6 +133,50 @@ fn an_unknown_sha_in_a_block_is_refused_when_it_is_queued() {
 }
 
 #[test]
+fn a_sha_that_redis_does_not_know_either_fails_in_its_place_of_a_block() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let (alice, direct) = (proxy.client(), redis.client());
+    let text = "return redis.call('set', 'computed' .. KEYS[1], 1)";
+    let known = direct.sends_arguments(&["SCRIPT", "LOAD", text]).text();
+    for client in [&alice, &direct] {
+        client.sends("MULTI").gets("+OK");
+        client
+            .sends(format!("EVALSHA {} 0", "f".repeat(40)))
+            .gets("+QUEUED");
+        client
+            .sends(format!("EVALSHA {} x", "f".repeat(40)))
+            .gets("+QUEUED");
+        client.sends("EVALSHA short x").gets("+QUEUED");
+        client.sends("SET plain 1").gets("+QUEUED");
+        client.sends("EXEC").gets(
+            "[-NOSCRIPT No matching script. Please use EVAL., -ERR value is not an integer or out of range, \
+             -NOSCRIPT No matching script. Please use EVAL., +OK]",
+        );
+    }
+    // Redis knows this one and the proxy does not, so nobody can say what it would do.
+    alice.sends("MULTI").gets("+OK");
+    alice
+        .sends(format!("EVALSHA {known} 1 plain"))
+        .gets_error("LOCKDENIED unsafe-script cmd=EVALSHA");
+    alice.sends("EXEC").gets_error("EXECABORT ");
+}
+
+#[test]
+fn a_text_that_is_no_lua_fails_in_its_place_of_a_block() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let said = [proxy.client(), redis.client()].map(|client| {
+        client.sends("MULTI").gets("+OK");
+        client.sends("EVAL \"return syntax(\" 0").gets("+QUEUED");
+        client.sends("SET plain 1").gets("+QUEUED");
+        client.sends("EXEC").reply().to_string()
+    });
+    assert!(said[0].starts_with("[-ERR Error compiling script"));
+    assert_eq!(said[0], said[1]);
+}
+
+#[test]
 fn a_flushed_script_cache_is_repaired_without_anybody_noticing() {
     let redis = Redis::start();
     let proxy = Proxy::enforcing(&redis);

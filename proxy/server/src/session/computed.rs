@@ -12,7 +12,7 @@ use lockwarden_lock::plan::{self, Form, Needs};
 use lockwarden_lock::recipe::{Envelope, ScriptFacts};
 use lockwarden_lock::scripts::guard::Guard;
 use lockwarden_lock::settle::{Code, Mode, Refused, computes_names};
-use lockwarden_resp::{Value, put_value};
+use lockwarden_resp::{Value, put_request, put_value};
 
 use super::rights::{Queued, QueuedStep};
 use super::state::Place;
@@ -23,6 +23,9 @@ use crate::metrics::{CommandClass, CommandResult, UnjudgedWhy};
 use crate::shared::Active;
 use crate::trail::Happened;
 use crate::wires::{End, Muted};
+
+/// As long as a script's name, and that of none.
+const NO_SCRIPT: &[u8] = &[b'0'; 40];
 
 /// A script behind a guard, on its way.
 #[derive(Debug)]
@@ -91,6 +94,15 @@ impl Session {
         if !script.script.compiles() {
             match self.examine_anyhow(inbox, &script.script).await? {
                 Examined::Sound => {}
+                // Older servers make a function of a text by putting it before an `end`, so one that has no
+                // `end` cannot close that function, and Redis says best what is wrong with it.
+                Examined::Unsound(_) if !speaks_of_an_end(&script.script.text) => {
+                    self.count(CommandClass::PassThrough, CommandResult::Ok);
+                    self.wires
+                        .forward(PassThrough::unchanged(&script.frame), muted);
+                    self.queued();
+                    return Ok(());
+                }
                 Examined::Unsound(text) => {
                     self.count(CommandClass::Policy, CommandResult::Error);
                     self.error(&text, muted);
@@ -257,7 +269,7 @@ impl Session {
 
     /// `EVALSHA` of a text that this proxy has not seen, and without a lock among its keys: it may compute
     /// the name of one. Outside a block every client answers NOSCRIPT with the text; inside one there is no
-    /// such answer.
+    /// such answer, so it is refused there, unless Redis does not know the text either.
     pub(crate) async fn unseen_script(
         &mut self,
         inbox: &mut Inbox,
@@ -268,12 +280,27 @@ impl Session {
             self.reply(&error, muted);
             return Ok(());
         }
-        let request = inbox.request();
-        let pass = PassThrough::unchanged(request.frame());
         let active = &self.seen(active.clone());
+        let request = inbox.request();
+        let mut frame = None;
         if active.computed_names == ComputedNames::Forward {
+            frame = Some(Bytes::copy_from_slice(request.frame()));
+        } else if self.state.block.is_some() {
+            let mut words: Vec<Bytes> = request.args().map(Bytes::copy_from_slice).collect();
+            let sha = words.get(1).cloned().unwrap_or_default();
+            if self.is_absent(&sha).await {
+                // Should it be loaded before EXEC, it is not this text that runs.
+                if let Some(sha) = words.get_mut(1).filter(|sha| sha.len() == NO_SCRIPT.len()) {
+                    *sha = Bytes::from_static(NO_SCRIPT);
+                }
+                let mut absent = BytesMut::new();
+                put_request(&mut absent, &words);
+                frame = Some(absent.freeze());
+            }
+        }
+        if let Some(frame) = frame {
             self.count(CommandClass::PassThrough, CommandResult::Ok);
-            self.wires.forward(pass, muted);
+            self.wires.forward(PassThrough::unchanged(&frame), muted);
             self.queued();
             return Ok(());
         }
@@ -289,6 +316,15 @@ impl Session {
         Ok(())
     }
 
+    /// Whether Redis says, over a connection of the proxy's own, that it knows no script by this name.
+    async fn is_absent(&self, sha: &[u8]) -> bool {
+        let asked = async {
+            let mut aside = self.shared.backend.converse().await?;
+            aside.ask(&[b"SCRIPT".as_slice(), b"EXISTS", sha]).await
+        };
+        matches!(asked.await, Ok(Value::Array(known)) if known == [Value::Integer(0)])
+    }
+
     /// Whether a text is a chunk of its own; a user who may not find out does not have to.
     async fn examine_anyhow(
         &mut self,
@@ -302,6 +338,10 @@ impl Session {
             examined => Ok(examined),
         }
     }
+}
+
+fn speaks_of_an_end(text: &[u8]) -> bool {
+    text.windows(3).any(|three| three == b"end")
 }
 
 /// The client's command, for whoever tells of its refusal.
