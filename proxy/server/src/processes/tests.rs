@@ -91,15 +91,18 @@ fn the_kernel_tells_the_same_as_its_table_in_every_family() {
 #[test]
 fn two_clients_with_the_same_address_are_told_apart_by_the_proxys() {
     let listeners = ["127.0.0.1:0", "127.0.0.2:0"].map(|it| TcpListener::bind(it).unwrap());
-    let first = connect(&listeners[0]).0;
-    SockRef::from(&first).set_reuse_address(true).unwrap();
-    let second = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    second.set_reuse_address(true).unwrap();
-    second.bind(&first.local_addr().unwrap().into()).unwrap();
-    second
-        .connect(&listeners[1].local_addr().unwrap().into())
-        .unwrap();
-    let second = TcpStream::from(second);
+    // Another test may have a socket with the same number meanwhile.
+    let two_of_one_port = || {
+        let first = connect(&listeners[0]).0;
+        SockRef::from(&first).set_reuse_address(true).ok()?;
+        let second = Socket::new(Domain::IPV4, Type::STREAM, None).ok()?;
+        second.set_reuse_address(true).ok()?;
+        second.bind(&first.local_addr().ok()?.into()).ok()?;
+        let address = listeners[1].local_addr().ok()?;
+        second.connect(&address.into()).ok()?;
+        Some((first, TcpStream::from(second)))
+    };
+    let (first, second) = (0..50).find_map(|_| two_of_one_port()).unwrap();
     let pairs = [ends(&first), ends(&second)];
     assert_eq!(pairs[0].client, pairs[1].client);
     // The second is handed to another process.
