@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use divan::{Bencher, black_box};
-use lockwarden_lock::classify::{Class, Classifier};
+use lockwarden_lock::classify::{Class, Classifier, ComputedNames};
 use lockwarden_lock::decision::{Decision, Fence, Obligations, Proofs};
 use lockwarden_lock::evidence::{Facts, Own};
 use lockwarden_lock::glob::Glob;
@@ -71,6 +71,8 @@ impl Meanings {
         Classifier {
             namespaces: &self.namespaces,
             companion_prefix: b"lw:",
+            computed_names: &ComputedNames::Forward,
+            enforces: &|_| true,
             trusted_function: &|_| false,
             foreign: &|| None,
             counts: &|_| false,

@@ -49,7 +49,7 @@ impl Job {
         self.shell.wait().expect("it ends").code()
     }
 
-    fn is_killed(mut self) {
+    fn dies(mut self) {
         self.shell.kill().expect("it runs");
         self.shell.wait().expect("it ended");
     }
@@ -114,7 +114,7 @@ fn a_job_that_is_killed_frees_its_lock() {
     let job = Job::starts(&proxy, PLAIN);
     is_taken(&redis);
     stays(&redis);
-    job.is_killed();
+    job.dies();
     redis.becomes_free("lock:job");
 }
 
