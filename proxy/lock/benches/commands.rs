@@ -74,6 +74,7 @@ impl Meanings {
             computed_names: &ComputedNames::Forward,
             enforces: &|_| true,
             trusted_function: &|_| false,
+            function: &|_| None,
             foreign: &|| None,
             counts: &|_| false,
             script: &|_| Some(self.script.clone()),

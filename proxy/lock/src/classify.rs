@@ -17,7 +17,7 @@ use crate::administration::AdminCommand;
 use crate::companion::{PREFIX_MARK, names_companion};
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, LockCommand, LockOp, OpaqueKind, Target};
-use crate::recipe::{ScriptFacts, ScriptSha};
+use crate::recipe::{Names, ScriptFacts, ScriptSha};
 use crate::scripts::guard::Guard;
 use crate::table::{
     Access, CommandSpec, Effect, ForeignTable, KeySpec, Listing, Lookup, SessionVerb, Verb,
@@ -116,6 +116,10 @@ pub enum Class<'a> {
     UnseenScript(PassThrough<'a>),
     /// A script that declares no lock, and may compute the name of one.
     Computed(Box<ComputedScript>),
+    /// `FCALL` of a function that may compute the name of a lock.
+    ComputedFunction(Box<LockCommand>),
+    /// `FCALL` of a function that is not known: it may do so.
+    UnknownFunction(Box<LockCommand>),
     /// A lock key or a value above what is judged.
     TooLong(Box<LockCommand>, TooLong),
     /// `LOCKWARDEN FENCE key`, the proxy's own command: the fencing token of this connection's lease.
@@ -183,6 +187,8 @@ pub struct Classifier<'a> {
     pub companion_prefix: &'a [u8],
     /// The functions that may name lock keys.
     pub trusted_function: &'a dyn Fn(&[u8]) -> bool,
+    /// What is known of a function: the names that its library writes.
+    pub function: &'a dyn Fn(&[u8]) -> Option<Arc<Names>>,
     /// The server's own `COMMAND`, once it is known. Asked for what the table does not have.
     pub foreign: &'a dyn Fn() -> Option<Arc<ForeignTable>>,
     /// What is done with scripts that compute names of keys.

@@ -138,6 +138,7 @@ impl Chores {
         }
         if now >= self.notice {
             self.notice = now + NOTICE;
+            shared.functions.refresh(&shared);
             let lapses = shared.mirror.expire(now);
             self.notice_ends(lapses).await?;
         }

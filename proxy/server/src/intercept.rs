@@ -82,11 +82,21 @@ impl Session {
                 class = self.classify(request);
             }
         }
-        let is_unknown = matches!(class, Class::UnknownScript(_) | Class::UnseenScript(_));
+        let is_unknown = matches!(
+            class,
+            Class::UnknownScript(_) | Class::UnseenScript(_) | Class::UnknownFunction(_)
+        );
         if is_unknown && self.state.unsettled > 0 {
             // What loads it may be on its way right before it.
             drop(class);
             Box::pin(self.settled(inbox)).await?;
+            request = inbox.request();
+            class = self.classify(request);
+        }
+        let mut unread = None;
+        if matches!(class, Class::UnknownFunction(_)) {
+            drop(class);
+            unread = Box::pin(self.learn_functions(inbox)).await?;
             request = inbox.request();
             class = self.classify(request);
         }
@@ -165,6 +175,12 @@ impl Session {
             Class::Computed(script) => {
                 Box::pin(self.computed_script(inbox, script, &active, muted)).await
             }
+            Class::ComputedFunction(command) => {
+                Box::pin(self.computed_function(inbox, command, &active, muted)).await
+            }
+            Class::UnknownFunction(command) => {
+                Box::pin(self.unknown_function(inbox, command, unread, &active, muted)).await
+            }
             Class::TooLong(command, what) => {
                 Box::pin(self.too_long(inbox, command, what, &active, muted)).await
             }
@@ -198,12 +214,14 @@ impl Session {
 
     /// What a request means under the configuration in force.
     fn classify<'a>(&mut self, request: Request<'a>) -> Class<'a> {
+        let functions_stand = || self.state.functions_stand();
         let active = self.active.load();
         if active.cohorts.is_none() {
-            return classify(&self.shared, active, request);
+            return classify(&self.shared, active, &functions_stand, request);
         }
         let active = self.active();
-        classify(&self.shared, &active, request)
+        let functions_stand = || self.state.functions_stand();
+        classify(&self.shared, &active, &functions_stand, request)
     }
 
     /// Judges a lock command and does what was decided.
@@ -839,11 +857,20 @@ fn unjudged_for(proof: &NothingRun) -> UnjudgedWhy {
     }
 }
 
-fn classify<'a>(shared: &Shared, active: &Active, request: Request<'a>) -> Class<'a> {
+fn classify<'a>(
+    shared: &Shared,
+    active: &Active,
+    functions_stand: &dyn Fn() -> bool,
+    request: Request<'a>,
+) -> Class<'a> {
     let classifier = Classifier {
         namespaces: &active.namespaces,
         companion_prefix: &active.companion_prefix,
         trusted_function: &|name| active.administration.trusts(name),
+        function: &|name| {
+            let names = shared.functions.get(name);
+            names.filter(|_| !active.enforces_any() || functions_stand())
+        },
         computed_names: &active.computed_names,
         enforces: &|namespace| active.rules(namespace).mode == Mode::Enforce,
         foreign: &|| shared.server.commands().clone(),

@@ -23,6 +23,7 @@ mod cohort;
 mod shared;
 
 mod facts;
+mod functions;
 mod handed_over;
 mod jobs;
 mod keep_alive;

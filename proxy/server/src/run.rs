@@ -22,6 +22,7 @@ use crate::descriptors;
 use crate::doors::{Doors, Opened};
 use crate::exit;
 use crate::facts::{self, Server, Standing};
+use crate::functions::Functions;
 use crate::handed_over::HandOvers;
 use crate::jobs::Jobs;
 use crate::keep_alive::kept::Kept;
@@ -170,6 +171,7 @@ impl Prepared {
             server: Server::default(),
             rights: Rights::default(),
             texts: Texts::default(),
+            functions: Functions::default(),
             watches: Watches::default(),
             mirror: Mirror::default(),
             kept: Kept::default(),

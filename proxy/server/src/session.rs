@@ -8,6 +8,7 @@ mod administration;
 pub(crate) mod computed;
 pub(crate) mod digests;
 pub(crate) mod ending;
+mod functions;
 pub(crate) mod known;
 mod listings;
 mod reads;

@@ -23,6 +23,7 @@ use crate::chores::Identified;
 use crate::cohort::{Cohorts, Partly};
 use crate::config::{self, Network, Sessions};
 use crate::facts::Server;
+use crate::functions::Functions;
 use crate::handed_over::HandOvers;
 use crate::jobs::Jobs;
 use crate::keep_alive::kept::Kept;
@@ -167,6 +168,7 @@ pub(crate) struct Shared {
     pub(crate) server: Server,
     pub(crate) rights: Rights,
     pub(crate) texts: Texts,
+    pub(crate) functions: Functions,
     pub(crate) watches: Watches,
     pub(crate) mirror: Mirror,
     pub(crate) kept: Kept,

@@ -24,6 +24,7 @@ fn found(client: &Client, namespaces: &Namespaces, count: usize) -> Vec<usize> {
         computed_names: &lockwarden_lock::classify::ComputedNames::Forward,
         enforces: &|_| true,
         trusted_function: &|_| false,
+        function: &|_| None,
         foreign: &|| None,
         counts: &|_| false,
         script: &|_| None,

@@ -4,6 +4,7 @@
 use lockwarden_tests::{Client, Mode, Proxy, Redis};
 
 mod escapes;
+mod functions;
 mod random;
 
 const ALICES: &str = "3f1c9a1e-alice-5a77";
@@ -218,6 +219,20 @@ fn only_scripts_that_may_name_a_lock_and_may_write_are_guarded() {
                 .starts_with("-ERR Write commands are not allowed")
         );
     }
+}
+
+#[test]
+fn a_constant_of_redis_in_a_name_is_no_way_around() {
+    let held = Held::new();
+    held.alice
+        .sends(format!("SET lock:3 {ALICES} NX PX 8000"))
+        .gets("+OK");
+    held.refuses(
+        "return redis.call('del', 'lock:' .. redis.LOG_WARNING)",
+        &[],
+        &[],
+    );
+    held.redis.client().sends("EXISTS lock:3").gets(":1");
 }
 
 #[test]

@@ -22,6 +22,7 @@ fn admin(line: &str, namespaces: &Namespaces) -> Option<AdminCommand> {
         computed_names: &crate::classify::ComputedNames::Forward,
         enforces: &|_| true,
         trusted_function: &|_| false,
+        function: &|_| None,
         foreign: &|| None,
         counts: &|_| false,
         script: &|_| None,

@@ -99,10 +99,44 @@ impl Classifier<'_> {
         pass: PassThrough<'r>,
         declared: Option<Target>,
     ) -> Class<'r> {
+        let function = request.arg(1);
         match declared {
-            None => Class::PassThrough(pass),
-            Some(target) if (self.trusted_function)(request.arg(1)) => Class::Trusted(pass, target),
+            None if (self.trusted_function)(function) => Class::PassThrough(pass),
+            None => self.undeclared_function_call(spec, request, pass),
+            Some(target) if (self.trusted_function)(function) => Class::Trusted(pass, target),
             Some(target) => self.opaque(spec.name, request, target, OpaqueKind::Script),
+        }
+    }
+
+    /// A call of a function that declares no lock.
+    fn undeclared_function_call<'r>(
+        &self,
+        spec: &'static CommandSpec,
+        request: Request<'r>,
+        pass: PassThrough<'r>,
+    ) -> Class<'r> {
+        let names = (self.function)(request.arg(1));
+        let named = self.named(spec, &request, names.as_deref().unwrap_or(&Names::Computed));
+        if let Some(target) = named.own {
+            return self.opaque(spec.name, request, target, OpaqueKind::Script);
+        }
+        if let Some((target, _)) = named.locks.into_iter().next() {
+            return self.opaque(spec.name, request, target, OpaqueKind::Script);
+        }
+        let Some(target) = named.possible else {
+            return Class::PassThrough(pass);
+        };
+        let (frame, argv) = copied(&request);
+        let kind = OpaqueKind::Script;
+        let command = Box::new(LockCommand {
+            name: spec.name,
+            op: LockOp::Opaque { target, kind },
+            argv,
+            frame,
+        });
+        match names {
+            Some(_) => Class::ComputedFunction(command),
+            None => Class::UnknownFunction(command),
         }
     }
 
@@ -114,7 +148,7 @@ impl Classifier<'_> {
         pass: PassThrough<'r>,
         facts: Arc<ScriptFacts>,
     ) -> Class<'r> {
-        let mut named = self.named(spec, &request, &facts);
+        let mut named = self.named(spec, &request, &facts.names);
         if facts.no_writes {
             (named.own, named.possible) = (None, None);
         }
@@ -154,12 +188,7 @@ impl Classifier<'_> {
     }
 
     /// What a call of this script may write.
-    fn named(
-        &self,
-        spec: &'static CommandSpec,
-        request: &Request<'_>,
-        facts: &ScriptFacts,
-    ) -> Named {
+    fn named(&self, spec: &'static CommandSpec, request: &Request<'_>, names: &Names) -> Named {
         let mut named = Named::default();
         let mut seen = HashSet::new();
         // What the number of keys is was looked at before.
@@ -172,17 +201,17 @@ impl Classifier<'_> {
                 named.locks.push((Target { namespace, key }, named.keys));
             }
         });
-        if facts.names.come_from_keys() {
+        if names.come_from_keys() {
             return named;
         }
-        if facts.names == Names::Computed {
+        if *names == Names::Computed {
             self.may_be_named(&mut named, b"", b"");
             return named;
         }
         let words: Vec<&[u8]> = request.args().skip(3).collect();
         let (keys, arguments) = words.split_at(named.keys.min(words.len()));
         let mut others = HashSet::new();
-        facts.names.in_call(
+        names.in_call(
             keys,
             arguments,
             &mut |pattern: &Pattern| match pattern.exact() {

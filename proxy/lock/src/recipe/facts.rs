@@ -293,7 +293,7 @@ fn only_line(shebang: &[u8], chunk: &[u8]) -> Option<usize> {
 const NO_GUARD: &str = "local declared,home,refused,before,placed={}\n";
 
 /// A first line that begins with `#!`, its end included, and what comes behind it.
-fn shebang_and_chunk(text: &[u8]) -> (&[u8], &[u8]) {
+pub(super) fn shebang_and_chunk(text: &[u8]) -> (&[u8], &[u8]) {
     if !text.starts_with(b"#!") {
         return (b"", text);
     }

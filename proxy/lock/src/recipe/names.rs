@@ -13,7 +13,10 @@ mod walk;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::syntax::Block;
+use super::facts::shebang_and_chunk;
+use super::syntax::{self, Block};
+use super::{MAX_TEXT_LEN, lexer};
+use walk::Calls;
 
 /// Names of one text that are kept; a script with more counts as computing them.
 const MAX_NAMES: usize = 64;
@@ -36,7 +39,22 @@ pub enum Names {
 impl Names {
     /// Of a whole text.
     pub(super) fn of(text: &Block) -> Names {
-        walk::names(text)
+        walk::names(text, Calls::One)
+    }
+
+    /// Of a library of functions: those that any of them gives. A longer text counts as computing them.
+    pub fn of_library(text: &[u8]) -> Names {
+        let (_, chunk) = shebang_and_chunk(text);
+        let tree = Some(chunk).filter(|chunk| chunk.len() <= MAX_TEXT_LEN);
+        let tree = tree.and_then(lexer::tokens).and_then(syntax::parse);
+        tree.map_or(Names::Computed, |tree| {
+            walk::names(&tree.block, Calls::Many)
+        })
+    }
+
+    /// None beside `KEYS`.
+    pub fn none() -> Names {
+        Names::Known(Vec::new())
     }
 
     /// What they come to in a call, as [`Name::in_call`] says it of each.

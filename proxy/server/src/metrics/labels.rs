@@ -215,7 +215,7 @@ label_set! {
         UnknownScript = "unknown-script",
         /// A script that `opaque_scripts = "forward"` lets run unjudged, in any mode.
         ForwardedScript = "forwarded-script",
-        /// A script that computes names of keys: in monitor mode, or as `computed_names = "forward"` says.
+        /// A script or function that computes names of keys: in monitor mode, or as `computed_names = "forward"` says.
         ComputedNames = "computed-names",
         /// A key or value above what is judged.
         TooLong = "too-long",

@@ -22,7 +22,7 @@ use lockwarden_lock::settle::Mode;
 use lockwarden_resp::{Value, parse_reply, put_value};
 
 use super::rights::{Queued, QueuedStep, lacks_rights};
-use super::state::Place;
+use super::state::{Place, StateChange};
 use super::{Look, Session, error_frame};
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, DecisionKind, UnjudgedWhy};
@@ -75,6 +75,11 @@ impl Session {
                     }
                 }
                 self.count(CommandClass::PassThrough, CommandResult::Ok);
+                if name.starts_with("function|") {
+                    self.shared.functions.forget();
+                    self.change_state(StateChange::Functions, forward.pass(), muted);
+                    return Ok(());
+                }
                 self.wires.forward(forward.pass(), muted);
                 self.queued();
             }

@@ -335,6 +335,8 @@ fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
         | Class::UnknownScript(_)
         | Class::UnseenScript(_)
         | Class::Computed(_)
+        | Class::ComputedFunction(_)
+        | Class::UnknownFunction(_)
         | Class::Fence(..)
         | Class::Error(_)
         | Class::ErrorOfOthers(..) => Needs::Nothing,
@@ -356,6 +358,8 @@ fn traffic(class: &Class<'_>) -> Traffic {
         | Class::UnknownScript(_)
         | Class::UnseenScript(_)
         | Class::Computed(_)
+        | Class::ComputedFunction(_)
+        | Class::UnknownFunction(_)
         | Class::TooLong(..)
         | Class::Trusted(..)
         | Class::ScriptLoad(_)

@@ -58,6 +58,8 @@ pub(crate) enum StateChange {
     Monitor,
     /// `SCRIPT LOAD` of this text.
     Loaded(Bytes),
+    /// `FUNCTION LOAD` and whatever else changes functions.
+    Functions,
     /// A subscription inside a transaction.
     Subscribed,
 }

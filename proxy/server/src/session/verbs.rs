@@ -321,6 +321,7 @@ impl Session {
             (StateChange::Loaded(text), true) => {
                 self.shared.texts.saw(&text);
             }
+            (StateChange::Functions, true) => self.shared.functions.forget(),
             (StateChange::Subscribed, true) => self.wires.pushes.set_unknown(),
         }
     }

@@ -5,6 +5,7 @@
 use lockwarden_tests::cases::{Case, EVAL_SHA, EVAL_TEXT, Facts, cases};
 
 use super::*;
+use crate::recipe::Names;
 use crate::table::replaced::{GRAMMARS, Role, Word, rows, with_row, with_words};
 use crate::table::{CommandSpec, CountRule, KeySpec};
 
@@ -386,6 +387,8 @@ fn is_judged(args: &[Vec<u8>]) -> bool {
         foreign: &|| None,
         counts: &|_| false,
         trusted_function: &|_| false,
+        // One that writes its keys alone.
+        function: &|_| Some(Arc::new(Names::none())),
         script: &|_| None,
         saw: &|text| Arc::new(ScriptFacts::of(text)),
     };
@@ -395,6 +398,8 @@ fn is_judged(args: &[Vec<u8>]) -> bool {
         | Class::UnknownScript(_)
         | Class::UnseenScript(_)
         | Class::Computed(_)
+        | Class::ComputedFunction(_)
+        | Class::UnknownFunction(_)
         | Class::TooLong(..) => true,
         Class::Admin(command) => command.may_erase_locks(),
         Class::PassThrough(_)

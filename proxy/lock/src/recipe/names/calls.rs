@@ -20,17 +20,34 @@ impl Walk<'_> {
                     let [field] = index.literals().ok_or(Computed)?[..] else {
                         return Err(Computed);
                     };
-                    Value::of(Atom::Function(match field {
-                        b"call" | b"pcall" => Builtin::Call,
-                        b"register_function" => Builtin::Register,
-                        _ => Builtin::Pure,
-                    }))
+                    let function = |builtin| Value::of(Atom::Function(builtin));
+                    match field {
+                        b"call" | b"pcall" => function(Builtin::Call),
+                        b"register_function" => function(Builtin::Register),
+                        b"acl_check_cmd"
+                        | b"breakpoint"
+                        | b"debug"
+                        | b"error_reply"
+                        | b"log"
+                        | b"replicate_commands"
+                        | b"set_repl"
+                        | b"setresp"
+                        | b"sha1hex"
+                        | b"status_reply" => function(Builtin::Pure),
+                        // A number or a text, such as the server's version.
+                        _ => Value::data(),
+                    }
                 }
                 Atom::Library(library) => {
                     let [field] = index.literals().ok_or(Computed)?[..] else {
                         return Err(Computed);
                     };
-                    Value::of(Atom::Function(of_library(*library, field)?))
+                    let function = Value::of(Atom::Function(of_library(*library, field)?));
+                    match library {
+                        // It may also be a number or a text, such as `math.pi`.
+                        Library::Other => function.with(&Value::data()),
+                        Library::String | Library::Table => function,
+                    }
                 }
                 // Texts have the functions of their library.
                 Atom::Name(_) | Atom::Number(_) => match index.literals().as_deref() {

@@ -232,6 +232,25 @@ fn names_and_commands_that_only_the_run_tells_are_computed() {
     }
 }
 
+/// Libraries have texts and numbers beside functions.
+#[test]
+fn constants_of_libraries_are_texts_that_are_not_known() {
+    for text in [
+        "redis.call('del', 'lock:' .. redis.LOG_WARNING)",
+        "redis.call('del', 'lock:' .. redis.REDIS_VERSION)",
+        "redis.call('del', 'lock:' .. math.pi)",
+        "redis.call('del', 'lock:' .. cjson._NAME)",
+        "local c = cjson redis.call('del', 'lock:' .. tostring(c._NAME))",
+        "local r = ARGV[1] and redis or {LOG_WARNING = '3'} redis.call('del', 'lock:' .. r.LOG_WARNING)",
+    ] {
+        assert_eq!(shown(text), ["lock:?"], "{text}");
+    }
+    assert_eq!(
+        names("redis.call('del', redis.LOG_WARNING)"),
+        Names::Computed
+    );
+}
+
 /// What goes where nobody follows it comes back as anything.
 #[test]
 fn tables_that_are_held_elsewhere_hold_anything() {
@@ -290,4 +309,41 @@ fn a_call_tells_what_its_keys_and_arguments_make_of_a_name() {
     let many: Vec<&str> = vec!["k"; 300];
     let text = "for _, k in ipairs(KEYS) do redis.call('del', k .. ':x') end";
     assert_eq!(in_call(text, &many, &[]), ["*:x"]);
+}
+
+/// The variables of a library stay from one call to the next.
+#[test]
+fn a_library_that_keeps_keys_for_other_calls_computes_names() {
+    let library = |text: &str| Names::of_library(format!("#!lua name=mine\n{text}").as_bytes());
+    for text in [
+        "local k redis.register_function('a', function(keys) k = keys[1] end) \
+         redis.register_function('b', function() redis.call('del', k) end)",
+        "local k redis.register_function('a', function(keys) k = keys end) \
+         redis.register_function('b', function() redis.call('del', k[1]) end)",
+        "local t = {} redis.register_function('a', function(keys, args) t.k = args[1] end) \
+         redis.register_function('b', function() redis.call('del', t.k) end)",
+        "local t = {} redis.register_function('a', function(keys, args) table.insert(t, args[1]) end) \
+         redis.register_function('b', function() redis.call('del', t[1]) end)",
+        "local t = {} redis.register_function('a', function(keys, args) t[args[1]] = 1 end) \
+         redis.register_function('b', function() for k in pairs(t) do redis.call('del', k) end end)",
+        "local k redis.register_function('a', function(keys) local t = {} k = t t[1] = keys[1] end) \
+         redis.register_function('b', function() redis.call('del', k[1]) end)",
+        "local k redis.register_function('a', function(keys) k = function() return keys[1] end end) \
+         redis.register_function('b', function() redis.call('del', k()) end)",
+        "return 1 end",
+    ] {
+        assert_eq!(library(text), Names::Computed, "{text}");
+    }
+    for text in [
+        "local function set(k, v) return redis.call('set', k, v) end \
+         redis.register_function('a', function(keys, args) local k = keys[1] k = keys[2] return set(k, args[1]) end)",
+        "local calls = 0 local my = {} function my.a(keys) calls = calls + 1 local t = {keys[1]} t[2] = keys[2] \
+         return redis.call('del', unpack(t)) end redis.register_function{function_name = 'a', callback = my.a}",
+    ] {
+        assert!(
+            library(text).come_from_keys(),
+            "{text}: {:?}",
+            library(text)
+        );
+    }
 }

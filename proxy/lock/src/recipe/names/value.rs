@@ -172,6 +172,20 @@ impl Value {
         })
     }
 
+    /// Whether it may be, or hold, what is given to a call: a key, an argument, or what has such in it.
+    pub(super) fn is_of_a_call(&self) -> bool {
+        self.0.iter().any(|atom| match atom {
+            Atom::Name(name) => {
+                let given = |part: &Part| matches!(part, Part::Key(_) | Part::Argument(_));
+                name.0.iter().any(given)
+            }
+            Atom::Keys | Atom::Arguments | Atom::Closure(_) | Atom::Table(_) => true,
+            Atom::Number(_) | Atom::Data | Atom::Redis | Atom::Library(_) | Atom::Function(_) => {
+                false
+            }
+        })
+    }
+
     /// Whether it is data and nothing else: no list that names come from, and nothing that could be called.
     pub(super) fn is_inert(&self) -> bool {
         let inert = |atom: &Atom| matches!(atom, Atom::Name(_) | Atom::Number(_) | Atom::Data);

@@ -25,17 +25,27 @@ pub(super) struct Computed;
 
 pub(super) type Followed<T> = Result<T, Computed>;
 
-pub(super) fn names(text: &Block) -> Names {
+pub(super) fn names(text: &Block, calls: Calls) -> Names {
     let mut walk = Walk::default();
     for _ in 0..MAX_ROUNDS {
         walk.begin();
         match walk.block(text) {
             Err(Computed) => return Names::Computed,
             Ok(()) if walk.grown => {}
+            Ok(()) if walk.remembers && calls == Calls::Many => return Names::Computed,
             Ok(()) => return walk.found(),
         }
     }
     Names::Computed
+}
+
+/// How often what a text makes is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Calls {
+    /// Once, as a script.
+    One,
+    /// Many times, as the functions of a library, whose variables stay.
+    Many,
 }
 
 /// A function of the script.
@@ -58,12 +68,16 @@ struct Table {
     keys: Value,
     /// It is also held where nobody follows it.
     is_data: bool,
+    /// The function that makes it.
+    made_in: Option<usize>,
 }
 
 #[derive(Default)]
 pub(super) struct Walk<'t> {
     /// In the order in which the text declares them, which is the same every time.
     variables: Vec<Value>,
+    /// The functions that declare them.
+    declared_in: Vec<Option<usize>>,
     closures: Vec<Closure>,
     tables: Vec<Table>,
     /// How many of them were met this time.
@@ -74,6 +88,8 @@ pub(super) struct Walk<'t> {
     within: Vec<usize>,
     found: BTreeSet<Name>,
     grown: bool,
+    /// A key or an argument of one call may be kept for the next one.
+    remembers: bool,
     pub(super) keys_changed: bool,
     pub(super) arguments_changed: bool,
 }
@@ -369,11 +385,11 @@ impl<'t> Walk<'t> {
         let closure = self.meet(1)?;
         let outer = self.scope.len();
         let first = self.met[0];
+        self.within.push(closure);
         for parameter in &function.parameters {
             self.declare(parameter)?;
         }
         self.closures[closure].parameters = (first, function.parameters.len());
-        self.within.push(closure);
         self.open_block(&function.body)?;
         self.within.pop();
         self.scope.truncate(outer);
@@ -407,6 +423,9 @@ impl<'t> Walk<'t> {
 
     /// `table[key] = value` of a table of the script.
     fn store(&mut self, table: usize, key: &Value, value: &Value) -> Followed<()> {
+        let made_in = self.tables[table].made_in;
+        self.kept(made_in, key);
+        self.kept(made_in, value);
         let one = &mut self.tables[table];
         match key.literals().as_deref() {
             Some([field]) => {
@@ -423,12 +442,19 @@ impl<'t> Walk<'t> {
         Ok(())
     }
 
+    /// A function puts a value where it stays after a call, unless that is its own.
+    fn kept(&mut self, owner: Option<usize>, value: &Value) {
+        let stays = !self.within.is_empty() && self.within.last().copied() != owner;
+        self.remembers |= stays && value.is_of_a_call();
+    }
+
     fn assign(&mut self, target: &'t Expression, value: &Value) -> Followed<()> {
         let (table, key) = match target {
             Expression::Name(name) => {
                 let local = self.scope.iter().rev().find(|(local, _)| **local == **name);
                 // Redis lets no script set a global variable.
                 let (_, variable) = *local.ok_or(Computed)?;
+                self.kept(self.declared_in[variable], value);
                 return self.grow(variable, value);
             }
             Expression::Index(table, key) => (self.value(table)?, self.value(key)?),
@@ -541,10 +567,17 @@ impl<'t> Walk<'t> {
             return Err(Computed);
         }
         self.met[what] += 1;
+        let within = self.within.last().copied();
         match what {
-            0 if place == self.variables.len() => self.variables.push(Value::default()),
+            0 if place == self.variables.len() => {
+                self.variables.push(Value::default());
+                self.declared_in.push(within);
+            }
             1 if place == self.closures.len() => self.closures.push(Closure::default()),
-            2 if place == self.tables.len() => self.tables.push(Table::default()),
+            2 if place == self.tables.len() => self.tables.push(Table {
+                made_in: within,
+                ..Table::default()
+            }),
             _ => {}
         }
         Ok(place)

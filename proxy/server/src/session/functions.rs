@@ -1,0 +1,147 @@
+//! `FCALL` without a lock among its keys: what its function may do is known from the text of its library, and
+//! where that computes names of keys, the call is refused in enforce mode.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use lockwarden_lock::classify::{ComputedNames, PassThrough};
+use lockwarden_lock::op::LockCommand;
+use lockwarden_lock::settle::{Code, Mode, Refused, computes_names};
+use lockwarden_resp::parse_reply;
+
+use super::state::{Place, State, StateChange};
+use super::{Look, Session};
+use crate::functions::QUESTION;
+use crate::inbox::Inbox;
+use crate::metrics::{CommandClass, CommandResult};
+use crate::shared::Active;
+use crate::wires::{End, Muted};
+
+/// What is said of a function that its operator may answer for.
+const COMPUTES: &str = "this function's library computes names of keys, which may be those of locks; \
+                        trusted_functions may list it";
+
+impl State {
+    /// Whether what is known of functions is true of the next command: no change of them is on its way ahead of it.
+    pub(crate) fn functions_stand(&self) -> bool {
+        self.unsettled == 0 && !self.changes_functions()
+    }
+
+    /// Whether the block that is being queued changes functions.
+    fn changes_functions(&self) -> bool {
+        let changes =
+            |(_, place): &(usize, Place)| matches!(place, Place::Change(StateChange::Functions));
+        let block = self.block.as_ref();
+        block.is_some_and(|block| block.places.iter().any(changes))
+    }
+}
+
+impl Session {
+    /// A function is called that is not known. Where locks are enforced the server is asked; answers why that did not
+    /// help.
+    pub(crate) async fn learn_functions(
+        &mut self,
+        inbox: &mut Inbox,
+    ) -> Result<Option<String>, End> {
+        let shared = self.shared.clone();
+        if self.active().computed_names == ComputedNames::Forward {
+            shared.functions.learn_some_time(&shared);
+            return Ok(None);
+        }
+        // The server says nothing to a client that has not logged in.
+        let stranger = !self.state.logged_in && shared.server.may_want_password();
+        if stranger || self.wires.pushes.takes_no_commands() {
+            return Ok(None);
+        }
+        if self.state.changes_functions() {
+            return Ok(Some("functions are changed in the same block".to_owned()));
+        }
+        let Err(why) = shared.functions.learn(&shared).await else {
+            return Ok(None);
+        };
+        // What is asked on this connection would be queued, or end a CLIENT CACHING.
+        if self.state.block.is_some() || self.state.tracking {
+            return Ok(Some(why));
+        }
+        let (changes, asked) = (shared.functions.changes(), Instant::now());
+        self.wires.inquire(&QUESTION, Look::Answer);
+        let answer = self.answer(inbox).await?;
+        let answer = parse_reply(&answer, self.state.protocol)
+            .map_err(|_| End::OutOfStep("a list of functions is no reply".to_owned()))?;
+        let learnt = shared.functions.take_in(&answer, changes, asked, &shared);
+        Ok((learnt != Ok(true)).then_some(why))
+    }
+
+    /// A function that may compute the name of a lock.
+    pub(crate) async fn computed_function(
+        &mut self,
+        inbox: &mut Inbox,
+        command: Box<LockCommand>,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        self.perhaps_a_lock(inbox, command, COMPUTES.to_owned(), active, muted)
+            .await
+    }
+
+    /// A function that is not known, and why that is so; without a reason the server does not know it, or nothing is
+    /// refused.
+    pub(crate) async fn unknown_function(
+        &mut self,
+        inbox: &mut Inbox,
+        command: Box<LockCommand>,
+        why: Option<String>,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if let Some(why) = why {
+            let why = format!(
+                "whether this function computes names of locks is not known ({why}); let lockwarden's user call \
+                 FUNCTION LIST, or list it in trusted_functions"
+            );
+            return self
+                .perhaps_a_lock(inbox, command, why, active, muted)
+                .await;
+        }
+        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        self.wires
+            .forward(PassThrough::unchanged(&command.frame), muted);
+        self.queued();
+        Ok(())
+    }
+
+    /// Refuses a call, or lets it run unjudged.
+    async fn perhaps_a_lock(
+        &mut self,
+        inbox: &mut Inbox,
+        command: Box<LockCommand>,
+        why: String,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if let Some(error) = self.barred(inbox, command.name.as_bytes()).await? {
+            self.reply(&error, muted);
+            return Ok(());
+        }
+        let active = &self.seen(active.clone());
+        let target = command.op.target().clone();
+        let is_enforced = active.rules(target.namespace).mode == Mode::Enforce;
+        if is_enforced && active.computed_names != ComputedNames::Forward {
+            let refused = Refused {
+                command,
+                target,
+                code: Code::Denied,
+                denial: computes_names(why),
+                native: false,
+            };
+            self.refuse(&refused, None, active, muted);
+            return Ok(());
+        }
+        self.computes_unjudged(&target, command.name, active);
+        self.count(CommandClass::Policy, CommandResult::Ok);
+        self.wires
+            .forward(PassThrough::unchanged(&command.frame), muted);
+        self.queued();
+        Ok(())
+    }
+}
