@@ -244,7 +244,8 @@ impl Others {
         let records = direct.sends("KEYS lw:*").reply();
         let mut names = locks();
         // What an identity owes is paid by releases that are refused: only leases stay as they are.
-        let is_record = |name: &&String| name.contains("}:");
+        // Nor are the proxies' own notes about all locks records of one.
+        let is_record = |name: &&String| name.contains("}:") && !name.starts_with("lw:{}:");
         let records: Vec<String> = records.elements().iter().map(Reply::text).collect();
         names.extend(records.iter().filter(is_record).cloned());
         // A lease's record is written once more when its holder's process was looked up.

@@ -55,7 +55,10 @@ fn a_backend_that_restarts_is_found_again_and_governed_as_before() {
     let said = changes(&proxy);
 
     redis.stop();
-    alice.then().gets_close();
+    // A client that shares its connection, and waits for nothing, outlives the server.
+    if !proxy.is_multiplexed() {
+        alice.then().gets_close();
+    }
     becomes(&proxy, 503);
     for _ in 0..10 {
         proxy.client().sends("PING").gets_close();
