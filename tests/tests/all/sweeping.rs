@@ -1,7 +1,7 @@
 //! Locks that nobody has shown to the proxy, because they are older than it or went around it, are
 //! found by a slow walk over the server's keys.
 
-use lockwarden_tests::{Mode, Proxy, Redis, wait_for};
+use lockwarden_tests::{Mode, Proxy, Redis, Server, wait_for};
 
 const UNGOVERNED: &str = "lockwarden_ungoverned_locks{namespace=\"locks\"";
 
@@ -130,5 +130,7 @@ fn no_walk_where_the_operator_wants_none() {
     proxy.client().sends("SETNX lock:a 1").gets(":1");
     assert_eq!(proxy.logged(&["locks on the server"]), 0);
     let scans = redis.client().sends("INFO commandstats").text();
-    assert!(!scans.contains("cmdstat_scan"), "{scans}");
+    // Before Redis 7.0 each right of the proxy's own connection is tried by one call.
+    let tried = !Server::under_test().since(7, 0) && scans.contains("cmdstat_scan:calls=1,");
+    assert!(tried || !scans.contains("cmdstat_scan"), "{scans}");
 }

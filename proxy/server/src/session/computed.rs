@@ -268,8 +268,9 @@ impl Session {
     }
 
     /// `EVALSHA` of a text that this proxy has not seen, and without a lock among its keys: it may compute
-    /// the name of one. Outside a block every client answers NOSCRIPT with the text; inside one there is no
-    /// such answer, so it is refused there, unless Redis does not know the text either.
+    /// the name of one. Redis is asked for a script that nobody has, and says in its own words that there is
+    /// none; every client answers that with the text. Inside a block there is no such answer, so it is
+    /// refused there, unless Redis does not know the text either.
     pub(crate) async fn unseen_script(
         &mut self,
         inbox: &mut Inbox,
@@ -281,38 +282,28 @@ impl Session {
             return Ok(());
         }
         let active = &self.seen(active.clone());
-        let request = inbox.request();
-        let mut frame = None;
-        if active.computed_names == ComputedNames::Forward {
-            frame = Some(Bytes::copy_from_slice(request.frame()));
-        } else if self.state.block.is_some() {
-            let mut words: Vec<Bytes> = request.args().map(Bytes::copy_from_slice).collect();
+        let mut words: Vec<Bytes> = (inbox.request().args())
+            .map(Bytes::copy_from_slice)
+            .collect();
+        if active.computed_names != ComputedNames::Forward {
             let sha = words.get(1).cloned().unwrap_or_default();
-            if self.is_absent(&sha).await {
-                // Should it be loaded before EXEC, it is not this text that runs.
-                if let Some(sha) = words.get_mut(1).filter(|sha| sha.len() == NO_SCRIPT.len()) {
-                    *sha = Bytes::from_static(NO_SCRIPT);
-                }
-                let mut absent = BytesMut::new();
-                put_request(&mut absent, &words);
-                frame = Some(absent.freeze());
+            if self.state.block.is_some() && !self.is_absent(&sha).await {
+                self.count(CommandClass::Policy, CommandResult::Error);
+                let line = "LOCKDENIED unsafe-script cmd=EVALSHA policy=scripts hint=\"lockwarden has not seen \
+                            this script, and it may name locks; load it with SCRIPT LOAD before the block\"";
+                self.error(line, muted);
+                return Ok(());
+            }
+            // Should it be loaded meanwhile, it is not this text that runs.
+            if let Some(sha) = words.get_mut(1).filter(|sha| sha.len() == NO_SCRIPT.len()) {
+                *sha = Bytes::from_static(NO_SCRIPT);
             }
         }
-        if let Some(frame) = frame {
-            self.count(CommandClass::PassThrough, CommandResult::Ok);
-            self.wires.forward(PassThrough::unchanged(&frame), muted);
-            self.queued();
-            return Ok(());
-        }
-        self.count(CommandClass::Policy, CommandResult::Error);
-        let line = match self.state.block {
-            None => "NOSCRIPT No matching script. Please use EVAL.",
-            Some(_) => {
-                "LOCKDENIED unsafe-script cmd=EVALSHA policy=scripts hint=\"lockwarden has not seen \
-                 this script, and it may name locks; load it with SCRIPT LOAD before the block\""
-            }
-        };
-        self.error(line, muted);
+        let mut frame = BytesMut::new();
+        put_request(&mut frame, &words);
+        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        self.wires.forward(PassThrough::unchanged(&frame), muted);
+        self.queued();
         Ok(())
     }
 
