@@ -101,6 +101,14 @@ impl Client {
         self.sends_arguments(&words::split(line))
     }
 
+    /// Has a script run; answers what it is told, as a transcript says it.
+    #[track_caller]
+    pub fn eval(&self, text: &str, keys: &[&str], arguments: &[&str]) -> String {
+        let count = keys.len().to_string();
+        let words = [&["EVAL", text, &count], keys, arguments].concat();
+        self.sends_arguments(&words).reply().to_string()
+    }
+
     /// Sends one command of these arguments.
     #[track_caller]
     pub fn sends_arguments<T: AsRef<[u8]>>(&self, arguments: &[T]) -> Exchange<'_> {

@@ -20,6 +20,7 @@ mod record;
 mod redis;
 mod reply;
 mod server;
+pub mod soak;
 pub mod spelling;
 mod words;
 mod world;

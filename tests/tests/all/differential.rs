@@ -14,11 +14,10 @@
 //! `MONITOR`, `CLIENT TRACKING` and waiting for others have tests of their own in `transparency.rs`;
 //! `SWAPDB`, `SYNC` and `PSYNC` are refused on purpose.
 
-use std::env;
 use std::ops::Range;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use lockwarden_tests::soak::for_each_seed;
 use lockwarden_tests::{Client, Mode, Proxy, Redis, Reply, encode};
 
 use generator::{Generator, Step};
@@ -38,31 +37,7 @@ const MOST_WRITES: usize = 200;
 /// `LOCKWARDEN_SOAK_SECONDS`. `LOCKWARDEN_SEED` has one run again.
 #[test]
 fn a_random_script_of_ordinary_commands_is_answered_byte_for_byte() {
-    let number = |name: &str| -> Option<u64> {
-        let text = env::var(name).ok()?;
-        Some(
-            text.parse()
-                .unwrap_or_else(|_| panic!("{name}={text} is no number")),
-        )
-    };
-    if let Some(seed) = number("LOCKWARDEN_SEED") {
-        run(seed);
-        return;
-    }
-    for seed in [1, 2] {
-        run(seed);
-    }
-    let Some(seconds) = number("LOCKWARDEN_SOAK_SECONDS") else {
-        return;
-    };
-    let end = Instant::now() + Duration::from_secs(seconds);
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .expect("the clock is past 1970");
-    let mut seeds = Random::from_seed(now.as_secs());
-    while Instant::now() < end {
-        run(seeds.next());
-    }
+    for_each_seed(&[1, 2], run);
 }
 
 /// Plays the script of this seed; an odd one before an enforcing proxy, an even one before a watching one.

@@ -3,66 +3,18 @@
 
 use lockwarden_tests::{Client, Mode, Proxy, Redis};
 
+use crate::held::{ALICES, Held};
+
 mod escapes;
 mod functions;
 mod random;
-
-const ALICES: &str = "3f1c9a1e-alice-5a77";
 
 /// Says of the script that it stands in whether it runs behind a guard: it computes a name, and a function of Redis
 /// cannot be dumped.
 const IS_GUARDED: &str = "redis.call('set', redis.call('echo', ARGV[1]), 1) \
     return pcall(string.dump, redis.call) and 'guarded' or 'as it is'";
 
-fn eval(client: &Client, text: &str, keys: &[&str], arguments: &[&str]) -> String {
-    let count = keys.len().to_string();
-    let mut words = vec!["EVAL", text, &count];
-    words.extend(keys);
-    words.extend(arguments);
-    client.sends_arguments(&words).reply().to_string()
-}
-
-/// Alice holds `lock:job`; Bob is somebody else.
-struct Held {
-    redis: Redis,
-    proxy: Proxy,
-    alice: Client,
-    bob: Client,
-}
-
-impl Held {
-    fn new() -> Held {
-        let redis = Redis::start();
-        let proxy = Proxy::enforcing(&redis);
-        Held::behind(redis, proxy)
-    }
-
-    fn behind(redis: Redis, proxy: Proxy) -> Held {
-        let (alice, bob) = (proxy.client(), proxy.client());
-        alice
-            .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-            .gets("+OK");
-        Held {
-            redis,
-            proxy,
-            alice,
-            bob,
-        }
-    }
-
-    /// Bob's script is refused, and the lock is as it was.
-    #[track_caller]
-    fn refuses(&self, text: &str, keys: &[&str], arguments: &[&str]) -> String {
-        let before = self.redis.lease("lock:job");
-        let said = eval(&self.bob, text, keys, arguments);
-        assert!(
-            said.starts_with("-LOCKDENIED unsafe-script "),
-            "{text}: {said}"
-        );
-        assert_eq!(self.redis.lease("lock:job"), before, "{text}");
-        said
-    }
-}
+const UNSAFE: &str = "-LOCKDENIED unsafe-script ";
 
 #[test]
 fn the_careless_job_that_cleans_up_leaves_locks_alone() {
@@ -87,7 +39,7 @@ fn the_careless_job_that_cleans_up_leaves_locks_alone() {
             vec!["lock:bobs"],
         ),
     ] {
-        let said = held.refuses(text, &keys, &["lock:*"]);
+        let said = held.refuses(UNSAFE, text, &keys, &["lock:*"]);
         assert!(said.contains(" key=lock:job "), "{said}");
     }
     held.proxy.counts(
@@ -177,7 +129,7 @@ fn only_scripts_that_may_name_a_lock_and_may_write_are_guarded() {
     let held = Held::new();
     let guarded = |text: &str, keys: &[&str]| {
         let end = "return pcall(string.dump, redis.call) and 'guarded' or 'as it is'";
-        eval(&held.bob, &format!("{text} {end}"), keys, &["job"]) == "$7 guarded"
+        held.bob.eval(&format!("{text} {end}"), keys, &["job"]) == "$7 guarded"
     };
     assert!(guarded(
         "redis.call('del', redis.call('echo', ARGV[1]))",
@@ -228,6 +180,7 @@ fn a_constant_of_redis_in_a_name_is_no_way_around() {
         .sends(format!("SET lock:3 {ALICES} NX PX 8000"))
         .gets("+OK");
     held.refuses(
+        UNSAFE,
         "return redis.call('del', 'lock:' .. redis.LOG_WARNING)",
         &[],
         &[],
@@ -240,16 +193,16 @@ fn monitor_mode_only_counts_scripts_that_compute_names() {
     let redis = Redis::start();
     let proxy = Proxy::monitoring(&redis);
     let bob = proxy.client();
-    assert_eq!(eval(&bob, IS_GUARDED, &[], &["name"]), "$8 as it is");
+    assert_eq!(bob.eval(IS_GUARDED, &[], &["name"]), "$8 as it is");
     proxy.counts(
         "lockwarden_unjudged_commands_total{why=\"computed-names\"}",
         1.0,
     );
     bob.sends("SET lock:a 1").gets("+OK");
     let delete = "return redis.call('del', redis.call('keys', 'lock:*')[1])";
-    assert_eq!(eval(&bob, delete, &[], &[]), ":1");
+    assert_eq!(bob.eval(delete, &[], &[]), ":1");
     assert_eq!(proxy.switch("locks", Mode::Enforce), 200);
-    assert_eq!(eval(&bob, IS_GUARDED, &[], &["name"]), "$7 guarded");
+    assert_eq!(bob.eval(IS_GUARDED, &[], &["name"]), "$7 guarded");
 }
 
 #[test]
@@ -259,8 +212,8 @@ fn what_happens_to_them_is_a_choice() {
         .top("computed_names", "\"deny\"")
         .start();
     let held = Held::behind(redis, proxy);
-    held.refuses(IS_GUARDED, &[], &["name"]);
-    held.refuses(IS_GUARDED, &["lock:mine"], &["name"]);
+    held.refuses(UNSAFE, IS_GUARDED, &[], &["name"]);
+    held.refuses(UNSAFE, IS_GUARDED, &["lock:mine"], &["name"]);
     held.bob.sends("GET name").gets("nil");
 
     let redis = Redis::start();
@@ -287,9 +240,15 @@ fn a_script_that_goes_to_another_database_reaches_no_lock_there() {
         .gets("+OK");
     let there = |word: &str| format!("redis.call('select', 1) {word}");
     for keys in [vec![], vec!["lock:far"], vec!["lock:job"]] {
-        held.refuses(&there("return redis.call('del', 'lock:far')"), &keys, &[]);
+        held.refuses(
+            UNSAFE,
+            &there("return redis.call('del', 'lock:far')"),
+            &keys,
+            &[],
+        );
     }
     held.refuses(
+        UNSAFE,
         &there("return redis.call('del', KEYS[1])"),
         &["lock:far"],
         &[],
@@ -297,18 +256,14 @@ fn a_script_that_goes_to_another_database_reaches_no_lock_there() {
     far.sends("GET lock:far")
         .gets(format!("${} {ALICES}", ALICES.len()));
     assert_eq!(
-        eval(
-            &held.bob,
-            &there("return redis.call('set', 'plain', 1)"),
-            &[],
-            &[]
-        ),
+        held.bob
+            .eval(&there("return redis.call('set', 'plain', 1)"), &[], &[]),
         "+OK"
     );
     far.sends("GET plain").gets("$1 1");
     let back = "redis.call('select', 1) redis.call('set', 'plain', 2) redis.call('select', 0) return redis.call('del', KEYS[1])";
     assert_eq!(
-        eval(&held.alice, back, &["lock:job"], &[]),
+        held.alice.eval(back, &["lock:job"], &[]),
         ":1",
         "the holder's own script, at home again"
     );
@@ -324,7 +279,7 @@ fn a_refused_script_on_a_full_server_takes_no_lock() {
     let held = Held::behind(redis, proxy);
     let take =
         "redis.call('hset', KEYS[1], ARGV[1], 1) return redis.call('pexpire', KEYS[1], 8000)";
-    assert_eq!(eval(&held.alice, take, &["lock:hash"], &[ALICES]), ":1");
+    assert_eq!(held.alice.eval(take, &["lock:hash"], &[ALICES]), ":1");
     held.bob.sends("SET plain 1").gets("+OK");
     held.redis
         .client()
@@ -338,7 +293,7 @@ fn a_refused_script_on_a_full_server_takes_no_lock() {
             "redis.call('rename', KEYS[1], KEYS[2])",
             "redis.call('del', KEYS[1]) return redis.call('set', redis.call('echo', ARGV[1]), 1)",
         ] {
-            let said = eval(&held.bob, text, &[lock, "plain"], &["thief"]);
+            let said = held.bob.eval(text, &[lock, "plain"], &["thief"]);
             assert!(said.starts_with('-'), "{text}: {said}");
             assert_eq!(held.redis.lease(lock), before, "{text}: {said}");
         }

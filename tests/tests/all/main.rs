@@ -61,6 +61,7 @@ mod fencing;
 mod flushing;
 mod flushing_globs;
 mod guarded;
+mod held;
 mod keep_alive;
 mod memory;
 mod multiplexed;

@@ -21,12 +21,6 @@ fn kind(name: &str) -> String {
     format!("lockwarden_observations_total{{namespace=\"locks\",kind=\"{name}\"}}")
 }
 
-fn eval(client: &Client, text: &str, keys: &[&str], arguments: &[&str]) -> String {
-    let count = keys.len().to_string();
-    let words = [&["EVAL", text, &count], keys, arguments].concat();
-    client.sends_arguments(&words).reply().to_string()
-}
-
 /// Where each mode is played.
 fn in_both_modes(redis: &Redis, play: impl Fn(Mode, &dyn Fn() -> ProxyBuilder)) {
     for mode in [Mode::Enforce, Mode::Monitor] {
@@ -65,9 +59,9 @@ fn a_value_that_two_clients_take_locks_with_is_reported() {
         let set = format!("SET lock:d {SAME} NX PX 9000");
         bob.pipelines(&["MULTI", &set, "EXEC"], &["+OK", "+QUEUED", "[+OK]"]);
         proxy.counts(&shared, 2.0);
-        assert_eq!(eval(&bob, ACQUIRE, &["lock:e"], &[SAME, "9000"]), ":1");
+        assert_eq!(bob.eval(ACQUIRE, &["lock:e"], &[SAME, "9000"]), ":1");
         proxy.counts(&shared, 3.0);
-        assert_eq!(eval(&bob, ENTER, &["lock:f"], &[SAME, "9000"]), "$2 in");
+        assert_eq!(bob.eval(ENTER, &["lock:f"], &[SAME, "9000"]), "$2 in");
         proxy.counts(&shared, 4.0);
         // Alice's grants count from now on as well.
         bob.sends("DEL lock:c").gets(":1");
@@ -105,7 +99,7 @@ fn a_value_that_came_by_another_proxy_is_shared_on_the_same_lock() {
             let take = |client: &Client| match key {
                 "lock:a" => client.sends("SETNX lock:a 1").gets(":1"),
                 "lock:b" => client.sends("SET lock:b 2 EX 9").gets("+OK"),
-                "lock:c" => assert_eq!(eval(client, ENTER, &[key], &["three", "9000"]), "$2 in"),
+                "lock:c" => assert_eq!(client.eval(ENTER, &[key], &["three", "9000"]), "$2 in"),
                 _ => client.sends("MSETNX lock:d 4").gets(":1"),
             };
             let counted = at as f64;
@@ -210,19 +204,14 @@ fn a_connection_that_is_refused_its_own_lock_is_shared_by_threads() {
             &["+OK", "+QUEUED", "[:0]"],
         );
         one.counts(&shared, 2.0);
-        assert_eq!(eval(&alice, ACQUIRE, &["lock:a"], &["1", "9000"]), ":0");
+        assert_eq!(alice.eval(ACQUIRE, &["lock:a"], &["1", "9000"]), ":0");
         one.counts(&shared, 3.0);
         alice.sends("MSETNX lock:free 1 lock:a 1").gets(":0");
         one.counts(&shared, 4.0);
         // Another field of a hash: somebody else, over the holder's connection.
-        assert_eq!(eval(&alice, ENTER, &["lock:h"], &[SAME, "9000"]), "$2 in");
+        assert_eq!(alice.eval(ENTER, &["lock:h"], &[SAME, "9000"]), "$2 in");
         assert_eq!(
-            eval(
-                &alice,
-                ENTER,
-                &["lock:h"],
-                &["another-thread-of-it", "9000"]
-            ),
+            alice.eval(ENTER, &["lock:h"], &["another-thread-of-it", "9000"]),
             "$3 out"
         );
         one.counts(&shared, 5.0);
@@ -230,7 +219,7 @@ fn a_connection_that_is_refused_its_own_lock_is_shared_by_threads() {
         alice
             .sends(format!("SET lock:b {SAME} NX PX 9000"))
             .gets("+OK");
-        assert_eq!(eval(&bob, DELETE, &["lock:b"], &[SAME]), ":1");
+        assert_eq!(bob.eval(DELETE, &["lock:b"], &[SAME]), ":1");
         bob.sends("SET lock:b bobs-own-8c1f0a2e9b7d NX PX 9000")
             .gets("+OK");
         alice.sends("SETNX lock:b 1").gets(":0");
@@ -276,7 +265,7 @@ fn a_tokenless_release_or_extension_after_a_refusal_is_reported() {
         redis.client().sends("DEL lock:a").reply();
         alice.sends(&takes).gets("+OK");
         bob.sends("SETNX lock:a 1").gets(":0");
-        eval(&bob, LEAVE, &["lock:a", "other"], &[]);
+        bob.eval(LEAVE, &["lock:a", "other"], &[]);
         two.counts(&found, counted + 2.0);
 
         // Not the ones that say whose it is, nor one that meets no lease, nor one that was not refused.
@@ -284,7 +273,7 @@ fn a_tokenless_release_or_extension_after_a_refusal_is_reported() {
         alice.sends(&takes).gets("+OK");
         bob.sends("SETNX lock:a 1").gets(":0");
         assert_eq!(
-            eval(&bob, DELETE, &["lock:a"], &["bobs-own-8c1f0a2e9b7d"]),
+            bob.eval(DELETE, &["lock:a"], &["bobs-own-8c1f0a2e9b7d"]),
             ":0"
         );
         alice.sends("DEL lock:a").gets(":1");

@@ -4,55 +4,13 @@
 
 use lockwarden_tests::{Client, Proxy, Redis, Server};
 
+use crate::held::{ALICES, Held};
+
 mod random;
 
-const ALICES: &str = "3f1c9a1e-alice-5a77";
-
-fn eval(client: &Client, text: &str, keys: &[&str], arguments: &[&str]) -> String {
-    let count = keys.len().to_string();
-    let mut words = vec!["EVAL", text, &count];
-    words.extend(keys);
-    words.extend(arguments);
-    client.sends_arguments(&words).reply().to_string()
-}
-
-/// Alice holds `lock:job`; Bob is somebody else.
-struct Held {
-    redis: Redis,
-    proxy: Proxy,
-    alice: Client,
-    bob: Client,
-}
+const NOT_HIS: &str = "-LOCKDENIED not-owner key=lock:job";
 
 impl Held {
-    fn new() -> Held {
-        let redis = Redis::start();
-        let proxy = Proxy::enforcing(&redis);
-        let (alice, bob) = (proxy.client(), proxy.client());
-        alice
-            .sends(format!("SET lock:job {ALICES} NX PX 8000"))
-            .gets("+OK");
-        Held {
-            redis,
-            proxy,
-            alice,
-            bob,
-        }
-    }
-
-    /// Bob's script is refused; answers the error.
-    #[track_caller]
-    fn refuses(&self, text: &str, keys: &[&str], arguments: &[&str]) -> String {
-        let before = self.redis.lease("lock:job");
-        let said = eval(&self.bob, text, keys, arguments);
-        assert!(
-            said.starts_with("-LOCKDENIED not-owner key=lock:job"),
-            "{said}"
-        );
-        assert_eq!(self.redis.lease("lock:job"), before);
-        said
-    }
-
     fn effects_left(&self, count: f64) {
         self.proxy.counts(
             "lockwarden_script_effects_left_total{namespace=\"locks\"}",
@@ -73,6 +31,7 @@ fn a_queue_that_a_refused_script_has_moved_is_not_lost() {
     let held = Held::new();
     jobs(&held.bob, "queue", 3_000);
     let said = held.refuses(
+        NOT_HIS,
         "redis.call('rename', KEYS[2], KEYS[3]) return redis.call('del', KEYS[1])",
         &["lock:job", "queue", "taken"],
         &[],
@@ -105,7 +64,7 @@ fn a_job_that_a_refused_script_has_moved_is_neither_lost_nor_doubled() {
             true => &["lock:job", "queue", "work"],
             false => &["lock:job", "work"],
         };
-        held.refuses(text, keys, &["queue"]);
+        held.refuses(NOT_HIS, text, keys, &["queue"]);
         let (left, moved) = (
             held.bob.sends("LLEN queue").integer(),
             held.bob.sends("LLEN work").integer(),
@@ -131,8 +90,7 @@ fn everything_is_put_back_that_a_copy_was_taken_of() {
         .reply()
         .to_string()
         .starts_with('-');
-    let said = held.refuses(
-        "redis.call('del', KEYS[2]) redis.call('xack', KEYS[3], 'g', '1-1') redis.call('xadd', KEYS[3], '2-1', 'f', 'w') \
+    let said = held.refuses(NOT_HIS, "redis.call('del', KEYS[2]) redis.call('xack', KEYS[3], 'g', '1-1') redis.call('xadd', KEYS[3], '2-1', 'f', 'w') \
          redis.call('hset', KEYS[4], 'f', 2) redis.call('set', KEYS[5], 'new') redis.call('set', ARGV[1] .. ':made', 1) \
          return redis.call('del', KEYS[1])",
         &["lock:job", "list", "stream", "hash", "fresh"],
@@ -164,11 +122,11 @@ fn a_script_whose_effects_stand_is_answered_by_an_error() {
     // Another's constant value is compared with, and a signal is given beside it.
     let text = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 7 end \
         redis.call('lpush', KEYS[2], 1) redis.call('del', KEYS[1]) return 0";
-    let said = held.refuses(text, &["lock:job", "signal"], &["same"]);
+    let said = held.refuses(NOT_HIS, text, &["lock:job", "signal"], &["same"]);
     assert!(said.contains("undone=locks"), "{said}");
     bob.sends("LLEN signal").gets(":3001");
     bob.sends("DEL signal").gets(":1");
-    assert_eq!(eval(bob, text, &["lock:job", "signal"], &["same"]), ":7");
+    assert_eq!(bob.eval(text, &["lock:job", "signal"], &["same"]), ":7");
     bob.sends("EXISTS signal").gets(":0");
 }
 
@@ -185,7 +143,7 @@ fn what_stands_is_in_the_audit_trail() {
         .gets("+OK");
     jobs(&bob, "queue", 3_000);
     let text = "redis.call('rpop', KEYS[2]) return redis.call('del', KEYS[1])";
-    let said = eval(&bob, text, &["lock:job", "queue"], &[]);
+    let said = bob.eval(text, &["lock:job", "queue"], &[]);
     assert!(said.contains("undone=locks"), "{said}");
     let file = proxy.directory().join("audit.jsonl");
     lockwarden_tests::wait_for("the entry", || {
@@ -211,7 +169,7 @@ fn a_lock_is_put_back_when_memory_is_out() {
     let hers = "0f8fad5b-d9cb-469f-a165-70867728950e:1";
     let enter =
         "redis.call('hincrby', KEYS[1], ARGV[2], 1) return redis.call('pexpire', KEYS[1], ARGV[1])";
-    assert_eq!(eval(&alice, enter, &["lock:h"], &["8000", hers]), ":1");
+    assert_eq!(alice.eval(enter, &["lock:h"], &["8000", hers]), ":1");
     bob.sends("RPUSH queue a b").gets(":2");
     let direct = redis.client();
     direct.sends("CONFIG SET maxmemory 500kb").gets("+OK");
@@ -219,7 +177,7 @@ fn a_lock_is_put_back_when_memory_is_out() {
     for key in ["lock:job", "lock:h"] {
         let before = redis.lease(key);
         let text = "redis.call('del', KEYS[1]) redis.call('del', KEYS[2]) return 1";
-        let said = eval(&bob, text, &[key, "queue"], &[]);
+        let said = bob.eval(text, &[key, "queue"], &[]);
         // Redis before 7.0 cannot be asked for rights while memory is out, so nothing is run there.
         assert!(said.starts_with('-'), "{said}");
         assert_eq!(redis.lease(key), before, "{said}");
@@ -252,7 +210,7 @@ fn nothing_is_copied_for_a_holder() {
     };
     let before: u32 = dumps();
     assert_eq!(
-        eval(&held.alice, text, &["lock:job", "signal"], &[ALICES]),
+        held.alice.eval(text, &["lock:job", "signal"], &[ALICES]),
         ":0"
     );
     let holders = dumps() - before;
@@ -260,7 +218,7 @@ fn nothing_is_copied_for_a_holder() {
         .sends(format!("SET lock:job {ALICES} NX PX 8000"))
         .gets("+OK");
     assert_eq!(
-        eval(&held.bob, text, &["lock:job", "signal"], &["other"]),
+        held.bob.eval(text, &["lock:job", "signal"], &["other"]),
         ":1"
     );
     let strangers = dumps() - before - holders;

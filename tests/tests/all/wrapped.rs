@@ -7,14 +7,6 @@ use lockwarden_tests::{Client, Proxy, Redis, World};
 const ALICES: &str = "3f1c9a1e-alice-5a77";
 const BOBS: &str = "77e0b2d4-bob-90cc41";
 
-fn eval(client: &Client, text: &str, keys: &[&str], arguments: &[&str]) -> String {
-    let count = keys.len().to_string();
-    let mut words = vec!["EVAL", text, &count];
-    words.extend(keys);
-    words.extend(arguments);
-    client.sends_arguments(&words).reply().to_string()
-}
-
 /// Two things at once, so that it is no recipe.
 const TAKE: &str = "redis.call('incr', KEYS[2]) \
     if redis.call('exists', KEYS[1]) == 1 then return redis.call('get', KEYS[1]) end \
@@ -26,33 +18,30 @@ fn a_script_takes_a_lock() {
     let redis = Redis::start();
     let proxy = Proxy::builder(&redis).default_ttl("5s").start();
     let (alice, bob) = (proxy.client(), proxy.client());
-    assert_eq!(
-        eval(&alice, TAKE, &["lock:a", "tries"], &[ALICES]),
-        "$4 mine"
-    );
+    assert_eq!(alice.eval(TAKE, &["lock:a", "tries"], &[ALICES]), "$4 mine");
     let ttl = redis.pttl("lock:a");
     assert!((4000..=5000).contains(&ttl), "the default: {ttl}");
     assert_eq!(
-        eval(&alice, TAKE, &["lock:b", "tries"], &[ALICES, "86400000"]),
+        alice.eval(TAKE, &["lock:b", "tries"], &[ALICES, "86400000"]),
         "$4 mine"
     );
     let ttl = redis.pttl("lock:b");
     assert!((9000..=10_000).contains(&ttl), "the ceiling: {ttl}");
     assert_eq!(
-        eval(&alice, TAKE, &["lock:c", "tries"], &[ALICES, "2000"]),
+        alice.eval(TAKE, &["lock:c", "tries"], &[ALICES, "2000"]),
         "$4 mine"
     );
     assert!((1000..=2000).contains(&redis.pttl("lock:c")));
     let first = redis.fence("lock:a");
 
     assert_eq!(
-        eval(&bob, TAKE, &["lock:a", "tries"], &[BOBS]),
+        bob.eval(TAKE, &["lock:a", "tries"], &[BOBS]),
         format!("${} {ALICES}", ALICES.len()),
         "held: the script's own answer"
     );
     bob.sends("DEL lock:a").gets(":0");
     alice.sends("DEL lock:a").gets(":1");
-    assert_eq!(eval(&bob, TAKE, &["lock:a", "tries"], &[BOBS]), "$4 mine");
+    assert_eq!(bob.eval(TAKE, &["lock:a", "tries"], &[BOBS]), "$4 mine");
     assert!(redis.fence("lock:a") > first);
     assert_eq!(redis.value("tries"), "$1 5");
     proxy.counts(
@@ -76,7 +65,7 @@ fn a_script_deletes_a_strangers_lock(world: &World) {
     let before = world.redis().lease("lock:job");
     let text = "redis.call('rpush', KEYS[2], 'three') redis.call('set', KEYS[3], 'new') \
                 redis.call('del', KEYS[1]) return 'gone'";
-    let said = eval(&bob, text, &["lock:job", "queue", "fresh"], &[]);
+    let said = bob.eval(text, &["lock:job", "queue", "fresh"], &[]);
     if world.is_harmed() {
         assert_eq!(said, "$4 gone");
         world.redis().becomes_free("lock:job");
@@ -129,7 +118,7 @@ fn a_script_overwrites_and_prolongs_a_strangers_lock(world: &World) {
             .sends(format!("SET {key} {ALICES} NX PX 8000"))
             .gets("+OK");
         let before = world.redis().lease(key);
-        let said = eval(&bob, text, &[key, "elsewhere"], &[]);
+        let said = bob.eval(text, &[key, "elsewhere"], &[]);
         if world.is_harmed() {
             assert!(!said.starts_with('-'), "{said}");
         } else {
@@ -152,14 +141,14 @@ fn the_holders_own_scripts(world: &World) {
     let extend = "redis.call('incr', KEYS[2]) \
         if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], 7000) end return 'no'";
     let keys = ["lock:job", "beats"];
-    assert_eq!(eval(&pooled, extend, &keys, &[ALICES]), ":1");
+    assert_eq!(pooled.eval(extend, &keys, &[ALICES]), ":1");
     assert!(world.redis().pttl("lock:job") > 6000);
-    assert_eq!(eval(&pooled, extend, &keys, &[BOBS]), "$2 no");
+    assert_eq!(pooled.eval(extend, &keys, &[BOBS]), "$2 no");
     let release = "redis.call('incr', KEYS[2]) \
         if redis.call('get', KEYS[1]) ~= ARGV[1] then return {'not yours', 7} end \
         redis.call('del', KEYS[1]) return {'done'}";
-    assert_eq!(eval(&pooled, release, &keys, &[BOBS]), "[$9 not yours, :7]");
-    assert_eq!(eval(&pooled, release, &keys, &[ALICES]), "[$4 done]");
+    assert_eq!(pooled.eval(release, &keys, &[BOBS]), "[$9 not yours, :7]");
+    assert_eq!(pooled.eval(release, &keys, &[ALICES]), "[$4 done]");
     assert!(world.redis().is_free("lock:job"));
     assert_eq!(world.redis().value("beats"), "$1 4");
 }
@@ -173,7 +162,7 @@ fn a_script_that_persists_a_lock_leaves_it_a_ttl() {
     let alice = proxy.client();
     alice.sends("SET lock:job a1 NX PX 8000").gets("+OK");
     let text = "redis.call('incr', KEYS[2]) return redis.call('persist', KEYS[1])";
-    assert_eq!(eval(&alice, text, &["lock:job", "n"], &[]), ":1");
+    assert_eq!(alice.eval(text, &["lock:job", "n"], &[]), ":1");
     assert!((1..=10_000).contains(&redis.pttl("lock:job")));
 }
 
@@ -191,18 +180,18 @@ fn a_lock_that_is_a_hash(world: &World) {
     let hers = "0f8fad5b-d9cb-469f-a165-70867728950e:1";
     let his = "7c9e6679-7425-40de-944b-e07fc1f90ae7:1";
     let keys = ["lock:h"];
-    assert_eq!(eval(&one, REENTER, &keys, &["5000", hers]), "nil");
+    assert_eq!(one.eval(REENTER, &keys, &["5000", hers]), "nil");
     // Another connection of her pool enters again.
-    assert_eq!(eval(&two, REENTER, &keys, &["6000", hers]), "nil");
-    let waits = eval(&thief, REENTER, &keys, &["5000", his]);
+    assert_eq!(two.eval(REENTER, &keys, &["6000", hers]), "nil");
+    let waits = thief.eval(REENTER, &keys, &["5000", his]);
     assert!(waits.starts_with(':'), "held: the time to wait, {waits}");
     let with_channel = ["lock:h", "channel"];
-    assert_eq!(eval(&thief, LEAVE, &with_channel, &["5000", his]), "nil");
-    assert_eq!(eval(&two, LEAVE, &with_channel, &["5000", hers]), ":0");
+    assert_eq!(thief.eval(LEAVE, &with_channel, &["5000", his]), "nil");
+    assert_eq!(two.eval(LEAVE, &with_channel, &["5000", hers]), ":0");
     if world.is_harmed() {
-        assert_eq!(eval(&thief, FORCE, &with_channel, &[]), ":1");
+        assert_eq!(thief.eval(FORCE, &with_channel, &[]), ":1");
     } else {
-        let said = eval(&thief, FORCE, &with_channel, &[]);
+        let said = thief.eval(FORCE, &with_channel, &[]);
         assert!(
             said.starts_with("-LOCKDENIED not-owner key=lock:h"),
             "{said}"
@@ -220,10 +209,10 @@ fn a_lock_that_is_a_hash(world: &World) {
         thief.sends("SET lock:h x NX").gets("nil");
         thief.sends("UNLINK lock:h plain").gets(":0");
         one.sends(format!("HGET lock:h {hers}")).gets("$1 1");
-        assert_eq!(eval(&two, LEAVE, &with_channel, &["5000", hers]), ":1");
+        assert_eq!(two.eval(LEAVE, &with_channel, &["5000", hers]), ":1");
     }
     assert!(world.redis().is_free("lock:h"));
-    assert_eq!(eval(&thief, REENTER, &keys, &["5000", his]), "nil");
+    assert_eq!(thief.eval(REENTER, &keys, &["5000", his]), "nil");
 }
 in_every_world!(a_lock_that_is_a_hash);
 
@@ -233,7 +222,7 @@ fn a_hash_has_a_ceiling_a_fence_and_keep_alive() {
     let proxy = Proxy::builder(&redis).ceiling("900ms").start();
     let one = proxy.client();
     let hers = "0f8fad5b-d9cb-469f-a165-70867728950e:1";
-    assert_eq!(eval(&one, REENTER, &["lock:h"], &["60000", hers]), "nil");
+    assert_eq!(one.eval(REENTER, &["lock:h"], &["60000", hers]), "nil");
     assert!(redis.pttl("lock:h") <= 900);
     let fence = redis.fence("lock:h");
     assert!(fence > 0);
@@ -256,13 +245,13 @@ fn a_lock_with_several_readers(world: &World) {
         redis.call('del', KEYS[1]) return 'last'";
     let (one, two, thief) = (world.client(), world.client(), world.client());
     let (first, second) = ("0f8fad5b-reader-one:1", "7c9e6679-reader-two:1");
-    assert_eq!(eval(&one, JOIN, &["lock:rw"], &[first, "5000"]), ":1");
-    assert_eq!(eval(&two, JOIN, &["lock:rw"], &[second, "6000"]), ":1");
+    assert_eq!(one.eval(JOIN, &["lock:rw"], &[first, "5000"]), ":1");
+    assert_eq!(two.eval(JOIN, &["lock:rw"], &[second, "6000"]), ":1");
     one.sends("HLEN lock:rw").gets(":3");
     // The first one leaves; the lock goes on with the second.
-    assert_eq!(eval(&one, PART, &["lock:rw"], &[first, "4000"]), ":1");
+    assert_eq!(one.eval(PART, &["lock:rw"], &[first, "4000"]), ":1");
     let expel = "return redis.call('hdel', KEYS[1], unpack(redis.call('hkeys', KEYS[1])))";
-    let said = eval(&thief, expel, &["lock:rw"], &[]);
+    let said = thief.eval(expel, &["lock:rw"], &[]);
     if world.is_harmed() {
         assert_eq!(said, ":2");
     } else {
@@ -271,7 +260,7 @@ fn a_lock_with_several_readers(world: &World) {
             "{said}"
         );
         thief.sends("DEL lock:rw").gets(":0");
-        assert_eq!(eval(&two, PART, &["lock:rw"], &[second, "4000"]), "$4 last");
+        assert_eq!(two.eval(PART, &["lock:rw"], &[second, "4000"]), "$4 last");
     }
     assert!(world.redis().is_free("lock:rw"));
 }
@@ -289,15 +278,15 @@ fn a_lock_is_unlocked_by_force(world: &World) {
     let his = "7c9e6679-7425-40de-944b-e07fc1f90ae7:1";
     let with_channel = ["lock:f", "channel"];
     for holder in [&one, &mate] {
-        assert_eq!(eval(holder, REENTER, &["lock:f"], &["5000", hers]), "nil");
-        assert_eq!(eval(&mate, FORCE, &with_channel, &[]), ":1");
+        assert_eq!(holder.eval(REENTER, &["lock:f"], &["5000", hers]), "nil");
+        assert_eq!(mate.eval(FORCE, &with_channel, &[]), ":1");
         assert!(world.redis().is_free("lock:f"));
     }
     let join =
         "redis.call('hset', KEYS[1], ARGV[2], 1) redis.call('pexpire', KEYS[1], ARGV[1]) return 1";
-    assert_eq!(eval(&one, join, &["lock:f"], &["5000", hers]), ":1");
-    assert_eq!(eval(&thief, join, &["lock:f"], &["5000", his]), ":1");
-    let said = eval(&mate, FORCE, &with_channel, &[]);
+    assert_eq!(one.eval(join, &["lock:f"], &["5000", hers]), ":1");
+    assert_eq!(thief.eval(join, &["lock:f"], &["5000", his]), ":1");
+    let said = mate.eval(FORCE, &with_channel, &[]);
     if world.is_harmed() {
         assert_eq!(said, ":1");
     } else {
@@ -331,12 +320,12 @@ fn many_locks_in_one_hash(world: &World) {
         "UAtNwcfhLzLiIyViPu3ySw",
         "wDpdcGUTKRa7KkkIo8XXyg",
     );
-    assert_eq!(eval(&one, HOLD, &["lock:g"], &["5000", hers, x, y]), "nil");
-    assert_eq!(eval(&two, HOLD, &["lock:g"], &["5000", his, z]), "nil");
-    let waits = eval(&two, HOLD, &["lock:g"], &["5000", his, y]);
+    assert_eq!(one.eval(HOLD, &["lock:g"], &["5000", hers, x, y]), "nil");
+    assert_eq!(two.eval(HOLD, &["lock:g"], &["5000", his, z]), "nil");
+    let waits = two.eval(HOLD, &["lock:g"], &["5000", his, y]);
     assert!(waits.starts_with(':'), "held: the time to wait, {waits}");
-    assert_eq!(eval(&thief, DROP, &["lock:g"], &[his, x]), "nil");
-    let said = eval(&thief, STRIP, &["lock:g"], &[x]);
+    assert_eq!(thief.eval(DROP, &["lock:g"], &[his, x]), "nil");
+    let said = thief.eval(STRIP, &["lock:g"], &[x]);
     if world.is_harmed() {
         assert_eq!(said, ":1");
         return;
@@ -346,10 +335,10 @@ fn many_locks_in_one_hash(world: &World) {
         "{said}"
     );
     // Each leaves over another connection than it came.
-    assert_eq!(eval(&two, DROP, &["lock:g"], &[hers, x, y]), ":1");
+    assert_eq!(two.eval(DROP, &["lock:g"], &[hers, x, y]), ":1");
     two.sends(format!("HGET lock:g {z}"))
         .gets(format!("${} {his}", his.len()));
-    assert_eq!(eval(&one, DROP, &["lock:g"], &[his, z]), ":1");
+    assert_eq!(one.eval(DROP, &["lock:g"], &[his, z]), ":1");
     assert!(world.redis().is_free("lock:g"));
 }
 in_every_world!(many_locks_in_one_hash);
@@ -365,23 +354,19 @@ fn a_lock_that_is_a_sorted_set(world: &World) {
         redis.call('zrem', KEYS[1], '__write__') return true";
     let (one, two) = (world.client(), world.client());
     let keys = ["lock:z"];
-    assert_eq!(eval(&one, SAVE, &keys, &[ALICES, "5000"]), ":1");
-    assert_eq!(eval(&two, SAVE, &keys, &[BOBS, "5000"]), "nil");
-    assert_eq!(
-        eval(&one, SAVE, &keys, &[ALICES, "7000"]),
-        ":1",
-        "once more"
-    );
+    assert_eq!(one.eval(SAVE, &keys, &[ALICES, "5000"]), ":1");
+    assert_eq!(two.eval(SAVE, &keys, &[BOBS, "5000"]), "nil");
+    assert_eq!(one.eval(SAVE, &keys, &[ALICES, "7000"]), ":1", "once more");
     two.sends("DEL lock:z").gets(world.either(":1", ":0"));
     if !world.is_harmed() {
         assert!(redis_fence_is_new(world, "lock:z"));
         assert_eq!(
-            eval(&two, GIVE, &keys, &[ALICES]),
+            two.eval(GIVE, &keys, &[ALICES]),
             ":1",
             "by its name, from anywhere"
         );
     }
-    assert_eq!(eval(&two, SAVE, &keys, &[BOBS, "5000"]), ":1");
+    assert_eq!(two.eval(SAVE, &keys, &[BOBS, "5000"]), ":1");
 }
 in_every_world!(a_lock_that_is_a_sorted_set);
 
@@ -392,7 +377,7 @@ fn redis_fence_is_new(world: &World, key: &str) -> bool {
 /// What a script sees and answers is what it sees and answers without a wrap.
 fn a_wrapped_script_sees_and_says_what_it_always_did(world: &World) {
     let alice = world.client();
-    let said = |text: &str| eval(&alice, text, &["lock:w", "plain"], &["one", "two"]);
+    let said = |text: &str| alice.eval(text, &["lock:w", "plain"], &["one", "two"]);
     assert_eq!(
         said("return {#KEYS, #ARGV, KEYS[1], KEYS[2], ARGV[1], ARGV[2], KEYS[3], 'end'}"),
         "[:2, :2, $6 lock:w, $5 plain, $3 one, $3 two]"
@@ -513,8 +498,8 @@ fn a_wrapped_script_in_resp3(world: &World) {
     ] {
         let keys = ["lock:3", "h"];
         assert_eq!(
-            eval(&alice, text, &keys, &[]),
-            eval(&direct, text, &keys, &[]),
+            alice.eval(text, &keys, &[]),
+            direct.eval(text, &keys, &[]),
             "{text}"
         );
     }
@@ -529,7 +514,7 @@ fn a_script_that_fails_half_way(world: &World) {
         .sends(format!("SET lock:job {ALICES} NX PX 8000"))
         .gets("+OK");
     let take = "redis.call('set', KEYS[1], ARGV[1], 'px', 5000) redis.call('incr', KEYS[2]) error('half-way')";
-    let said = eval(&bob, take, &["lock:new", "n"], &[BOBS]);
+    let said = bob.eval(take, &["lock:new", "n"], &[BOBS]);
     assert!(said.contains("user_script:1: half-way"), "{said}");
     assert_eq!(
         world.redis().value("lock:new"),
@@ -537,7 +522,7 @@ fn a_script_that_fails_half_way(world: &World) {
     );
     bob.sends("DEL lock:new").gets(":1");
     let steal = "redis.call('incr', KEYS[2]) redis.call('del', KEYS[1]) error('half-way')";
-    let said = eval(&bob, steal, &["lock:job", "n"], &[]);
+    let said = bob.eval(steal, &["lock:job", "n"], &[]);
     if world.is_harmed() {
         assert!(said.contains("user_script:1: half-way"), "{said}");
         assert!(world.redis().is_free("lock:job"));
@@ -641,7 +626,7 @@ fn nothing_breaks_out_of_the_wrap() {
             continue;
         }
         redis.client().sends("SET other thing").gets("+OK");
-        let said = eval(&thief, &text, &["lock:job", "other"], &["x"]);
+        let said = thief.eval(&text, &["lock:job", "other"], &["x"]);
         let now = redis.lease("lock:job");
         assert_eq!(now, before, "{text} said {said}");
         assert_eq!(redis.fence("lock:job"), fence, "{text}");
@@ -649,8 +634,7 @@ fn nothing_breaks_out_of_the_wrap() {
     }
     alice.sends("DEL lock:job").gets(":1");
     assert_eq!(
-        eval(
-            &thief,
+        thief.eval(
             "redis.call('incr', KEYS[2]) return redis.call('set', KEYS[1], ARGV[1])",
             &["lock:job", "n"],
             &[BOBS]
@@ -746,7 +730,7 @@ fn a_lease_above_its_longest_hold_is_not_extended_by_a_script() {
         .gets("+OK");
     lockwarden_tests::wait_for("the longest hold to pass", || redis.pttl("lock:job") < 7700);
     let text = "redis.call('incr', KEYS[2]) return redis.call('pexpire', KEYS[1], 9000)";
-    let said = eval(&alice, text, &["lock:job", "n"], &[]);
+    let said = alice.eval(text, &["lock:job", "n"], &[]);
     assert!(
         said.starts_with("-LOCKDENIED limited key=lock:job cmd=EVAL policy=ttl-ceiling"),
         "{said}"
@@ -780,7 +764,7 @@ fn a_script_that_names_a_lock_in_its_text(world: &World) {
         ),
     ] {
         for keys in [&[][..], &["plain"], &["lock:other"]] {
-            let said = eval(&bob, text, keys, &["job", "lock:job"]);
+            let said = bob.eval(text, keys, &["job", "lock:job"]);
             if world.is_harmed() {
                 assert!(!said.starts_with('-'), "{said}");
                 assert_eq!(world.redis().value("lock:job"), "$1 x");
@@ -795,14 +779,13 @@ fn a_script_that_names_a_lock_in_its_text(world: &World) {
     }
     // Reading by name, and writing other keys, is nobody's business.
     let reads = "redis.call('set', 'plain', 'lock:job') return redis.call('exists', 'lock:job')";
-    assert_eq!(eval(&bob, reads, &[], &[]), ":1");
+    assert_eq!(bob.eval(reads, &[], &[]), ":1");
     // Its holder's scripts do what they always did.
     if !world.is_harmed() {
         let text = "redis.call('incr', 'n') return redis.call('del', 'lock:' .. ARGV[1])";
-        assert_eq!(eval(&alice, text, &[], &["job"]), ":1");
+        assert_eq!(alice.eval(text, &[], &["job"]), ":1");
         assert_eq!(
-            eval(
-                &bob,
+            bob.eval(
                 "return redis.call('set', ARGV[1], ARGV[2], 'nx')",
                 &[],
                 &["lock:job", BOBS]
@@ -827,12 +810,12 @@ fn a_script_that_only_sets_ttls(world: &World) {
     let text = "local set = 0 for i = 1, #KEYS do \
         if redis.call('pexpire', KEYS[i], ARGV[1]) == 1 then set = 1 end end return set";
     assert_eq!(
-        eval(&bob, text, &["lock:1", "lock:2"], &["900"]),
+        bob.eval(text, &["lock:1", "lock:2"], &["900"]),
         world.either(":1", ":0")
     );
     if !world.is_harmed() {
         assert_eq!(world.redis().lease("lock:1"), before);
-        assert_eq!(eval(&alice, text, &["lock:1", "lock:2"], &["900"]), ":1");
+        assert_eq!(alice.eval(text, &["lock:1", "lock:2"], &["900"]), ":1");
         assert!(world.redis().pttl("lock:2") <= 900);
     }
 }
@@ -846,11 +829,11 @@ fn a_refused_script_says_no_in_its_own_words(world: &World) {
     let text = "if redis.call('get', KEYS[1]) ~= ARGV[1] then return 7 end \
         redis.call('lpush', KEYS[2], 1) redis.call('del', KEYS[1]) return 0";
     let keys = ["lock:job", "signal"];
-    assert_eq!(eval(&bob, text, &keys, &["same"]), world.either(":0", ":7"));
+    assert_eq!(bob.eval(text, &keys, &["same"]), world.either(":0", ":7"));
     if !world.is_harmed() {
         assert_eq!(world.redis().value("lock:job"), "$4 same");
         bob.sends("EXISTS signal").gets(":0");
-        assert_eq!(eval(&alice, text, &keys, &["same"]), ":0");
+        assert_eq!(alice.eval(text, &keys, &["same"]), ":0");
     }
 }
 in_every_world!(a_refused_script_says_no_in_its_own_words);

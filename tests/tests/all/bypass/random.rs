@@ -4,6 +4,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lockwarden_tests::cases::{Case, Form, Kind};
+use lockwarden_tests::soak::number;
 
 use super::{Arena, FREE, Others, difference, furnishing, pipeline, shown};
 
@@ -138,22 +139,15 @@ fn without_waiting(case: &Case, form: Form) -> Form {
     }
 }
 
-fn number_from(variable: &str) -> Option<u64> {
-    std::env::var(variable).ok().map(|text| {
-        text.parse()
-            .unwrap_or_else(|_| panic!("{variable} is no number: {text}"))
-    })
-}
-
 #[test]
 fn no_random_request_changes_a_lease() {
-    let seed = number_from("LOCKWARDEN_SEED").unwrap_or_else(|| {
+    let seed = number("LOCKWARDEN_SEED").unwrap_or_else(|| {
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .expect("after 1970");
         now.as_nanos() as u64 | 1
     });
-    let wanted = number_from("LOCKWARDEN_REQUESTS").unwrap_or(REQUESTS);
+    let wanted = number("LOCKWARDEN_REQUESTS").unwrap_or(REQUESTS);
     println!("LOCKWARDEN_SEED={seed}");
     // Reading a lock would be a proof, by design, and some of these read.
     let arena =

@@ -3,7 +3,7 @@
 
 use lockwarden_tests::{Client, Proxy, Redis};
 
-use super::{Held, eval};
+use crate::held::Held;
 
 /// `L` is the name of the lock, computed. They free or change it straight on a server of today.
 const PLAIN: &[&str] = &[
@@ -141,7 +141,7 @@ fn every_plain_way_changes_the_lock_on_a_server_alone() {
         client.sends("FLUSHALL").gets("+OK");
         furnish(&client);
         client.sends("SET lock:job before PX 8000").gets("+OK");
-        eval(&client, &whole(way), &[], &[]);
+        client.eval(&whole(way), &[], &[]);
         let ttl = client.sends("PTTL lock:job").integer();
         let value = client.sends("TYPE lock:job").reply().to_string()
             + &client.sends("STRLEN lock:job").reply().to_string()
@@ -198,14 +198,14 @@ fn patient(redis: &Redis) -> Proxy {
 #[test]
 fn no_way_around_the_guard_is_found() {
     no_way(&long_held(patient), |bob, text, other| {
-        eval(bob, text, &[], &["x", other])
+        bob.eval(text, &[], &["x", other])
     });
 }
 
 #[test]
 fn none_is_found_beside_a_lock_of_ones_own() {
     no_way(&long_held(patient), |bob, text, other| {
-        eval(bob, text, &["lock:mine"], &["x", other])
+        bob.eval(text, &["lock:mine"], &["x", other])
     });
 }
 
@@ -213,7 +213,7 @@ fn none_is_found_beside_a_lock_of_ones_own() {
 fn none_is_found_in_a_block() {
     no_way(&long_held(patient), |bob, text, other| {
         bob.sends("MULTI").gets("+OK");
-        let queued = eval(bob, text, &[], &["x", other]);
+        let queued = bob.eval(text, &[], &["x", other]);
         match &queued[..] {
             "+QUEUED" => bob.sends("EXEC").reply().to_string(),
             _ => {

@@ -2,7 +2,7 @@
 
 use lockwarden_tests::{Client, Mode, Proxy, Redis, Server, encode, wait_for};
 
-use super::{ALICES, Held};
+use crate::held::{ALICES, Held};
 
 /// A library with one function.
 fn library(name: &str, body: &str) -> String {

@@ -2,18 +2,17 @@
 //! run. After each of them every lock of somebody else is as it was; one that names no lock does and says
 //! what it does on a server alone. More of them with `make soak`; `LOCKWARDEN_SEED` plays one run again.
 
-use std::env;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-
+use lockwarden_tests::soak::for_each_seed;
 use lockwarden_tests::spelling::{Naming, Script, Word};
 use lockwarden_tests::{Client, Numbers, Proxy, Redis};
+
+use crate::held::ALICES;
 
 /// Scripts of one run.
 const SCRIPTS: usize = 300;
 
 const LOCKS: &[&str] = &["lock:one", "lock:two", "lock:hash"];
 const PLAIN: &[&str] = &["a:string", "a:other", "lock", "locks:none"];
-const ALICES: &str = "3f1c9a1e-alice-5a77";
 
 /// `?` is any key.
 const COMMANDS: &[&str] = &[
@@ -46,29 +45,8 @@ const COMMANDS: &[&str] = &[
 
 #[test]
 fn no_random_script_changes_a_lock_of_somebody_else() {
-    let number = |name: &str| -> Option<u64> {
-        let text = env::var(name).ok()?;
-        Some(
-            text.parse()
-                .unwrap_or_else(|_| panic!("{name}={text} is no number")),
-        )
-    };
-    if let Some(seed) = number("LOCKWARDEN_SEED") {
-        Arena::open().run(seed);
-        return;
-    }
     let arena = Arena::open();
-    arena.run(1);
-    let Some(seconds) = number("LOCKWARDEN_SOAK_SECONDS") else {
-        return;
-    };
-    let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let mut seed = now.map_or(2, |time| time.as_secs());
-    let end = Instant::now() + Duration::from_secs(seconds);
-    while Instant::now() < end {
-        seed += 1;
-        arena.run(seed);
-    }
+    for_each_seed(&[1], |seed| arena.run(seed));
 }
 
 /// One server behind the proxy, one alone.

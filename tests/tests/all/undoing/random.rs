@@ -2,14 +2,13 @@
 //! among them. The same script runs straight on a second server, which shows what it would have left. A
 //! few hundred in every run, more with `make soak`; `LOCKWARDEN_SEED` plays one run again.
 
-use std::env;
-use std::time::{Duration, Instant};
-
+use lockwarden_tests::soak::for_each_seed;
 use lockwarden_tests::spelling::{Naming, Script, Word};
 use lockwarden_tests::{Client, Numbers, Proxy, Redis, Reply};
 
+use crate::held::ALICES;
+
 const LOCK: &str = "lock:job";
-const ALICES: &str = "3f1c9a1e-alice-5a77";
 const HERS: &str = "0f8fad5b-d9cb-469f-a165-70867728950e:1";
 
 /// Scripts of one run.
@@ -154,31 +153,8 @@ return all";
 
 #[test]
 fn a_refused_script_leaves_everything_as_it_was_or_as_the_script_left_it() {
-    let number = |name: &str| -> Option<u64> {
-        let text = env::var(name).ok()?;
-        Some(
-            text.parse()
-                .unwrap_or_else(|_| panic!("{name}={text} is no number")),
-        )
-    };
-    if let Some(seed) = number("LOCKWARDEN_SEED") {
-        Arena::open().run(seed);
-        return;
-    }
     let arena = Arena::open();
-    arena.run(1);
-    let Some(seconds) = number("LOCKWARDEN_SOAK_SECONDS") else {
-        return;
-    };
-    let now = std::time::SystemTime::now();
-    let mut seed = now
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(2, |time| time.as_secs());
-    let end = Instant::now() + Duration::from_secs(seconds);
-    while Instant::now() < end {
-        seed += 1;
-        arena.run(seed);
-    }
+    for_each_seed(&[1], |seed| arena.run(seed));
 }
 
 /// One server behind the proxy, one alone.
