@@ -221,7 +221,7 @@ fn what_happens_to_them_is_a_choice() {
         .top("computed_names", "\"forward\"")
         .start();
     assert_eq!(
-        eval(&proxy.client(), IS_GUARDED, &[], &["name"]),
+        proxy.client().eval(IS_GUARDED, &[], &["name"]),
         "$8 as it is"
     );
     proxy.counts(

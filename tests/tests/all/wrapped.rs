@@ -2,7 +2,7 @@
 //! the locks among their keys: rows A, B and C of the misuse catalogue in the words of nobody's
 //! library, locks that are hashes or sorted sets, and everything that a wrap could give away.
 
-use lockwarden_tests::{Client, Proxy, Redis, World};
+use lockwarden_tests::{Proxy, Redis, World};
 
 const ALICES: &str = "3f1c9a1e-alice-5a77";
 const BOBS: &str = "77e0b2d4-bob-90cc41";
@@ -436,12 +436,10 @@ fn a_wrapped_script_sees_and_says_what_it_always_did(world: &World) {
         "return loadstring('return nosuch')()",
     ] {
         let here = said(broken);
-        let there = eval(
-            &world.redis().client(),
-            broken,
-            &["lock:w", "plain"],
-            &["one", "two"],
-        );
+        let there = world
+            .redis()
+            .client()
+            .eval(broken, &["lock:w", "plain"], &["one", "two"]);
         if there == ":1" {
             // Redis 6.2 lets a text end the function that it is made into; the wrap does not.
             assert!(here.starts_with("-ERR Error compiling script") || world.proxy().is_none());
@@ -458,8 +456,7 @@ fn a_wrapped_script_sees_and_says_what_it_always_did(world: &World) {
     );
     assert_eq!(
         said("#!lua flags=allow-oom\nreturn nosuch"),
-        eval(
-            &world.redis().client(),
+        world.redis().client().eval(
             "#!lua flags=allow-oom\nreturn nosuch",
             &["lock:w", "plain"],
             &[]
@@ -468,11 +465,14 @@ fn a_wrapped_script_sees_and_says_what_it_always_did(world: &World) {
     let shebang = "#!lua\nredis.call('set', KEYS[2], 'y') return #KEYS";
     assert_eq!(
         said(shebang),
-        eval(&world.redis().client(), shebang, &["lock:w", "plain"], &[])
+        world
+            .redis()
+            .client()
+            .eval(shebang, &["lock:w", "plain"], &[])
     );
     assert_eq!(
         said("#!nosuch\nreturn 1"),
-        eval(&world.redis().client(), "#!nosuch\nreturn 1", &[], &[])
+        world.redis().client().eval("#!nosuch\nreturn 1", &[], &[])
     );
 }
 in_every_world!(a_wrapped_script_sees_and_says_what_it_always_did);
@@ -697,7 +697,7 @@ fn an_operator_may_refuse_such_scripts_or_let_them_run() {
     let refusing = Proxy::builder(&redis)
         .namespace("opaque_scripts", "\"deny\"")
         .start();
-    let said = eval(&refusing.client(), TAKE, &["lock:a", "n"], &[ALICES]);
+    let said = refusing.client().eval(TAKE, &["lock:a", "n"], &[ALICES]);
     assert!(
         said.starts_with("-LOCKDENIED unsafe-script key=lock:a cmd=EVAL policy=scripts"),
         "{said}"
@@ -707,7 +707,7 @@ fn an_operator_may_refuse_such_scripts_or_let_them_run() {
         .namespace("opaque_scripts", "\"forward\"")
         .start();
     assert_eq!(
-        eval(&forwarding.client(), TAKE, &["lock:a", "n"], &[ALICES]),
+        forwarding.client().eval(TAKE, &["lock:a", "n"], &[ALICES]),
         "$4 mine"
     );
     assert_eq!(redis.pttl("lock:a"), -1);
