@@ -16,18 +16,14 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use lockwarden_lock::namespace::NamespaceId;
-
 use crate::config::{AuditConfig, AuditLevel, AuditTarget};
 use crate::metrics::{AuditSink, Metrics};
-use crate::shared::Active;
 use crate::trail::{Entry, Follower, Trail};
 use line::Line;
 use problems::{Folded, Folder, is_problem};
-pub(crate) use record::{Answer, Client, Question, Record};
-use record::{InForce, Notice, Policy};
+use record::Notice;
+pub(crate) use record::{Answer, Client, InForce, Policy, Question, Record};
 pub(crate) use search::{grant_of, records_with};
-pub(crate) use sink::Limits;
 use sink::{LogFile, Sink};
 use writer::Writer;
 
@@ -140,15 +136,21 @@ impl Audit {
         trail.want_questions(config.level == AuditLevel::All);
     }
 
-    /// The operator has changed what is in force, or tried to.
-    pub(crate) fn notice(&self, event: &str, active: &Active, detail: Option<&str>) {
+    /// The operator has changed what is in force, or tried to. Asks for what is in force only where that is
+    /// written down.
+    pub(crate) fn notice(
+        &self,
+        event: &str,
+        in_force: impl FnOnce() -> Vec<InForce>,
+        detail: Option<&str>,
+    ) {
         if self.line.is_none() || self.level() == AuditLevel::Off {
             return;
         }
         let mut notice = Notice::new(event);
         notice.version = Some(env!("CARGO_PKG_VERSION").to_owned());
         notice.audit = Some(self.level().word().to_owned());
-        notice.namespaces = in_force(active);
+        notice.namespaces = in_force();
         notice.detail = detail.map(str::to_owned);
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         if notices.len() < MOST_NOTICES {
@@ -164,32 +166,6 @@ impl Audit {
             .find(same)
             .unwrap_or(&AuditLevel::Off)
     }
-}
-
-fn in_force(active: &Active) -> Vec<InForce> {
-    let generation = &active.generation;
-    let policy = |name: &str| {
-        let info = generation
-            .policies()
-            .iter()
-            .find(|info| &*info.name == name)?;
-        Some(Policy {
-            name: name.to_owned(),
-            version: info.version.map(str::to_owned),
-            digest: info.digest().to_owned(),
-        })
-    };
-    let namespaces = (0..).map(NamespaceId).zip(&active.details);
-    namespaces
-        .map(|(id, details)| InForce {
-            name: details.name.to_string(),
-            mode: details.rules.mode.word().to_owned(),
-            policies: generation
-                .chain(id)
-                .filter_map(|name| policy(name))
-                .collect(),
-        })
-        .collect()
 }
 
 /// Words what happened.

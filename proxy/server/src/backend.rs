@@ -18,9 +18,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::config::BackendUrl;
-use crate::facts::{Role, RoleQuestion};
-use crate::metrics::ConnectionState;
-use crate::shared::Shared;
+use crate::facts::{Role, RoleQuestion, Server};
+use crate::metrics::{ConnectionState, Metrics};
 use crate::sockets;
 use crate::trunk::{Lane, Login};
 
@@ -33,6 +32,34 @@ const REPLY_PATIENCE: Duration = Duration::from_secs(7);
 const LONGEST_REPLY: usize = 16 * 1024 * 1024;
 /// Addresses of the backend's name that are tried.
 const MAX_ADDRESSES: usize = 16;
+
+/// The server: where it is, and what is known of it.
+pub(crate) struct Backend {
+    pub(crate) address: Address,
+    pub(crate) server: Server,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Backend {
+    pub(crate) fn new(address: Address, metrics: Arc<Metrics>) -> Backend {
+        Backend {
+            address,
+            server: Server::default(),
+            metrics,
+        }
+    }
+
+    /// Opens a connection of this kind for clients.
+    pub(crate) async fn open(&self, lane: &Lane) -> Result<Link, BackendError> {
+        let (metrics, era) = (&self.metrics, self.server.era());
+        let connecting = metrics.backend_connections.at(ConnectionState::Connecting);
+        connecting.inc();
+        let opened = self.address.introduced(lane).await;
+        connecting.dec();
+        let open = metrics.backend_connections.at(ConnectionState::Open);
+        opened.map(|stream| Link::new(stream, era, open))
+    }
+}
 
 /// Where the backend is.
 #[derive(Clone, Debug)]
@@ -136,17 +163,6 @@ impl Address {
             }
         }
         Err(self.unreachable(last))
-    }
-
-    /// Opens a connection of this kind for clients.
-    pub(crate) async fn open(&self, lane: &Lane, shared: &Shared) -> Result<Link, BackendError> {
-        let (metrics, era) = (&shared.metrics, shared.server.era());
-        let connecting = metrics.backend_connections.at(ConnectionState::Connecting);
-        connecting.inc();
-        let opened = self.introduced(lane).await;
-        connecting.dec();
-        let open = metrics.backend_connections.at(ConnectionState::Open);
-        opened.map(|stream| Link::new(stream, era, open))
     }
 
     /// Connects, and says what connections of this kind say first.

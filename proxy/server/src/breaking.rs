@@ -11,13 +11,11 @@ use lockwarden_lock::token::{FencingToken, Grant};
 use lockwarden_resp::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::chores::Order;
+use crate::effects;
 use crate::metrics::DecisionKind;
-use crate::mirror;
 use crate::random::refusal_id;
 use crate::shared::Shared;
-use crate::trail::{Entry, Happened, Verdict};
-use crate::view::api::Broken;
+use crate::trail::{Happened, Verdict};
 
 /// Why it is not known that a lease was ended, or why it was not.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -39,6 +37,19 @@ pub(crate) enum BreakError {
     Unknown(String),
 }
 
+/// What came of an order that was carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// The lease is over; the name of the record in the audit trail.
+    Done { id: String },
+    /// Nobody holds the lock.
+    Absent,
+    /// Another lease, with this fencing token, holds it by now.
+    Newer(FencingToken),
+    /// The lock has no record, so there is no lease to name.
+    Ungoverned,
+}
+
 /// What an order is told.
 type Told = Result<Broken, BreakError>;
 
@@ -53,7 +64,7 @@ pub(crate) struct BreakOrder {
 
 /// Gives the order and waits for what comes of it. Not for a thread that serves others.
 pub(crate) fn order(
-    orders: &mpsc::Sender<Order>,
+    orders: &mpsc::Sender<BreakOrder>,
     key: DbKey,
     fence: FencingToken,
     reason: &str,
@@ -65,9 +76,7 @@ pub(crate) fn order(
         reason: reason.into(),
         done,
     };
-    orders
-        .blocking_send(Order::Break(order))
-        .map_err(|_| BreakError::Down)?;
+    orders.blocking_send(order).map_err(|_| BreakError::Down)?;
     told.blocking_recv()
         .unwrap_or_else(|_| Err(BreakError::Unknown("the proxy is stopping".to_owned())))
 }
@@ -98,7 +107,7 @@ impl BreakOrder {
             Some(Broke::Done { grant, held }) => Ok(Broken::Done {
                 id: self.done(shared, grant, held),
             }),
-            Some(Broke::Other(fence)) => Ok(Broken::Newer { fence: fence.0 }),
+            Some(Broke::Other(fence)) => Ok(Broken::Newer(fence)),
             Some(Broke::Absent) => Ok(Broken::Absent),
             Some(Broke::Ungoverned) => Ok(Broken::Ungoverned),
             None => Err(BreakError::Unknown(
@@ -115,7 +124,7 @@ impl BreakOrder {
         if current.is_some_and(|(current, _)| current == grant) {
             let event = LeaseEvent::Released;
             if let Some(ended) = shared.mirror.apply(&self.key, event, Instant::now()) {
-                mirror::count(&ended, &active);
+                effects::count_hold(&ended, &active);
             }
         }
         let id = refusal_id();
@@ -136,7 +145,7 @@ impl BreakOrder {
         );
         let mut verdict = Verdict::permitted(DecisionKind::Allow);
         verdict.detail = Some(self.reason.clone());
-        let mut entry = Entry::noticed(Happened::Broken, details, self.key.clone());
+        let mut entry = details.event(Happened::Broken, self.key.clone());
         entry.id = Some(id.as_str().into());
         entry.verdict = Some(verdict);
         entry.fence = Some(self.fence.0);

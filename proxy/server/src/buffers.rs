@@ -3,6 +3,11 @@
 //! connection costs none, and busy ones read into memory that is in the processor's cache still.
 
 use std::cell::RefCell;
+use std::io;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
 
 use bytes::{Buf, BytesMut};
 
@@ -68,6 +73,24 @@ pub(crate) fn give_back(buffer: &mut BytesMut) {
             spare.push(buffer);
         }
     });
+}
+
+/// Reads into a buffer, which gets memory only where there is something to read. Reading this way also
+/// learns from a short read that there is no more yet, which spares a system call.
+pub(crate) fn poll_read(
+    socket: &mut TcpStream,
+    buffer: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<usize>> {
+    if let Err(error) = ready!(socket.poll_read_ready(cx)) {
+        return Poll::Ready(Err(error));
+    }
+    make_room(buffer);
+    let read = pin!(socket.read_buf(buffer)).poll(cx);
+    if !matches!(read, Poll::Ready(Ok(bytes)) if bytes > 0) {
+        give_back(buffer);
+    }
+    read
 }
 
 #[cfg(test)]

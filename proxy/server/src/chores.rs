@@ -7,19 +7,18 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::Lapse;
 use lockwarden_lock::plan::{self, Form};
-use lockwarden_lock::token::{Grant, Process};
 use lockwarden_resp::Value;
 use tokio::sync::mpsc;
 
 use crate::backend::{BackendError, Conversation};
 use crate::breaking::{BreakError, BreakOrder};
+use crate::effects;
 use crate::metrics::{ConnectionState, UndeliveredOutcome};
-use crate::mirror;
-use crate::session::ending;
-use crate::shared::{NamespaceDetails, Shared};
+use crate::peers::Identified;
+use crate::ruleset::NamespaceDetails;
+use crate::shared::Shared;
 use crate::sweep::Sweeper;
 use crate::trail::{Entry, Happened};
 use crate::unheard::Undelivered;
@@ -31,22 +30,8 @@ const NOTICE: Duration = Duration::from_secs(1);
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// An order of an operator.
-pub(crate) enum Order {
-    /// End a lease, then say what came of it.
-    Break(BreakOrder),
-}
-
-/// The process of a holder, to be added to the record of its lease.
-#[derive(Clone, Debug)]
-pub(crate) struct Identified {
-    pub(crate) key: DbKey,
-    pub(crate) grant: Grant,
-    pub(crate) process: Process,
-}
-
 /// Runs until the process ends.
-pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<Order>) {
+pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<BreakOrder>) {
     let mut chores = Chores {
         shared: shared.clone(),
         link: None,
@@ -66,7 +51,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<Order>) 
             tokio::select! {
                 () = tokio::time::sleep_until(again.into()) => break,
                 order = orders.recv() => match order {
-                    Some(Order::Break(order)) => order.refuse(BreakError::Down),
+                    Some(order) => order.refuse(BreakError::Down),
                     None => return,
                 },
             }
@@ -94,8 +79,8 @@ struct Link {
 
 impl Link {
     async fn open(shared: &Arc<Shared>) -> Result<Link, BackendError> {
-        let era = shared.server.era();
-        let conversation = shared.backend.converse().await?;
+        let era = shared.backend.server.era();
+        let conversation = shared.backend.address.converse().await?;
         open(shared).inc();
         Ok(Link {
             shared: shared.clone(),
@@ -118,17 +103,20 @@ fn open(shared: &Shared) -> &prometheus::IntGauge {
 
 impl Chores {
     /// Waits for something to do, and does it. Answers false when nobody gives orders any more: the process ends.
-    async fn next(&mut self, orders: &mut mpsc::Receiver<Order>) -> Result<bool, BackendError> {
+    async fn next(
+        &mut self,
+        orders: &mut mpsc::Receiver<BreakOrder>,
+    ) -> Result<bool, BackendError> {
         let shared = self.shared.clone();
         let due = self.sweep_due();
         let due = due.map_or(self.notice, |due| due.min(self.notice));
         tokio::select! {
             () = tokio::time::sleep_until(due.into()) => {}
-            () = shared.server.answered() => {}
+            () = shared.backend.server.answered() => {}
             () = shared.undelivered.changed() => self.mark_undelivered().await?,
             () = shared.identified.changed() => self.identify().await?,
             order = orders.recv() => match order {
-                Some(Order::Break(order)) => self.break_lease(order).await?,
+                Some(order) => self.break_lease(order).await?,
                 None => return Ok(false),
             },
         }
@@ -138,7 +126,7 @@ impl Chores {
         }
         if now >= self.notice {
             self.notice = now + NOTICE;
-            shared.functions.refresh(&shared);
+            shared.functions.refresh(&shared.backend);
             let lapses = shared.mirror.expire(now);
             self.notice_ends(lapses).await?;
         }
@@ -147,7 +135,7 @@ impl Chores {
 
     /// Whether the proxy's own connections may log in, or need not.
     fn may_ask(&self) -> bool {
-        self.shared.server.may_ask()
+        self.shared.backend.server.may_ask()
     }
 
     /// When the next page of keys is looked at.
@@ -163,7 +151,7 @@ impl Chores {
 
     /// The connection, to the server that stands behind the backend's name now.
     async fn link(&mut self) -> Result<&mut Link, BackendError> {
-        let era = self.shared.server.era();
+        let era = self.shared.backend.server.era();
         if self.link.as_ref().is_some_and(|link| link.era != era) {
             self.link = None;
         }
@@ -245,7 +233,7 @@ impl Chores {
                     link.conversation.read().await?;
                 }
                 if link.conversation.read().await?.as_integer() == Some(1) {
-                    mirror::count(&lapse.transition, &active);
+                    effects::count_hold(&lapse.transition, &active);
                     let namespace = usize::from(lapse.transition.namespace.0);
                     if let Some(details) = active.details.get(namespace) {
                         details.metrics.expired_while_held.inc();
@@ -318,7 +306,7 @@ impl Chores {
                 false => Ok(()),
             };
             for lease in waiting {
-                ending::count(&shared, lease, UndeliveredOutcome::Failed);
+                effects::count_undelivered(&shared, lease, UndeliveredOutcome::Failed);
             }
             told?;
         }
@@ -345,7 +333,7 @@ impl Chores {
             }
             let answer = link.conversation.read().await?;
             if let Some(lease) = waiting.next() {
-                ending::settle_last(&shared, lease.clone(), &answer);
+                effects::last_mark_answered(&shared, lease.clone(), &answer);
             }
         }
         Ok(())
@@ -367,7 +355,7 @@ impl Link {
 
 /// A lease ran out before its holder gave it back.
 fn ran_out(lapse: &Lapse, details: &NamespaceDetails) -> Entry {
-    let mut entry = Entry::noticed(Happened::RanOut, details, lapse.key.clone());
+    let mut entry = details.event(Happened::RanOut, lapse.key.clone());
     entry.held_ms = u64::try_from(lapse.transition.held.as_millis()).ok();
     entry
 }

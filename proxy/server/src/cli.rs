@@ -141,7 +141,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Lock(args) => lock::lock(&args),
         Command::Completions(args) => pages::completions(&args, Cli::command()),
         Command::Man(args) => pages::man(&args, Cli::command()),
-        Command::Version => pages::version(&run::BUILD),
+        Command::Version => pages::version(&metrics::BUILD),
         Command::Metrics { docs } => {
             metrics::print_catalogue(docs);
             ExitCode::SUCCESS

@@ -1,9 +1,7 @@
 //! A moment on both clocks of this machine. Reading a clock costs as much as a look-up in a map, so the
 //! way of a command reads them where time may have passed, and hands the moment on.
 
-use std::time::{Duration, Instant};
-
-use crate::session::now_ms;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -32,4 +30,17 @@ impl Moment {
             unix_ms: self.unix_ms.saturating_add(passed_ms),
         }
     }
+}
+
+/// Unix time by this machine's clock.
+pub(crate) fn unix_now() -> Duration {
+    // A clock before 1970 is no time of day to anybody.
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+}
+
+/// Unix time by this machine's clock, ms.
+pub(crate) fn now_ms() -> u64 {
+    u64::try_from(unix_now().as_millis()).unwrap_or(u64::MAX)
 }

@@ -11,8 +11,8 @@ use lockwarden_lock::glob::Glob;
 use lockwarden_lock::settle::{Adopt, Mode, Rules};
 
 use crate::config;
-use crate::session::state::DEFAULT_USER;
-use crate::shared::{Active, NamespaceDetails};
+use crate::ruleset::{Active, NamespaceDetails};
+use crate::trail::DEFAULT_USER;
 
 /// Cohorts that are shared between sessions; one more is a session's own. Their number is that of
 /// the sets of namespaces that some client is enforced in, and those are few.

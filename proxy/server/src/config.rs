@@ -9,8 +9,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::logging::LogFormat;
-
 mod administration;
 mod audit;
 mod backend;
@@ -19,6 +17,7 @@ mod draft;
 mod enforce_for;
 mod file;
 mod finding;
+mod logging;
 mod namespace;
 mod network;
 #[cfg(feature = "otel")]
@@ -37,10 +36,11 @@ mod value;
 mod tests;
 
 pub(crate) use administration::{ComputedNames, ServerCommands};
-pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget};
+pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget, Limits};
 pub(crate) use backend::{Backend, BackendUrl, backend as parse_backend};
 pub(crate) use enforce_for::EnforceFor;
 pub(crate) use finding::{Finding, Report, Severity};
+pub(crate) use logging::LogFormat;
 pub(crate) use namespace::{
     Adopt, Mode, NamespaceConfig, OnFault, OnRepeat, OnViolation, OpaqueScripts,
 };

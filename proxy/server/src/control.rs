@@ -7,7 +7,6 @@ mod losses;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use lockwarden_lock::administration::ServerCommands;
@@ -24,15 +23,17 @@ use lockwarden_policy::{Chains, Generation, PolicyHost};
 use tokio::sync::mpsc;
 
 use crate::admin::{Control, ControlError, Weaker};
-use crate::breaking::{self, BreakError};
-use crate::chores::Order;
+use crate::breaking::{self, BreakError, BreakOrder};
+use crate::clock;
 use crate::cohort::{Cohorts, Partly};
 use crate::config::{self, Config, NamespaceConfig, Overrides, Report};
 use crate::facts::Standing;
 use crate::metrics::{Metrics, ModeLabel, PolicyInfo, PolicyMode, PolicyUse};
 use crate::policies;
-use crate::shared::{Active, Administration, NamespaceDetails, Shared, mode_label};
+use crate::ruleset::{Active, Administration, NamespaceDetails, mode_label};
+use crate::shared::Shared;
 use crate::view;
+use crate::view::ViewService;
 use crate::view::api::{Break, Broken};
 use crate::words::counted;
 
@@ -64,7 +65,8 @@ pub(crate) struct Controller {
     host: PolicyHost,
     source: Source,
     /// To the upkeep connection.
-    orders: mpsc::Sender<Order>,
+    orders: mpsc::Sender<BreakOrder>,
+    views: ViewService,
     /// What was read last, and one change at a time.
     config: Mutex<Config>,
 }
@@ -75,13 +77,15 @@ impl Controller {
         host: PolicyHost,
         source: Source,
         config: Config,
-        orders: mpsc::Sender<Order>,
+        orders: mpsc::Sender<BreakOrder>,
+        views: ViewService,
     ) -> Controller {
         Controller {
             shared,
             host,
             source,
             orders,
+            views,
             config: Mutex::new(config),
         }
     }
@@ -112,8 +116,8 @@ impl Controller {
         let (audit, active) = (&self.shared.audit, self.shared.active.load());
         audit.reload(&config.audit, &self.shared.trail);
         match reloaded {
-            Ok(done) => audit.notice("reloaded", &active, Some(done)),
-            Err(why) => audit.notice("reload-rejected", &active, Some(why)),
+            Ok(done) => audit.notice("reloaded", || active.in_force(), Some(done)),
+            Err(why) => audit.notice("reload-rejected", || active.in_force(), Some(why)),
         }
     }
 
@@ -181,7 +185,7 @@ impl Control for Controller {
         if *self.shared.drain.borrow() {
             return Err("the proxy is stopping".into());
         }
-        match &*self.shared.server.standing() {
+        match &*self.shared.backend.server.standing() {
             Standing::Serving => Ok(()),
             Standing::NotServing(why) => Err(why.clone()),
         }
@@ -246,9 +250,11 @@ impl Control for Controller {
             .map(|(name, mode)| format!("{name}={mode}"))
             .collect();
         let active = self.shared.active.load();
-        self.shared
-            .audit
-            .notice("mode-switched", &active, Some(&words.join(" ")));
+        self.shared.audit.notice(
+            "mode-switched",
+            || active.in_force(),
+            Some(&words.join(" ")),
+        );
         for (name, mode) in &switched {
             tracing::warn!(namespace = name, mode, "mode switched");
         }
@@ -267,9 +273,7 @@ impl Control for Controller {
         self.tell_audit(&reloaded);
         match &reloaded {
             Ok(done) => {
-                let now = SystemTime::now()
-                    .duration_since(UNIX_EPOCH)
-                    .unwrap_or_default();
+                let now = clock::unix_now();
                 self.shared.metrics.config_loaded(now.as_secs_f64());
                 tracing::info!(done, "configuration loaded");
             }
@@ -292,7 +296,8 @@ impl Control for Controller {
         }
         let key = DbKey::new(order.db, Bytes::copy_from_slice(key));
         let fence = FencingToken(order.fence);
-        breaking::order(&self.orders, key, fence, &order.reason).map_err(|error| match error {
+        let broken = breaking::order(&self.orders, key, fence, &order.reason);
+        broken.map(in_words).map_err(|error| match error {
             BreakError::Unknown(_) => ControlError::Unknown(error.to_string()),
             BreakError::Down | BreakError::NoLogin | BreakError::Refused(_) => {
                 ControlError::Unavailable(error.to_string())
@@ -301,7 +306,17 @@ impl Control for Controller {
     }
 
     fn views(&self) -> &dyn view::Views {
-        &*self.shared
+        &self.views
+    }
+}
+
+/// What came of an order, as the API says it.
+fn in_words(broken: breaking::Broken) -> Broken {
+    match broken {
+        breaking::Broken::Done { id } => Broken::Done { id },
+        breaking::Broken::Absent => Broken::Absent,
+        breaking::Broken::Newer(fence) => Broken::Newer { fence: fence.0 },
+        breaking::Broken::Ungoverned => Broken::Ungoverned,
     }
 }
 

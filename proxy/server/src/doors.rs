@@ -95,7 +95,7 @@ impl Opened {
             listen,
             admin = admin.as_deref().unwrap_or("off"),
             metrics = metrics.as_deref().unwrap_or("off"),
-            backend = %shared.backend,
+            backend = %shared.backend.address,
             "serving"
         );
         if let Some(token) = token {

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 
 use crate::backend::{BackendError, Conversation};
 
-pub(crate) use login::WithoutLogin;
+pub(crate) use login::{WithoutLogin, open_network_refusal};
 pub(crate) use role::{Role, RoleQuestion, is_for_now, is_of_replica};
 
 /// Whether clients can be served.

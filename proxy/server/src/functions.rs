@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use lockwarden_lock::recipe::Names;
 use lockwarden_resp::Value;
 
-use crate::shared::Shared;
+use crate::backend::Backend;
 
 /// The question.
 pub(crate) const QUESTION: [&[u8]; 3] = [b"FUNCTION", b"LIST", b"WITHCODE"];
@@ -70,7 +70,7 @@ impl Functions {
 
     /// Asks the server which functions it has, over a connection of the proxy's own. An error says why that
     /// cannot be known.
-    pub(crate) async fn learn(&self, shared: &Shared) -> Result<(), String> {
+    pub(crate) async fn learn(&self, backend: &Backend) -> Result<(), String> {
         let wanted = Instant::now();
         let _turn = self.turn.lock().await;
         for _ in 0..ATTEMPTS {
@@ -79,12 +79,12 @@ impl Functions {
                 return Ok(());
             }
             let asked = async {
-                let mut aside = shared.backend.converse().await?;
+                let mut aside = backend.address.converse().await?;
                 aside.ask(&QUESTION).await
             };
             let began = Instant::now();
             let answer = asked.await.map_err(|error| error.to_string())?;
-            if self.take_in(&answer, known.changes, began, shared)? {
+            if self.take_in(&answer, known.changes, began, backend)? {
                 return Ok(());
             }
         }
@@ -92,26 +92,26 @@ impl Functions {
     }
 
     /// The same, with nobody waiting.
-    pub(crate) fn learn_some_time(&self, shared: &Arc<Shared>) {
+    pub(crate) fn learn_some_time(self: &Arc<Self>, backend: &Arc<Backend>) {
         let known = self.known.load();
         let is_early = known.asked.is_some_and(|asked| asked.elapsed() < PAUSE);
         if is_early || self.turn.try_lock().is_err() {
             return;
         }
-        let shared = shared.clone();
+        let (functions, backend) = (self.clone(), backend.clone());
         tokio::spawn(async move {
-            if let Err(error) = shared.functions.learn(&shared).await {
+            if let Err(error) = functions.learn(&backend).await {
                 tracing::debug!(error, "the server's functions are not known");
             }
         });
     }
 
     /// Asks again, if functions are called and it is time.
-    pub(crate) fn refresh(&self, shared: &Arc<Shared>) {
+    pub(crate) fn refresh(self: &Arc<Self>, backend: &Arc<Backend>) {
         let asked = self.known.load().asked;
         let is_due = asked.is_some_and(|asked| asked.elapsed() >= REFRESH);
         if is_due && self.used.swap(false, Ordering::Relaxed) {
-            self.learn_some_time(shared);
+            self.learn_some_time(backend);
         }
     }
 
@@ -126,12 +126,12 @@ impl Functions {
         answer: &Value,
         changes: u64,
         asked: Instant,
-        shared: &Shared,
+        backend: &Backend,
     ) -> Result<bool, String> {
         let functions = match answer {
             Value::Error(text) => {
                 let text = String::from_utf8_lossy(text);
-                let commands = shared.server.commands();
+                let commands = backend.server.commands();
                 let has_none = commands.as_ref().is_some_and(|all| !all.lists("fcall"));
                 if !(has_none && text.starts_with("ERR unknown command")) {
                     return Err(text.into_owned());

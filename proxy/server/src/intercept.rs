@@ -27,6 +27,7 @@ use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 use crate::random::{self, refusal_id};
 use crate::rights::Known;
+use crate::ruleset::Active;
 use crate::session::digests::Compared;
 use crate::session::known::may_need_process;
 use crate::session::replicas;
@@ -35,7 +36,7 @@ use crate::session::sharing::Way;
 use crate::session::state::{Place, StateChange};
 use crate::session::wrapped::{Examined, own_no, under_its_own_name};
 use crate::session::{InFlight, Look, Session, error_frame};
-use crate::shared::{Active, Shared};
+use crate::shared::Shared;
 use crate::trail::{Happened, Recorder, Took};
 use crate::wires::{End, Muted};
 
@@ -403,7 +404,7 @@ impl Session {
         name: &[u8],
     ) -> Result<Option<BytesMut>, End> {
         self.settled(inbox).await?;
-        let stranger = !self.state.logged_in && self.shared.server.may_want_password();
+        let stranger = !self.state.logged_in && self.shared.backend.server.may_want_password();
         if self.state.block.is_some() || !(stranger || self.wires.pushes.takes_no_commands()) {
             return Ok(None);
         }
@@ -799,7 +800,7 @@ impl Session {
 
     /// Where nothing is enforced: why only the server can say what it makes of a command.
     fn is_servers_affair(&self, command: &LockCommand, active: &Active) -> Option<UnjudgedWhy> {
-        let server = &self.shared.server;
+        let server = &self.shared.backend.server;
         let why = if server.lacks_scripts() {
             UnjudgedWhy::NoScripts
         } else if command.is_rare() && !command.is_known_to(server.commands().as_deref()) {
@@ -873,7 +874,7 @@ fn classify<'a>(
         },
         computed_names: &active.computed_names,
         enforces: &|namespace| active.rules(namespace).mode == Mode::Enforce,
-        foreign: &|| shared.server.commands().clone(),
+        foreign: &|| shared.backend.server.commands().clone(),
         counts: &|namespace| active.rules(namespace).counter_locks,
         script: &|sha| shared.texts.get(sha),
         saw: &|text| shared.texts.saw(text),

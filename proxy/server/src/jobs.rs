@@ -6,27 +6,18 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::db_key::{DbKey, DbMap};
 use lockwarden_lock::token::{Grant, Identity, Process};
-use tokio::runtime::Handle;
 
-use crate::keep_alive::handover::{self, Ended};
-use crate::keep_alive::kept::{Holder, KeptLease};
-use crate::peers::Peer;
+use crate::keep_alive::kept::KeptLease;
+use crate::peers::{Holder, Peer};
 use crate::processes::{Processes, Running};
-use crate::session;
-use crate::shared::Shared;
 
 /// A client that takes a lock and closes its connection within this time has done all that it was started for.
 const SHORT_LIVED: Duration = Duration::from_secs(3);
-/// Which process the job is has been decided after this time: subshells and wrappers have ended by then.
-const SETTLED_AFTER: Duration = Duration::from_secs(1);
-/// Between two looks whether the job lives, before that is decided and later.
-const FIRST_PAUSE: Duration = Duration::from_millis(200);
-const PAUSE: Duration = Duration::from_secs(1);
 /// So long the first acquire of a connection waits for its process to be found.
 const LOOK_UP_WITHIN: Duration = Duration::from_millis(250);
 /// After so many that were not found, only one in so many is looked for.
@@ -35,8 +26,9 @@ const LOOK_ONE_IN: u32 = 64;
 /// Above that the lock of one more job goes with its client.
 const MAX_JOBS: usize = 4096;
 
+/// A job that took a lock, as far as it is known.
 #[derive(Clone, Debug)]
-struct Job {
+pub(crate) struct Job {
     grant: Grant,
     /// Who was granted the lock, as its record says.
     identity: Identity,
@@ -47,14 +39,14 @@ struct Job {
     /// When a job on another machine counts as over.
     until: Option<Instant>,
     /// Its client has left.
-    holder: Option<Holder>,
+    pub(crate) holder: Option<Holder>,
     /// Which process the job is, once that is decided.
     settled: Option<Running>,
 }
 
 impl Job {
     /// The process that the job is now; none once it is over.
-    fn leader(&self) -> Option<&Running> {
+    pub(crate) fn leader(&self) -> Option<&Running> {
         match &self.settled {
             Some(leader) => Some(leader).filter(|leader| leader.is_alive()),
             None => self.lineage.iter().find(|running| running.is_alive()),
@@ -70,7 +62,8 @@ impl Job {
         self.lineage.first().is_some_and(Running::is_alive)
     }
 
-    fn lives(&self, is_decided: bool) -> bool {
+    /// Whether it goes on; `is_decided`: which process it is should be known by now.
+    pub(crate) fn lives(&self, is_decided: bool) -> bool {
         match self.until {
             Some(until) => Instant::now() < until,
             None if is_decided && self.settled.is_none() && self.taker_lives() => false,
@@ -194,7 +187,7 @@ impl Jobs {
     }
 
     /// The client of this lock's lease is gone. Answers whether its job goes on with it.
-    fn left(&self, key: &DbKey, grant: Grant, in_order: bool) -> bool {
+    pub(crate) fn left(&self, key: &DbKey, grant: Grant, in_order: bool) -> bool {
         let mut jobs = self.lock();
         let job = jobs.get_mut(key).filter(|job| job.grant == grant);
         let Some(job) = job.filter(|job| in_order && job.is_short_lived(Instant::now())) else {
@@ -206,7 +199,7 @@ impl Jobs {
             job.until = longest.map(|longest| job.granted + longest + longest / 2);
         }
         if job.until.is_some() || !job.is_elsewhere() {
-            job.holder = Some(session::new_holder());
+            job.holder = Some(Holder::new());
         }
         true
     }
@@ -219,12 +212,14 @@ impl Jobs {
         self.of(key, lease.renewal.grant)?.holder
     }
 
-    fn of(&self, key: &DbKey, grant: Grant) -> Option<Job> {
+    /// The job that took this lease.
+    pub(crate) fn of(&self, key: &DbKey, grant: Grant) -> Option<Job> {
         let jobs = self.lock();
         jobs.get(key).filter(|job| job.grant == grant).cloned()
     }
 
-    fn settle(&self, key: &DbKey, grant: Grant, leader: &Running) {
+    /// Which process the job is was decided.
+    pub(crate) fn settle(&self, key: &DbKey, grant: Grant, leader: &Running) {
         let mut jobs = self.lock();
         if let Some(job) = jobs.get_mut(key).filter(|job| job.grant == grant) {
             job.settled.get_or_insert_with(|| leader.clone());
@@ -232,7 +227,7 @@ impl Jobs {
     }
 
     /// Nobody keeps the lease alive any more.
-    fn over(&self, key: &DbKey, job: &Job) {
+    pub(crate) fn over(&self, key: &DbKey, job: &Job) {
         let mut jobs = self.lock();
         if let Some(job) = jobs
             .get_mut(key)
@@ -250,7 +245,8 @@ impl Jobs {
         self.longest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn remove(&self, key: &DbKey, grant: Grant) {
+    /// The lease is no job's any more.
+    pub(crate) fn remove(&self, key: &DbKey, grant: Grant) {
         let mut jobs = self.lock();
         if jobs.get(key).is_some_and(|job| job.grant == grant) {
             jobs.remove(key);
@@ -264,54 +260,5 @@ impl Jobs {
 
     fn lock(&self) -> MutexGuard<'_, DbMap<Job>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The client that took this lock is gone. Its job goes on with it, where the client was there for nothing else.
-pub(crate) fn client_left(shared: &Arc<Shared>, key: DbKey, grant: Grant, ended: Ended) {
-    let in_order = matches!(ended, Ended::ByClient(_));
-    if !shared.jobs.left(&key, grant, in_order) || !is_held(shared, &key, grant) {
-        shared.jobs.remove(&key, grant);
-    } else if let Ok(runtime) = Handle::try_current()
-        && shared
-            .jobs
-            .of(&key, grant)
-            .is_some_and(|job| job.holder.is_some())
-    {
-        runtime.spawn(watch(Arc::downgrade(shared), key, grant, ended));
-    }
-}
-
-fn is_held(shared: &Shared, key: &DbKey, grant: Grant) -> bool {
-    let current = shared.mirror.current(key);
-    current.is_some_and(|(current, _)| current == grant) || shared.kept.keeps(key, grant)
-}
-
-/// Looks whether the job lives, until it does not or the lock is no longer its.
-async fn watch(shared: Weak<Shared>, key: DbKey, grant: Grant, ended: Ended) {
-    let settles = Instant::now() + SETTLED_AFTER;
-    let mut pause = FIRST_PAUSE;
-    loop {
-        tokio::time::sleep(pause).await;
-        let Some(shared) = shared.upgrade() else {
-            return;
-        };
-        let Some(job) = shared.jobs.of(&key, grant) else {
-            return;
-        };
-        let is_decided = Instant::now() >= settles;
-        if !is_held(&shared, &key, grant) || !job.lives(is_decided) {
-            shared.jobs.over(&key, &job);
-            if let Some(holder) = job.holder {
-                handover::end_session(&shared, holder.session, ended);
-            }
-            return;
-        }
-        if is_decided {
-            pause = PAUSE;
-            if let Some(leader) = job.leader() {
-                shared.jobs.settle(&key, grant, leader);
-            }
-        }
     }
 }

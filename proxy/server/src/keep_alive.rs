@@ -4,7 +4,6 @@
 //! Redis decides what is renewed; this only asks.
 
 mod failures;
-pub(crate) mod handover;
 pub(crate) mod kept;
 mod orphans;
 pub(crate) mod renewals;

@@ -9,6 +9,7 @@ mod pace;
 mod queue;
 mod repeat;
 
+use crate::config::LogFormat;
 use std::io::{self, IsTerminal};
 use std::panic::PanicHookInfo;
 
@@ -41,20 +42,6 @@ pub(crate) enum LoggingError {
     /// Somebody was here before.
     #[error("the log was set up twice")]
     Twice,
-}
-
-/// How lines are to look.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    /// Text at a terminal, JSON elsewhere.
-    #[default]
-    Auto,
-    /// One JSON object a line.
-    Json,
-    /// For people, also where no terminal is.
-    Text,
-    /// `ts=… level=… msg=…` and the fields, as some collectors want it.
-    Logfmt,
 }
 
 /// How lines look.

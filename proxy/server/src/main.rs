@@ -22,6 +22,12 @@ mod clock;
 mod cohort;
 mod shared;
 
+mod ask_rights;
+mod effects;
+mod holders;
+mod ruleset;
+mod ungoverned;
+
 mod facts;
 mod functions;
 mod handed_over;

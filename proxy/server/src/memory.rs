@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     fn memory(limit: usize) -> Arc<Memory> {
-        let metrics = Metrics::new(crate::run::BUILD, &[], 1).unwrap();
+        let metrics = Metrics::new(crate::metrics::BUILD, &[], 1).unwrap();
         Arc::new(Memory::new(limit, metrics))
     }
 

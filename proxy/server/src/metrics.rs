@@ -30,7 +30,7 @@ pub(crate) use labels::{
     ProtocolErrorKind, ReconnectReason, RedirectKind, ReleaseOutcome, Side, UndeliveredOutcome,
     UnjudgedWhy,
 };
-pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror};
+pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror, SweepCounts};
 pub(crate) use policies::{PolicyInfo, PolicyMetrics, PolicyUse};
 pub(crate) use tally::Tally;
 
@@ -67,6 +67,15 @@ pub(crate) struct BuildInfo<'a> {
     /// The newest WIT version that policies may use.
     pub(crate) policy_abi: &'a str,
 }
+
+/// What this binary was built of.
+pub(crate) const BUILD: BuildInfo<'static> = BuildInfo {
+    version: env!("CARGO_PKG_VERSION"),
+    // build.rs finds it out.
+    revision: env!("LOCKWARDEN_REVISION"),
+    wasmtime: "48",
+    policy_abi: "1.0",
+};
 
 type Mirror = Box<dyn Fn() -> Vec<NamespaceMirror> + Send + Sync>;
 

@@ -3,14 +3,14 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::lease::{End, Held, Lapse, Lease, LeaseEvent, LeaseTable, Transition};
+use lockwarden_lock::lease::{Held, Lapse, Lease, LeaseEvent, LeaseTable, Transition};
 use lockwarden_lock::token::{Grant, SessionId};
 
-use crate::metrics::{HoldEnd, NamespaceMirror};
-use crate::shared::Active;
+use crate::clock;
+use crate::metrics::NamespaceMirror;
 
 const SHARDS: usize = 16;
 
@@ -114,25 +114,6 @@ fn lock(shard: &Mutex<LeaseTable>) -> std::sync::MutexGuard<'_, LeaseTable> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Counts a lease that is over.
-pub(crate) fn count(ended: &Transition, active: &Active) {
-    let Some(details) = active.details.get(usize::from(ended.namespace.0)) else {
-        return;
-    };
-    let end = match ended.end {
-        End::Released => HoldEnd::Released,
-        End::Expired => HoldEnd::Expired,
-    };
-    details
-        .metrics
-        .hold_duration
-        .at(end)
-        .observe(ended.held.as_secs_f64());
-}
-
 fn unix_seconds(ago: Duration) -> f64 {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    now.saturating_sub(ago).as_secs_f64()
+    clock::unix_now().saturating_sub(ago).as_secs_f64()
 }

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use opentelemetry_otlp::ExporterBuildError;
 
-use crate::backend::Address;
-use crate::config::OtelConfig;
+use crate::config::{BackendUrl, OtelConfig};
 use crate::trail::{Entry, Follower};
 use sender::Outbox;
 use spans::Spans;
@@ -33,7 +32,7 @@ pub(crate) enum OtelError {
 /// trail; connects to nothing yet.
 pub(crate) fn open(
     config: &OtelConfig,
-    backend: &Address,
+    backend: &BackendUrl,
 ) -> Result<Option<Box<dyn Follower>>, OtelError> {
     let Some(endpoint) = &config.endpoint else {
         return Ok(None);
@@ -45,7 +44,7 @@ pub(crate) fn open(
         "refused and slow decisions are sent as spans"
     );
     Ok(Some(Box::new(Tracer {
-        spans: Spans::new(config.slow, &backend.url),
+        spans: Spans::new(config.slow, backend),
         outbox,
     })))
 }

@@ -4,20 +4,40 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 
-use crate::chores::Identified;
-use crate::keep_alive::kept::{Holder, SessionNumber};
+use crate::nudge::Nudge;
 use crate::processes::Running;
 use crate::proxy_protocol::Origin;
-use crate::shared::Shared;
 use crate::sockets::is_loopback;
 use crate::trail::Caller;
+
+/// A session, for as long as the process lives.
+pub(crate) type SessionNumber = u64;
+
+/// The session that holds a lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) session: SessionNumber,
+    pub(crate) nudge: Arc<Nudge>,
+}
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+impl Holder {
+    /// Somebody who may hold locks: a session, or the job of one that is gone.
+    pub(crate) fn new() -> Holder {
+        Holder {
+            session: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            nudge: Arc::default(),
+        }
+    }
+}
 
 /// One connection of a client.
 #[derive(Debug)]
@@ -50,9 +70,6 @@ struct Unidentified {
 const MOST_MISSED: u32 = 3;
 /// Leases of one client that wait for its process, the oldest out first.
 const MOST_UNIDENTIFIED: usize = 16;
-/// A lease that is held this long is worth a look at who holds it.
-const WORTH_A_LOOK: Duration = Duration::from_millis(50);
-
 impl Peer {
     pub(crate) fn new(
         session: SessionId,
@@ -95,6 +112,29 @@ impl Peer {
         self.running.get()
     }
 
+    /// This lease was granted before its process was known. Returns whether it is to be looked up for that.
+    pub(crate) fn awaits_process(&self, key: DbKey, grant: Grant) -> bool {
+        let mut waiting = self.unidentified();
+        if waiting.leases.len() >= MOST_UNIDENTIFIED {
+            waiting.leases.remove(0);
+        }
+        waiting.leases.push((key, grant));
+        !std::mem::replace(&mut waiting.is_awaited, true)
+    }
+
+    /// Drops those of the waiting leases that are over. Returns whether any is left.
+    pub(crate) fn retain_unidentified(&self, is_held: impl Fn(&(DbKey, Grant)) -> bool) -> bool {
+        let mut waiting = self.unidentified();
+        waiting.leases.retain(is_held);
+        waiting.is_awaited = !waiting.leases.is_empty();
+        waiting.is_awaited
+    }
+
+    /// The look-up is over; the next lease that waits starts another.
+    pub(crate) fn was_looked_up(&self) {
+        self.unidentified().is_awaited = false;
+    }
+
     /// The leases that wait for its process.
     pub(crate) fn take_unidentified(&self) -> Vec<(DbKey, Grant)> {
         std::mem::take(&mut self.unidentified().leases)
@@ -122,57 +162,12 @@ impl Peer {
     }
 }
 
-/// A lease was granted to a client whose process is not known yet: where it is held for a while, its
-/// process is looked up, and the session is asked to add it to the record. Never in the way of a
-/// command.
-pub(crate) fn identify_later(shared: &Arc<Shared>, peer: &Arc<Peer>, key: DbKey, grant: Grant) {
-    let mut waiting = peer.unidentified();
-    if waiting.leases.len() >= MOST_UNIDENTIFIED {
-        waiting.leases.remove(0);
-    }
-    waiting.leases.push((key, grant));
-    if !std::mem::replace(&mut waiting.is_awaited, true) {
-        tokio::spawn(identify(shared.clone(), peer.clone()));
-    }
-}
-
-async fn identify(shared: Arc<Shared>, peer: Arc<Peer>) {
-    tokio::time::sleep(WORTH_A_LOOK).await;
-    let is_held = |(key, grant): &(DbKey, Grant)| {
-        let current = shared.mirror.current(key);
-        current.is_some_and(|(current, _)| current == *grant)
-    };
-    let any = {
-        let mut waiting = peer.unidentified();
-        waiting.leases.retain(is_held);
-        waiting.is_awaited = !waiting.leases.is_empty();
-        waiting.is_awaited
-    };
-    if any {
-        let process = shared.processes.of(&peer).await;
-        peer.unidentified().is_awaited = false;
-        if process != Process::Pending {
-            add_to_records(&shared, &peer, process);
-        }
-    }
-}
-
-/// Over a connection of the proxy's own, so that nothing stands in the client's way; over the client's where that may not
-/// log in.
-fn add_to_records(shared: &Shared, peer: &Peer, process: Process) {
-    if !shared.server.may_ask() {
-        peer.holder.nudge.work();
-        return;
-    }
-    for (key, grant) in peer.take_unidentified() {
-        let one = Identified {
-            key,
-            grant,
-            process,
-        };
-        // Of one that is given up the record stays without.
-        let _ = shared.identified.add(one);
-    }
+/// The process of a holder, to be added to the record of its lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Identified {
+    pub(crate) key: DbKey,
+    pub(crate) grant: Grant,
+    pub(crate) process: Process,
 }
 
 struct Known {

@@ -5,7 +5,7 @@ use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use lockwarden_lock::decision::FaultKind;
@@ -14,22 +14,23 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::admin::{AdminOptions, AdminToken, Control as _, Weaker};
 use crate::audit::Audit;
-use crate::backend::Address;
-use crate::chores::{self, Order};
-use crate::config::{Backend, Config, Finding, Report};
+use crate::backend::{Address, Backend};
+use crate::breaking::BreakOrder;
+use crate::chores;
+use crate::clock;
+use crate::config::{self, Config, Finding, Report};
 use crate::control::{Controller, Source, activate, labels};
 use crate::descriptors;
 use crate::doors::{Doors, Opened};
 use crate::exit;
-use crate::facts::{self, Server, Standing};
-use crate::functions::Functions;
+use crate::facts::{self, Standing, open_network_refusal};
 use crate::handed_over::HandOvers;
 use crate::jobs::Jobs;
 use crate::keep_alive::kept::Kept;
 use crate::keep_alive::renewals::{self, RenewAll};
 use crate::logging::{self, ObservationFolder, RepeatFolder};
 use crate::memory::{self, Memory};
-use crate::metrics::{BuildInfo, Metrics};
+use crate::metrics::{BUILD, Metrics};
 use crate::mirror::Mirror;
 #[cfg(feature = "otel")]
 use crate::otel;
@@ -42,26 +43,17 @@ use crate::rights::Rights;
 use crate::serve::{self, Patience};
 use crate::service;
 use crate::shared::Shared;
-use crate::sockets::{self, Arrival};
+use crate::sockets::Arrival;
 use crate::stop::{Ask, Signals};
-use crate::sweep::Strays;
 use crate::texts::Texts;
 use crate::token_file::TokenFile;
 use crate::trail::{Fingerprints, Follower, Following, Trail};
+use crate::ungoverned::Strays;
 use crate::unheard::Reports;
 use crate::upkeep;
-use crate::view::{self, Fold, View};
+use crate::view::{Fold, ViewService, gauges};
 use crate::watches::Watches;
 use crate::worker::Workers;
-
-/// What this binary was built of.
-pub(crate) const BUILD: BuildInfo<'static> = BuildInfo {
-    version: env!("CARGO_PKG_VERSION"),
-    // build.rs finds it out.
-    revision: env!("LOCKWARDEN_REVISION"),
-    wasmtime: "48",
-    policy_abi: "1.0",
-};
 
 /// Runs the proxy.
 pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
@@ -128,7 +120,7 @@ struct Serving {
     judgement: upkeep::Judgement,
     patience: Duration,
     /// Of the upkeep connection.
-    inbox: mpsc::Receiver<Order>,
+    inbox: mpsc::Receiver<BreakOrder>,
 }
 
 impl Prepared {
@@ -144,14 +136,14 @@ impl Prepared {
 
         let doors = Doors::reserve(&config, arrival).map_err(Failure::Line)?;
 
-        let (private, backend) = match &config.backend {
-            Backend::Private => {
+        let (private, address) = match &config.backend {
+            config::Backend::Private => {
                 let private = PrivateRedis::start().map_err(Failure::line)?;
                 tracing::info!(pid = private.process_id(), "private Redis started");
                 let address = Address::private(private.address());
                 (Some(private), address)
             }
-            Backend::Redis(url) => (None, Address::new(url.clone())),
+            config::Backend::Redis(url) => (None, Address::new(url.clone())),
         };
         let fingerprints = match &config.audit.key {
             Some(key) => Fingerprints::with_key(key.expose().as_bytes()),
@@ -164,14 +156,13 @@ impl Prepared {
         let shared = Arc::new(Shared {
             active: Arc::new(ArcSwap::from_pointee(active)),
             memory: Arc::new(Memory::new(max_memory, metrics.clone())),
+            backend: Arc::new(Backend::new(address, metrics.clone())),
             metrics,
-            backend,
             sessions: config.sessions,
             max_clients: config.max_clients,
-            server: Server::default(),
             rights: Rights::default(),
             texts: Texts::default(),
-            functions: Functions::default(),
+            functions: Arc::default(),
             watches: Watches::default(),
             mirror: Mirror::default(),
             kept: Kept::default(),
@@ -185,7 +176,6 @@ impl Prepared {
             refusals: RepeatFolder::new(),
             observations: ObservationFolder::default(),
             trail: trail.clone(),
-            view: View::default(),
             proxy_protocol_from: config.proxy_protocol_from.clone(),
             audit,
             sweep: config.sweep,
@@ -194,19 +184,25 @@ impl Prepared {
             stop_asked: Notify::new(),
             started: Instant::now(),
         });
-        let mirror = Arc::downgrade(&shared);
-        shared.metrics.set_mirror(Box::new(move || {
-            let Some(shared) = mirror.upgrade() else {
-                return Vec::new();
-            };
-            view::gauges(&shared)
-        }));
+        let views = ViewService::new(shared.clone());
+        // Metrics are part of what the view needs, so they must not keep it alive.
+        let process = Arc::downgrade(&shared);
+        let seen = views.view();
+        shared
+            .metrics
+            .set_mirror(Box::new(move || match process.upgrade() {
+                Some(shared) => gauges(&shared, &seen),
+                None => Vec::new(),
+            }));
 
-        let mut followers: Vec<Box<dyn Follower>> = vec![Box::new(Fold::new(shared.clone()))];
+        let mut followers: Vec<Box<dyn Follower>> = vec![Box::new(Fold(views.clone()))];
         followers.extend(scribe);
         #[cfg(feature = "otel")]
-        followers.extend(otel::open(&config.otel, &shared.backend).map_err(Failure::line)?);
-        shared.audit.notice("started", &shared.active.load(), None);
+        followers
+            .extend(otel::open(&config.otel, &shared.backend.address.url).map_err(Failure::line)?);
+        shared
+            .audit
+            .notice("started", || shared.active.load().in_force(), None);
         let following = shared.trail.start(followers).map_err(Failure::line)?;
 
         let token = match &config.admin_token {
@@ -220,7 +216,7 @@ impl Prepared {
         let generated = config.admin_token.is_none();
         // Few give orders, and they wait for what comes of them.
         let (orders, inbox) = mpsc::channel(4);
-        let controller = Controller::new(shared.clone(), host, source, config, orders);
+        let controller = Controller::new(shared.clone(), host, source, config, orders, views);
         let controller = Arc::new(controller);
         let serving = Serving {
             shared,
@@ -259,12 +255,9 @@ impl Prepared {
                 return exit::configuration();
             }
         };
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
         let metrics = &self.serving.shared.metrics;
         metrics.set_runtimes(workers.handles());
-        metrics.config_loaded(now.as_secs_f64());
+        metrics.config_loaded(clock::unix_now().as_secs_f64());
         let is_demonstration = self.private.is_some();
         let served = runtime.block_on(self.serving.until_asked(workers, is_demonstration));
         runtime.shutdown_background();
@@ -416,7 +409,7 @@ impl Asks {
 /// Returns when the backend can be served.
 async fn backend_is_there(shared: &Shared) {
     tracing::info!("taking over as soon as the backend answers");
-    while let Standing::NotServing(_) = &*shared.server.standing() {
+    while let Standing::NotServing(_) = &*shared.backend.server.standing() {
         tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
@@ -448,7 +441,7 @@ pub(crate) fn refusal(
                 .into(),
         );
     }
-    sockets::open_network_refusal(listen, report.without_login, allow_open)
+    open_network_refusal(listen, report.without_login, allow_open)
 }
 
 /// Puts what policies do on the metrics page.

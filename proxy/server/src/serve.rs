@@ -130,7 +130,7 @@ async fn client(shared: Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
         tracing::debug!(%peer, %error, "a client was gone before it was served");
         return;
     }
-    if let Standing::NotServing(_) = &*shared.server.standing() {
+    if let Standing::NotServing(_) = &*shared.backend.server.standing() {
         return;
     }
     let (peer, origin, said) = match introduction(&shared, &mut stream, peer).await {
@@ -202,11 +202,11 @@ fn not_introduced(shared: &Shared, peer: SocketAddr, error: &HeaderError) {
 /// The way to the backend that a client begins with.
 async fn uplink(shared: &Arc<Shared>) -> Result<Uplink, BackendError> {
     if shared.sessions == Sessions::Multiplexed
-        && let Some(port) = Port::new(&Lane::plain(), shared)
+        && let Some(port) = Port::new(&Lane::plain(), &shared.backend)
     {
         return Ok(Uplink::shared(port));
     }
-    let link = shared.backend.open(&Lane::plain(), shared).await?;
+    let link = shared.backend.open(&Lane::plain()).await?;
     Ok(Uplink::own(link))
 }
 

@@ -27,8 +27,7 @@ pub(crate) mod wrapped;
 use std::cell::OnceCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Cache};
 use bytes::{Bytes, BytesMut};
@@ -45,15 +44,17 @@ use tokio::net::TcpStream;
 
 use crate::clock::Moment;
 use crate::cohort::{self, Application};
+use crate::holders::handover::{self, Ended};
+use crate::holders::jobs;
 use crate::inbox::Inbox;
-use crate::jobs;
-use crate::keep_alive::handover::{self, Ended};
-use crate::keep_alive::kept::{Holder, KeptLease};
+use crate::keep_alive::kept::KeptLease;
 use crate::metrics::{CommandClass, CommandResult, Side, Tally};
+use crate::peers::Holder;
 use crate::peers::Peer;
 use crate::proxy_protocol::Origin;
 use crate::random;
-use crate::shared::{Active, Shared};
+use crate::ruleset::Active;
+use crate::shared::Shared;
 use crate::trail::{Asked, Caller, Took};
 use crate::unheard::Unheard;
 use crate::wires::{End, Event, Muted, Uplink, Want, Wires};
@@ -169,16 +170,6 @@ thread_local! {
     static TALLY: OnceCell<Arc<Tally>> = const { OnceCell::new() };
 }
 
-static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
-
-/// Somebody who may hold locks: a session, or the job of one that is gone.
-pub(crate) fn new_holder() -> Holder {
-    Holder {
-        session: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-        nudge: Arc::default(),
-    }
-}
-
 impl Session {
     pub(crate) fn new(
         shared: Arc<Shared>,
@@ -188,7 +179,7 @@ impl Session {
     ) -> Session {
         let id = SessionId(random::sixteen());
         shared.metrics.client_connections.inc();
-        let holder = new_holder();
+        let holder = Holder::new();
         let number = holder.session;
         let local = client.local_addr().ok();
         let client_peer = Arc::new(Peer::new(id, holder.clone(), (peer, origin), local));
@@ -229,7 +220,7 @@ impl Session {
             requests: 0,
             draining: false,
         };
-        session.state.was_let_in = !session.shared.server.may_want_password();
+        session.state.was_let_in = !session.shared.backend.server.may_want_password();
         session.introduce();
         // Whoever says so from now on finds this session.
         if *session.shared.drain.borrow() {
@@ -252,7 +243,7 @@ impl Session {
     /// Serves the client, who has said this much already, until one side is gone.
     pub(crate) async fn serve(&mut self, said: BytesMut) -> End {
         let mut inbox = Inbox::with(said);
-        if self.shared.server.wants_password() {
+        if self.shared.backend.server.wants_password() {
             inbox.set_limits(RequestLimits::before_auth());
         }
         loop {
@@ -585,14 +576,6 @@ pub(crate) fn error_frame(text: &str) -> BytesMut {
     let mut frame = BytesMut::new();
     lockwarden_resp::put_error(&mut frame, text);
     frame
-}
-
-/// The proxy's clock, Unix milliseconds.
-pub(crate) fn now_ms() -> u64 {
-    let unix = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Drop for Session {

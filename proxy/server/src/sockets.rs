@@ -7,7 +7,6 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
-use crate::facts::WithoutLogin;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 /// Connections that wait to be accepted. Redis's own default (`tcp-backlog`); the kernel cuts it
@@ -196,30 +195,6 @@ pub(crate) fn is_loopback(address: SocketAddr) -> bool {
     }
 }
 
-/// Why nobody may be served, if so. Redis's protected mode refuses strangers by their address, and
-/// behind the proxy everybody comes from the proxy's, so the proxy has to do that job.
-pub(crate) fn open_network_refusal(
-    listen: SocketAddr,
-    without_login: WithoutLogin,
-    allow_open: bool,
-) -> Option<String> {
-    if is_loopback(listen) || allow_open {
-        return None;
-    }
-    match without_login {
-        WithoutLogin::Nothing | WithoutLogin::Restricted => None,
-        WithoutLogin::Unknown => Some(format!(
-            "the backend has not said yet whether it wants a password, and {listen} can be reached \
-             from the network"
-        )),
-        WithoutLogin::Everything => Some(format!(
-            "the backend lets anybody in without a password and {listen} can be reached from the \
-             network: set a password in the backend (requirepass, or an ACL for the default user), \
-             or listen on 127.0.0.1, or say allow_open = true"
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::TcpStream;
@@ -314,28 +289,6 @@ mod tests {
             ("[::ffff:10.0.0.7]:6380", false),
         ] {
             assert_eq!(is_loopback(address(text)), expected, "{text}");
-        }
-    }
-
-    #[test]
-    fn only_a_backend_on_the_network_that_may_be_open_is_refused_without_leave() {
-        use WithoutLogin::{Everything, Nothing, Restricted, Unknown};
-        for (listen, found, allowed, refused) in [
-            ("0.0.0.0:6380", Everything, false, true),
-            ("10.0.0.7:6380", Everything, false, true),
-            ("[::]:6380", Everything, false, true),
-            ("0.0.0.0:6380", Unknown, false, true),
-            ("0.0.0.0:6380", Everything, true, false),
-            ("0.0.0.0:6380", Unknown, true, false),
-            ("0.0.0.0:6380", Nothing, false, false),
-            ("0.0.0.0:6380", Restricted, false, false),
-            ("127.0.0.1:6380", Everything, false, false),
-            ("127.0.0.1:6380", Unknown, false, false),
-            ("[::1]:6380", Everything, false, false),
-        ] {
-            let refusal = open_network_refusal(address(listen), found, allowed);
-            assert_eq!(refusal.is_some(), refused, "{listen} {found:?} {allowed}");
-            assert!(refusal.is_none_or(|text| !text.contains('\n')));
         }
     }
 }

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::collections::hash_map::{Entry, HashMap};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -16,8 +15,11 @@ use lockwarden_lock::plan::{Form, Swept, sweep, swept, swept_ttl};
 use lockwarden_resp::Value;
 
 use crate::backend::{BackendError, Conversation};
-use crate::shared::{Active, Shared};
-use crate::trail::{self, Happened};
+use crate::metrics::SweepCounts;
+use crate::ruleset::Active;
+use crate::shared::Shared;
+use crate::trail::Happened;
+use crate::ungoverned::Equal;
 
 /// Keys asked for at once. Redis looks at them in a fraction of a millisecond.
 const PAGE: &str = "500";
@@ -33,25 +35,12 @@ pub(crate) struct Sweeper {
     /// Databases that are still to be walked, the current one first.
     databases: VecDeque<u32>,
     cursor: Bytes,
-    found: Vec<Found>,
+    found: Vec<SweepCounts>,
     endless: Vec<(NamespaceId, Bytes)>,
     /// The values of its locks.
     values: Values,
     /// The walks that came to their end.
     walks: u64,
-}
-
-/// What a walk found in one namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Found {
-    /// Locks with a record.
-    pub(crate) governed: u64,
-    /// Locks without a record that end by themselves.
-    pub(crate) ungoverned_finite: u64,
-    /// Locks without a record and without a TTL.
-    pub(crate) ungoverned_endless: u64,
-    /// Locks that were given a TTL.
-    pub(crate) adopted: u64,
 }
 
 impl Sweeper {
@@ -87,7 +76,7 @@ impl Sweeper {
         if self.databases.is_empty() {
             self.databases = databases(conversation).await?;
             self.cursor = START;
-            self.found = vec![Found::default(); active.details.len()];
+            self.found = vec![SweepCounts::default(); active.details.len()];
         }
         let Some(&db) = self.databases.front() else {
             self.finish(shared, interval);
@@ -218,22 +207,6 @@ impl Sweeper {
     }
 }
 
-/// Locks without a record and without a TTL that the last walk has found, some of them.
-#[derive(Default)]
-pub(crate) struct Strays {
-    endless: Mutex<Vec<(NamespaceId, Bytes)>>,
-    equal: Mutex<Vec<(NamespaceId, Equal)>>,
-}
-
-/// Locks that hold the same value.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Equal {
-    /// How many they are.
-    pub(crate) count: u64,
-    /// Some of them.
-    pub(crate) keys: Vec<Bytes>,
-}
-
 /// Locks that are named of those that hold the same value.
 const MOST_NAMED: usize = 3;
 /// Values that one walk tells apart; further ones are not looked for.
@@ -258,25 +231,6 @@ fn saw(values: &mut Values, namespace: NamespaceId, value: Bytes, key: &Bytes) {
 /// Strays that are remembered.
 const MOST_STRAYS: usize = 1_000;
 
-impl Strays {
-    /// Those without a TTL.
-    pub(crate) fn endless(&self) -> Vec<(NamespaceId, Bytes)> {
-        let endless = self.endless.lock();
-        endless.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Those that hold the same value as another.
-    pub(crate) fn equal(&self) -> Vec<(NamespaceId, Equal)> {
-        let equal = self.equal.lock();
-        equal.unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn found(&self, endless: Vec<(NamespaceId, Bytes)>, equal: Vec<(NamespaceId, Equal)>) {
-        *self.equal.lock().unwrap_or_else(PoisonError::into_inner) = equal;
-        *self.endless.lock().unwrap_or_else(PoisonError::into_inner) = endless;
-    }
-}
-
 /// Where a walk begins, and what says that it is at its end.
 const START: Bytes = Bytes::from_static(b"0");
 
@@ -299,13 +253,13 @@ fn bypassed(shared: &Shared, active: &Active, key: &DbKey, believed: &Lease, now
     };
     details.metrics.bypass.inc();
     let held = now.saturating_duration_since(believed.since).as_millis();
-    let mut entry = trail::Entry::noticed(Happened::Ungoverned, details, key.clone());
+    let mut entry = details.event(Happened::Ungoverned, key.clone());
     entry.fence = Some(believed.fence.0);
     entry.held_ms = u64::try_from(held).ok();
     shared.trail.leave(entry);
 }
 
-impl Found {
+impl SweepCounts {
     fn add(&mut self, swept: &Swept) {
         self.adopted += u64::from(swept.adopted);
         match (&swept.lease, swept.ttl) {

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub(crate) use asked::{Asked, Recorder, asked_about};
 #[cfg(test)]
 pub(crate) use entry::example;
-pub(crate) use entry::{Caller, Entry, Happened, Took, Verdict};
+pub(crate) use entry::{Caller, DEFAULT_USER, Entry, Happened, Took, Verdict};
 pub(crate) use fingerprint::{Fingerprint, Fingerprints};
 
 /// Entries that wait for the followers; above that new ones are dropped.

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use lockwarden_resp::Value;
 use tokio::task::JoinHandle;
 
+use crate::ask_rights;
 use crate::backend::{BackendError, Conversation};
 use crate::facts::{self, Role, RoleQuestion, Scripts, Standing, WithoutLogin};
 use crate::metrics::{ConnectionState, ReconnectReason};
 use crate::prefix_mark::PrefixMark;
-use crate::rights;
 use crate::shared::Shared;
 
 /// Between two looks at a server that is there.
@@ -80,18 +80,18 @@ async fn connection(
     known: &mut Known,
 ) -> Result<(), BackendError> {
     let open = shared.metrics.backend_connections.at(ConnectionState::Open);
-    let (mut conversation, role) = shared.backend.converse_with_primary().await?;
-    let without_login = WithoutLogin::ask(&shared.backend).await;
-    shared.server.set_without_login(without_login);
+    let (mut conversation, role) = shared.backend.address.converse_with_primary().await?;
+    let without_login = WithoutLogin::ask(&shared.backend.address).await;
+    shared.backend.server.set_without_login(without_login);
     let (report, commands) = facts::ask(&mut conversation, without_login).await?;
-    shared.server.set_version(&report.version);
+    shared.backend.server.set_version(&report.version);
     if let Some(commands) = commands {
-        shared.server.set_commands(commands);
+        shared.backend.server.set_commands(commands);
     }
     if report.run_id != known.run_id {
         known.run_id.clone_from(&report.run_id);
         known.prefix_mark.another_server();
-        shared.server.begin_era();
+        shared.backend.server.begin_era();
         // What is held may have little time left.
         shared.kept.all_are_due();
     }
@@ -105,17 +105,18 @@ async fn connection(
         beats: 0,
     };
     shared
+        .backend
         .server
         .set_scripts(facts::ask_for_scripts(&mut own.conversation).await?);
-    rights::ask(shared, without_login).await;
+    ask_rights::ask(shared, without_login).await;
     own.look_at_prefix_mark(shared).await?;
     shared.metrics.backend_up.set(1);
     note_eviction(shared, own.report.eviction.as_deref());
     own.stand(shared, refusal);
-    shared.server.set_may_ask(own.report.may_ask);
+    shared.backend.server.set_may_ask(own.report.may_ask);
     if !own.report.may_ask {
         tracing::warn!(
-            backend = %shared.backend,
+            backend = %shared.backend.address,
             "the proxy's own connection may not log in: name a user in the backend URL; \
              until then leases whose TTL the proxy chose are renewed over their holders' connections"
         );
@@ -125,22 +126,22 @@ async fn connection(
     let ended = own.serve(shared, refusal).await;
     open.dec();
     if let Err(BackendError::Replica) = ended {
-        shared.server.begin_era();
+        shared.backend.server.begin_era();
     }
     ended
 }
 
 /// Says in one log line that clients are served, or that they are not; only when it is news.
 fn stand(shared: &Shared, standing: Standing, version: &str) {
-    if !shared.server.set_standing(standing.clone()) {
+    if !shared.backend.server.set_standing(standing.clone()) {
         return;
     }
     match standing {
         Standing::Serving => {
-            tracing::info!(backend = %shared.backend, version, "the backend is up: clients are served");
+            tracing::info!(backend = %shared.backend.address, version, "the backend is up: clients are served");
         }
         Standing::NotServing(why) => {
-            tracing::error!(backend = %shared.backend, why, "no client is served");
+            tracing::error!(backend = %shared.backend.address, why, "no client is served");
         }
     }
 }
@@ -231,9 +232,9 @@ impl Drop for Upkeep<'_> {
 impl Upkeep<'_> {
     /// Serves clients, or says why not.
     fn stand(&mut self, shared: &Shared, refusal: &Judgement) {
-        self.report.without_login = shared.server.without_login();
+        self.report.without_login = shared.backend.server.without_login();
         let active = shared.active.load();
-        let lacks_scripts = shared.server.lacks_scripts() && active.enforces_any();
+        let lacks_scripts = shared.backend.server.lacks_scripts() && active.enforces_any();
         let lacks_scripts = lacks_scripts.then(|| NO_SCRIPTS.to_owned());
         let other_prefix = self.prefix_mark.refusal(&active.companion_prefix);
         let why = refusal(&self.report).or(lacks_scripts).or(other_prefix);
@@ -258,7 +259,7 @@ impl Upkeep<'_> {
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(heartbeat.into()) => {}
-                () = shared.server.is_doubted() => self.check_role().await?,
+                () = shared.backend.server.is_doubted() => self.check_role().await?,
             }
             let now = Instant::now();
             if now >= heartbeat {
@@ -290,9 +291,9 @@ impl Upkeep<'_> {
 
     /// Whether a server that did not know the commands for scripts knows them now.
     async fn look_after_scripts(&mut self, shared: &Shared) -> Result<(), BackendError> {
-        if shared.server.scripts() == Scripts::Unknown {
+        if shared.backend.server.scripts() == Scripts::Unknown {
             let scripts = facts::ask_for_scripts(&mut self.conversation).await?;
-            shared.server.set_scripts(scripts);
+            shared.backend.server.set_scripts(scripts);
         }
         Ok(())
     }
@@ -317,10 +318,10 @@ impl Upkeep<'_> {
         }
         let shared = shared.clone();
         self.asking = Some(tokio::spawn(async move {
-            let found = WithoutLogin::ask(&shared.backend).await;
+            let found = WithoutLogin::ask(&shared.backend.address).await;
             // A server that does not answer now is still the same server.
             if found != WithoutLogin::Unknown {
-                shared.server.set_without_login(found);
+                shared.backend.server.set_without_login(found);
             }
         }));
     }
@@ -333,7 +334,12 @@ impl Upkeep<'_> {
         let prefix = shared.active.load().companion_prefix.clone();
         let has_leases = shared.mirror.has_worked();
         self.prefix_mark
-            .look(&mut self.conversation, &shared.backend, &prefix, has_leases)
+            .look(
+                &mut self.conversation,
+                &shared.backend.address,
+                &prefix,
+                has_leases,
+            )
             .await
     }
 
@@ -347,7 +353,7 @@ impl Upkeep<'_> {
             .as_integer();
         let changed = count.is_some() && self.commands.is_some() && count != self.commands;
         if changed && let Some(table) = facts::ask_commands(&mut self.conversation).await? {
-            shared.server.set_commands(table);
+            shared.backend.server.set_commands(table);
         }
         self.commands = count;
         Ok(())

@@ -83,36 +83,50 @@ impl View {
     }
 }
 
-/// The follower that fills the view of a process.
-pub(crate) struct Fold {
+/// The view beside what else is asked for: leases, clients and the configuration in force.
+#[derive(Clone)]
+pub(crate) struct ViewService {
     shared: Arc<Shared>,
+    view: Arc<View>,
 }
 
-impl Fold {
-    pub(crate) fn new(shared: Arc<Shared>) -> Fold {
-        Fold { shared }
+impl ViewService {
+    /// A view of which nothing is seen yet; a [`Fold`] fills it.
+    pub(crate) fn new(shared: Arc<Shared>) -> ViewService {
+        ViewService {
+            shared,
+            view: Arc::default(),
+        }
+    }
+
+    /// What was seen.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.clone()
     }
 }
+
+/// The follower that fills a view.
+pub(crate) struct Fold(pub(crate) ViewService);
 
 impl Follower for Fold {
     fn follow(&mut self, entries: &[Entry], now: Instant) {
         let mut measures = Vec::new();
         for some in entries.chunks(FOLDED_AT_ONCE) {
-            let mut seen = self.shared.view.seen();
+            let mut seen = self.0.view.seen();
             for entry in some {
                 seen.fold(entry, &mut measures);
             }
             drop(seen);
             self.measure(&mut measures, now);
         }
-        self.shared.view.seen().tick(now);
+        self.0.view.seen().tick(now);
     }
 }
 
 impl Fold {
     /// Takes a lease from the mirror, if it is there.
     fn end(&self, key: &DbKey, fence: u64, now: Instant) -> bool {
-        let mirror = &self.shared.mirror;
+        let mirror = &self.0.shared.mirror;
         let is_there = mirror
             .lease(key)
             .is_some_and(|lease| lease.fence.0 == fence);
@@ -126,7 +140,7 @@ impl Fold {
         if measures.is_empty() {
             return;
         }
-        let active = self.shared.active.load();
+        let active = self.0.shared.active.load();
         for (namespace, measure) in measures.drain(..) {
             let mut all = active.details.iter();
             let Some(details) = all.find(|details| details.name == namespace) else {

@@ -10,7 +10,7 @@ mod tests;
 mod uplink;
 
 pub(crate) use events::{End, Event, Muted, Want};
-pub(crate) use uplink::{Uplink, poll_read};
+pub(crate) use uplink::Uplink;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -30,13 +30,14 @@ use lockwarden_resp::{Protocol, Redirects, ReplyError, ReplyLimits, ReplyScanner
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use crate::buffers::poll_read;
 use crate::buffers::{READ_CHUNK, WORTH_A_SWAP, give_back, move_front, open, put};
 use crate::inbox::Inbox;
 use crate::memory::Account;
 use crate::metrics::Tally;
 use crate::nudge::Nudge;
 use crate::pushes::{Channels, Confirmation, Pushes};
-use crate::shared::Active;
+use crate::ruleset::Active;
 use crate::sockets::unacknowledged;
 use crate::unheard::Delivery;
 

@@ -1,14 +1,13 @@
 //! The queue between the thread of the trail, which words records, and the thread that writes them. It
 //! is bounded: where writing falls behind or fails, records are lost and counted, and nobody waits.
 
+use crate::config::Limits;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use prometheus::IntCounter;
 use serde::Serialize;
-
-use super::sink::Limits;
 
 /// Bytes that wait to be written: a minute of a busy lock's records. As much again is with the
 /// thread that writes.

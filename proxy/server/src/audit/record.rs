@@ -8,7 +8,7 @@ mod made;
 use serde::{Deserialize, Serialize};
 
 use super::line::Numbered;
-use crate::session::now_ms;
+use crate::clock::now_ms;
 use crate::words::utc;
 
 /// The version of the lines; it grows when a field changes its meaning or goes.

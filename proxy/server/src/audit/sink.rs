@@ -4,6 +4,7 @@
 //! A record is never split over two writes, and part of one that found no room is taken back. So only the
 //! last line of a file can be torn, by a crash of the machine.
 
+use crate::config::Limits;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -12,15 +13,6 @@ use std::time::{Duration, Instant};
 
 /// A rotation that failed is tried again after this time; until then the file grows.
 const ROTATE_AGAIN_AFTER: Duration = Duration::from_secs(60);
-
-/// When a file is full, and how many full ones are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
-    /// Bytes in one file; `None`: it is never rotated.
-    pub(crate) max_size: Option<u64>,
-    /// Full files that are kept beside the one that is written.
-    pub(crate) keep: u32,
-}
 
 /// See the module.
 pub(super) enum Sink {

@@ -10,7 +10,8 @@ use prometheus::IntCounter;
 
 use super::line::{Line, Work, count, put};
 use super::record::Notice;
-use super::sink::{Limits, Sink};
+use super::sink::Sink;
+use crate::config::Limits;
 
 /// Bytes of records that are written at once.
 const CHUNK: usize = 64 * 1024;
@@ -176,7 +177,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::audit::sink::{Limits, LogFile};
+    use crate::audit::sink::LogFile;
 
     #[test]
     fn what_could_not_be_written_is_written_later_and_what_was_lost_is_told() {

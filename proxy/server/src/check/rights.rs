@@ -7,9 +7,9 @@ use lockwarden_lock::outcome::Missing;
 use lockwarden_lock::scripts::{Purpose, trial};
 use lockwarden_resp::Value;
 
+use crate::ask_rights::lacking_to_own;
 use crate::backend::{Address, BackendError, Conversation};
 use crate::config::Config;
-use crate::rights::lacking_to_own;
 
 /// Users that are looked at.
 const MAX_USERS: usize = 200;

@@ -7,7 +7,6 @@ use super::draft::Draft;
 use super::reader::{Reader, Section};
 use super::secret::Secret;
 use super::value;
-use crate::audit::Limits;
 
 /// Smaller files would be rotated for a handful of records.
 const SMALLEST: usize = 64 * 1024;
@@ -23,6 +22,15 @@ const LEVELS: [(&str, AuditLevel); 3] = [
     ("problems", AuditLevel::Problems),
     ("all", AuditLevel::All),
 ];
+
+/// When a file is full, and how many full ones are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Bytes in one file; `None`: it is never rotated.
+    pub(crate) max_size: Option<u64>,
+    /// Full files that are kept beside the one that is written.
+    pub(crate) keep: u32,
+}
 
 /// What is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

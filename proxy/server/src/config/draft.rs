@@ -12,6 +12,7 @@ use super::administration::{ComputedNames, ServerCommands};
 use super::audit::AuditConfig;
 use super::backend::{Backend, BackendUrl};
 use super::finding::{Findings, Place};
+use super::logging::LogFormat;
 use super::namespace::NamespaceConfig;
 use super::network::Network;
 #[cfg(feature = "otel")]
@@ -21,7 +22,6 @@ use super::secret::Secret;
 use super::{
     Config, DEFAULT_ADMIN, DEFAULT_BACKEND, DEFAULT_DRAIN, DEFAULT_LISTEN, DEFAULT_SWEEP, Sessions,
 };
-use crate::logging::LogFormat;
 
 /// A value and who said it last; nobody means that it is built in.
 pub(super) struct Layered<T> {

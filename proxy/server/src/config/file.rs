@@ -15,6 +15,7 @@ use super::backend;
 use super::document::{self, Document};
 use super::draft::{Draft, Layered};
 use super::finding::{Findings, Place};
+use super::logging::LOG_FORMATS;
 use super::namespace;
 use super::network;
 #[cfg(feature = "otel")]
@@ -24,7 +25,6 @@ use super::reader::{Found, Key, Reader, Section};
 use super::secret::{self, Secret};
 use super::suggest::quoted;
 use super::value;
-use crate::logging::LogFormat;
 
 /// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
 /// wait so long has to be told (`TimeoutStopSec`).
@@ -33,13 +33,6 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(3600);
 /// Between two walks over the server's keys: a walk of its own takes 20 ms for 500 keys.
 const SHORTEST_SWEEP: Duration = Duration::from_millis(100);
 const LONGEST_SWEEP: Duration = Duration::from_secs(86_400);
-
-pub(super) const LOG_FORMATS: [(&str, LogFormat); 4] = [
-    ("auto", LogFormat::Auto),
-    ("json", LogFormat::Json),
-    ("text", LogFormat::Text),
-    ("logfmt", LogFormat::Logfmt),
-];
 
 const SESSIONS: [(&str, Sessions); 2] = [
     ("dedicated", Sessions::Dedicated),

@@ -4,8 +4,8 @@
 
 use super::backend::{self, Backend};
 use super::draft::{Draft, Layered};
-use super::file::LOG_FORMATS;
 use super::finding::{Findings, Place};
+use super::logging::LOG_FORMATS;
 use super::namespace::{MODES, Mode};
 use super::reader::one_of;
 use super::secret;

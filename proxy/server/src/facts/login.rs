@@ -4,6 +4,8 @@
 use lockwarden_resp::Value;
 
 use crate::backend::{Address, BackendError, Conversation};
+use crate::sockets::is_loopback;
+use std::net::SocketAddr;
 
 /// What the server lets a connection do that has not logged in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +70,30 @@ impl WithoutLogin {
     }
 }
 
+/// Why nobody may be served, if so. Redis's protected mode refuses strangers by their address, and
+/// behind the proxy everybody comes from the proxy's, so the proxy has to do that job.
+pub(crate) fn open_network_refusal(
+    listen: SocketAddr,
+    without_login: WithoutLogin,
+    allow_open: bool,
+) -> Option<String> {
+    if is_loopback(listen) || allow_open {
+        return None;
+    }
+    match without_login {
+        WithoutLogin::Nothing | WithoutLogin::Restricted => None,
+        WithoutLogin::Unknown => Some(format!(
+            "the backend has not said yet whether it wants a password, and {listen} can be reached \
+             from the network"
+        )),
+        WithoutLogin::Everything => Some(format!(
+            "the backend lets anybody in without a password and {listen} can be reached from the \
+             network: set a password in the backend (requirepass, or an ACL for the default user), \
+             or listen on 127.0.0.1, or say allow_open = true"
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
@@ -105,6 +131,28 @@ mod tests {
             let found = WithoutLogin::from_ping(greeted, &answer);
             assert_eq!(found, expected, "{greeted} {ping}");
             assert_eq!(WithoutLogin::from_number(expected as u8), expected);
+        }
+    }
+
+    #[test]
+    fn only_a_backend_on_the_network_that_may_be_open_is_refused_without_leave() {
+        use WithoutLogin::{Everything, Nothing, Restricted, Unknown};
+        for (listen, found, allowed, refused) in [
+            ("0.0.0.0:6380", Everything, false, true),
+            ("10.0.0.7:6380", Everything, false, true),
+            ("[::]:6380", Everything, false, true),
+            ("0.0.0.0:6380", Unknown, false, true),
+            ("0.0.0.0:6380", Everything, true, false),
+            ("0.0.0.0:6380", Unknown, true, false),
+            ("0.0.0.0:6380", Nothing, false, false),
+            ("0.0.0.0:6380", Restricted, false, false),
+            ("127.0.0.1:6380", Everything, false, false),
+            ("127.0.0.1:6380", Unknown, false, false),
+            ("[::1]:6380", Everything, false, false),
+        ] {
+            let refusal = open_network_refusal(listen.parse().unwrap(), found, allowed);
+            assert_eq!(refusal.is_some(), refused, "{listen} {found:?} {allowed}");
+            assert!(refusal.is_none_or(|text| !text.contains('\n')));
         }
     }
 }

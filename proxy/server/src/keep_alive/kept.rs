@@ -20,7 +20,7 @@ use listing::Listed;
 use register::{Register, Turn};
 
 use crate::nudge::Nudge;
-use crate::peers::Peer;
+use crate::peers::{Holder, Peer, SessionNumber};
 
 /// A renewal is due when this part of its TTL has passed.
 const DUE_AFTER: u32 = 3;
@@ -29,15 +29,6 @@ const AGAIN_AFTER: u32 = 12;
 /// The bounds of that time.
 const AGAIN_AT_LEAST: Duration = Duration::from_millis(5);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
-/// A session, for as long as the process lives.
-pub(crate) type SessionNumber = u64;
-
-/// The session that holds a lease.
-#[derive(Clone, Debug)]
-pub(crate) struct Holder {
-    pub(crate) session: SessionNumber,
-    pub(crate) nudge: Arc<Nudge>,
-}
 
 /// Which other connections keep a lease alive once the one that took it has ended.
 #[derive(Clone, Debug)]

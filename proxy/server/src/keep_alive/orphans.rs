@@ -10,10 +10,10 @@ use lockwarden_lock::plan::{self, IndexEntry, Orphan};
 use lockwarden_resp::Value;
 use tokio::task::JoinHandle;
 
-use super::handover::{self, Found};
 use super::kept::IndexWork;
 use super::renewals::MAX_BATCH;
-use crate::session::rights::lacks_rights;
+use crate::holders::handover::{self, Found};
+use crate::rights::lacks_rights;
 use crate::shared::Shared;
 
 /// Between two looks at the index, unless an entry is overdue before.

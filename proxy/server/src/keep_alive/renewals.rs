@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use lockwarden_lock::db_key::DbKey;
-use lockwarden_lock::lease::LeaseEvent;
-use lockwarden_lock::plan::{self, Form, IndexEntry, Plan, Renewed};
+use lockwarden_lock::plan::{self, Form, IndexEntry, Plan};
 use lockwarden_resp::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,6 +17,7 @@ use super::failures::Failures;
 use super::kept::{IndexWork, KeptLease};
 use super::orphans::Orphans;
 use crate::backend::{BackendError, Conversation};
+use crate::effects;
 use crate::metrics::{ConnectionState, KeepAliveOutcome};
 use crate::shared::Shared;
 
@@ -193,8 +193,8 @@ impl Call {
 
 impl<'a> Renewals<'a> {
     async fn connect(shared: &'a Arc<Shared>) -> Result<Renewals<'a>, Unusable> {
-        let era = shared.server.era();
-        let mut conversation = shared.backend.converse().await?;
+        let era = shared.backend.server.era();
+        let mut conversation = shared.backend.address.converse().await?;
         if let Value::Error(text) = conversation.ask(&["PING"]).await? {
             if text.starts_with(b"NOAUTH") {
                 return Err(Unusable::NoLogin);
@@ -229,7 +229,7 @@ impl<'a> Renewals<'a> {
     async fn renew(&mut self, orders: &mut mpsc::Receiver<RenewAll>) -> Result<(), Unusable> {
         let mut asked: Option<RenewAll> = None;
         loop {
-            if self.era != self.shared.server.era() {
+            if self.era != self.shared.backend.server.era() {
                 return Err(refused(b"another server stands behind the backend's name"));
             }
             let now = Instant::now();
@@ -328,7 +328,7 @@ impl<'a> Renewals<'a> {
                 self.send(call.question, Form::Text).await?;
             }
             Some(text) if means_another_server(text) => {
-                self.shared.server.doubt();
+                self.shared.backend.server.doubt();
                 self.failures.count(text);
                 self.failures.log();
                 return Err(refused(text));
@@ -362,7 +362,7 @@ impl<'a> Renewals<'a> {
                 let renewed = plan::renewed(answer).unwrap_or_default();
                 for ((key, lease), renewed) in leases.iter().zip(renewed) {
                     let with_record = call.with_record(lease);
-                    settle(self.shared, key, lease, renewed, with_record, now);
+                    effects::renewed(self.shared, key, lease, renewed, with_record, now);
                 }
             }
             Question::Index(_) => {
@@ -406,65 +406,8 @@ fn wait_for_watchers(
         let again = (now + ttl / 16).min(latest);
         let again = again.max(now + Duration::from_millis(5));
         shared.kept.postpone(key, lease, again);
-        count(shared, lease, KeepAliveOutcome::Skipped);
+        effects::count_renewal(shared, lease, KeepAliveOutcome::Skipped);
         false
     });
     due
-}
-
-/// What the answer to a renewal over the holder's own connection means.
-pub(crate) fn settle_own(shared: &Shared, key: &DbKey, lease: &KeptLease, answer: &Value) {
-    let now = Instant::now();
-    match plan::renewed(answer).as_deref() {
-        Some([renewed]) => settle(shared, key, lease, *renewed, true, now),
-        _ => tracing::debug!(error = ?answer.as_error(), "a lease could not be renewed"),
-    }
-}
-
-/// What came of a renewal. One that failed comes again by itself.
-fn settle(
-    shared: &Shared,
-    key: &DbKey,
-    lease: &KeptLease,
-    renewed: Renewed,
-    with_record: bool,
-    now: Instant,
-) {
-    let late = now.saturating_duration_since(lease.due);
-    shared.metrics.renewal_lateness.observe(late.as_secs_f64());
-    let outcome = match renewed {
-        Renewed::For(ttl) => {
-            shared.kept.renewed(key, lease, ttl, with_record, now);
-            let event = LeaseEvent::Extended { ttl: Some(ttl) };
-            shared.mirror.apply(key, event, now);
-            KeepAliveOutcome::Renewed
-        }
-        Renewed::Gone if now >= lease.ends => {
-            lapsed(shared, key, late);
-            KeepAliveOutcome::Ended
-        }
-        Renewed::Gone | Renewed::Ended => KeepAliveOutcome::Ended,
-    };
-    if outcome != KeepAliveOutcome::Renewed {
-        shared.kept.ended(key, lease);
-    }
-    count(shared, lease, outcome);
-}
-
-/// A lease was renewed too late. What was done with the lock since, nobody can say, so it is not made
-/// again.
-fn lapsed(shared: &Shared, key: &DbKey, late: Duration) {
-    shared.metrics.lapsed.inc();
-    tracing::warn!(
-        key = %String::from_utf8_lossy(&key.key),
-        late_ms = u64::try_from(late.as_millis()).unwrap_or(u64::MAX),
-        "a lease ran out under its holder: Redis could not be asked in time to renew it"
-    );
-}
-
-fn count(shared: &Shared, lease: &KeptLease, outcome: KeepAliveOutcome) {
-    let active = shared.active.load();
-    if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
-        details.metrics.keep_alive.at(outcome).inc();
-    }
 }

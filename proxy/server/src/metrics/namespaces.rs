@@ -16,7 +16,6 @@ use super::labels::{
     ReleaseOutcome, UndeliveredOutcome, UnjudgedWhy,
 };
 use super::register::{ByLabel, Registrar};
-use crate::sweep::Found;
 
 /// A hold shorter than the first bucket is a few round trips; past the last, look at single locks. Few
 /// buckets, because each costs 62 series in the worst case: the view has percentiles.
@@ -85,6 +84,19 @@ pub(crate) struct NamespaceMirror {
     pub(crate) waiting: u64,
 }
 
+/// What a walk found in one namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SweepCounts {
+    /// Locks with a record.
+    pub(crate) governed: u64,
+    /// Locks without a record that end by themselves.
+    pub(crate) ungoverned_finite: u64,
+    /// Locks without a record and without a TTL.
+    pub(crate) ungoverned_endless: u64,
+    /// Locks that were given a TTL.
+    pub(crate) adopted: u64,
+}
+
 impl NamespaceMetrics {
     fn new(name: &str, overflow: IntCounter, folded: Option<IntCounter>) -> Result<Self> {
         let registry = Registry::new();
@@ -138,7 +150,7 @@ impl NamespaceMetrics {
     }
 
     /// What a walk over the server's keys has found.
-    pub(crate) fn swept(&self, found: &Found) {
+    pub(crate) fn swept(&self, found: &SweepCounts) {
         let locks = &self.ungoverned_locks;
         locks
             .at(HeldTtl::Finite)

@@ -20,14 +20,15 @@ use super::refusals::policy_of;
 use super::telling::{Lease, told};
 use super::{InFlight, Session};
 use crate::clock::Moment;
+use crate::effects;
+use crate::holders::identify;
 use crate::keep_alive::kept::SameClient;
 use crate::logging::Example;
 use crate::metrics::{
     AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation, ReleaseOutcome, UnjudgedWhy,
 };
-use crate::peers;
 use crate::random::refusal_id;
-use crate::shared::{Active, mode_label};
+use crate::ruleset::{Active, mode_label};
 use crate::trail::{Asked, Happened, Took, Verdict, asked_about};
 use crate::unheard::Undelivered;
 
@@ -280,7 +281,7 @@ impl Session {
                 self.shared.kept.remove(one.key, None);
                 let ended = self.shared.mirror.apply(one.key, LeaseEvent::Released, now);
                 if let Some(ended) = ended {
-                    crate::mirror::count(&ended, active);
+                    effects::count_hold(&ended, active);
                 }
             }
             Outcome::Absent { ran_out } => {
@@ -450,7 +451,7 @@ impl Session {
         };
         let ended = self.shared.mirror.apply(one.key, event, now);
         if let (Some(ended), Ended::RanOut(_)) = (ended, granted.ended) {
-            crate::mirror::count(&ended, active);
+            effects::count_hold(&ended, active);
         }
         self.keep(one, &who, grant, granted.ttl_ms, granted.kept, now);
         self.uses_a_token(one, &who, value, granted, active, now);
@@ -461,7 +462,7 @@ impl Session {
         if who.process == Process::Pending && identity == who.client.with_process(Process::Pending)
         {
             let peer = self.state.peer();
-            peers::identify_later(&self.shared, peer, one.key.clone(), grant);
+            identify::identify_later(&self.shared, peer, one.key.clone(), grant);
         }
         tracing::debug!(
             namespace = %active.namespace(one.target.namespace).name,

@@ -21,13 +21,14 @@ use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::Mode;
 use lockwarden_resp::{Value, parse_reply, put_value};
 
-use super::rights::{Queued, QueuedStep, lacks_rights};
+use super::rights::{Queued, QueuedStep};
 use super::state::{Place, StateChange};
 use super::{Look, Session, error_frame};
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, DecisionKind, UnjudgedWhy};
 use crate::random::refusal_id;
-use crate::shared::{Active, mode_label};
+use crate::rights::lacks_rights;
+use crate::ruleset::{Active, mode_label};
 use crate::trail::{Happened, Verdict};
 use crate::wires::{End, Muted};
 
@@ -171,7 +172,7 @@ impl Session {
         muted: Muted,
     ) -> Result<(), End> {
         // In a block a script that Redis turns away would spoil it.
-        let certain = !self.shared.server.lacks_scripts()
+        let certain = !self.shared.backend.server.lacks_scripts()
             && (self.state.block.is_none() || self.shared.rights.runs_scripts(&self.state.user));
         if !certain && flush.unseen().is_some() {
             self.forward_unseen(&flush, active, muted);

@@ -20,7 +20,7 @@ use super::wrapped::{Examined, put_back_sha};
 use super::{Look, Session, error_frame};
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult, UnjudgedWhy};
-use crate::shared::Active;
+use crate::ruleset::Active;
 use crate::trail::Happened;
 use crate::wires::{End, Muted};
 
@@ -158,7 +158,7 @@ impl Session {
 
     /// Whether a server now has a text, over a connection of the proxy's own.
     async fn make_known(&self, text: &[u8]) -> bool {
-        let Ok(mut aside) = self.shared.backend.converse().await else {
+        let Ok(mut aside) = self.shared.backend.address.converse().await else {
             return false;
         };
         let answer = aside.ask(&[b"SCRIPT".as_slice(), b"LOAD", text]).await;
@@ -310,7 +310,7 @@ impl Session {
     /// Whether Redis says, over a connection of the proxy's own, that it knows no script by this name.
     async fn is_absent(&self, sha: &[u8]) -> bool {
         let asked = async {
-            let mut aside = self.shared.backend.converse().await?;
+            let mut aside = self.shared.backend.address.converse().await?;
             aside.ask(&[b"SCRIPT".as_slice(), b"EXISTS", sha]).await
         };
         matches!(asked.await, Ok(Value::Array(known)) if known == [Value::Integer(0)])

@@ -8,7 +8,7 @@ use super::{Look, Session};
 use crate::inbox::Inbox;
 use crate::intercept::is_only_watched;
 use crate::metrics::{CommandClass, CommandResult, UnjudgedWhy};
-use crate::shared::Active;
+use crate::ruleset::Active;
 use crate::wires::{End, Muted};
 
 impl Session {

@@ -3,15 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use lockwarden_lock::plan::Form;
-use lockwarden_resp::{Value, parse_reply};
+use lockwarden_resp::parse_reply;
 
 use super::{InFlight, Look, Session};
 use crate::clock::Moment;
+use crate::effects;
 use crate::inbox::Inbox;
 use crate::metrics::UndeliveredOutcome;
-use crate::shared::Shared;
 use crate::unheard::Undelivered;
 use crate::wires::{End, Event, Muted, Want};
 
@@ -106,7 +105,7 @@ impl Session {
         }
         for lease in lost {
             if let Some(given_up) = self.shared.undelivered.add(lease) {
-                count(&self.shared, &given_up, UndeliveredOutcome::Failed);
+                effects::count_undelivered(&self.shared, &given_up, UndeliveredOutcome::Failed);
             }
         }
     }
@@ -148,7 +147,7 @@ impl Session {
                     Ok(Event::Reply(Look::Marked(at), frame, _)) => {
                         let answer = parse_reply(&frame, protocol).ok();
                         if let Some(lease) = waiting[at].take() {
-                            waiting[at] = settle(shared, lease, answer.as_ref());
+                            waiting[at] = effects::mark_answered(shared, lease, answer.as_ref());
                         }
                     }
                     Ok(Event::Reply(Look::Answer, frame, _)) => orphans_answer = Some(frame),
@@ -167,42 +166,5 @@ impl Session {
             self.account(&flight, &answers, &active, Moment::now());
         }
         waiting.into_iter().flatten().collect()
-    }
-}
-
-/// What the answer to a mark means; answers the lease where there was none.
-fn settle(shared: &Shared, lease: Undelivered, answer: Option<&Value>) -> Option<Undelivered> {
-    match answer.and_then(Value::as_integer) {
-        Some(1) => count(shared, &lease, UndeliveredOutcome::Marked),
-        Some(_) => count(shared, &lease, UndeliveredOutcome::Over),
-        None => return Some(lease),
-    }
-    None
-}
-
-/// The same for the proxy's own connection, which is the last to try.
-pub(crate) fn settle_last(shared: &Shared, lease: Undelivered, answer: &Value) {
-    if let Some(lease) = settle(shared, lease, Some(answer)) {
-        let error = answer
-            .as_error()
-            .map(Bytes::as_ref)
-            .map(String::from_utf8_lossy);
-        tracing::debug!(?error, "a grant that nobody heard of could not be marked");
-        count(shared, &lease, UndeliveredOutcome::Failed);
-    }
-}
-
-/// Counts what became of a grant that nobody heard of.
-pub(crate) fn count(shared: &Shared, lease: &Undelivered, outcome: UndeliveredOutcome) {
-    let active = shared.active.load();
-    if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
-        details.metrics.undelivered.at(outcome).inc();
-        if outcome == UndeliveredOutcome::Marked {
-            tracing::info!(
-                namespace = %details.name,
-                key = %String::from_utf8_lossy(&lease.key.key),
-                "the client did not read that it was granted this lock: its repetition will be granted"
-            );
-        }
     }
 }

@@ -14,7 +14,7 @@ use super::{Look, Session};
 use crate::functions::QUESTION;
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult};
-use crate::shared::Active;
+use crate::ruleset::Active;
 use crate::wires::{End, Muted};
 
 /// What is said of a function that its operator may answer for.
@@ -45,18 +45,18 @@ impl Session {
     ) -> Result<Option<String>, End> {
         let shared = self.shared.clone();
         if self.active().computed_names == ComputedNames::Forward {
-            shared.functions.learn_some_time(&shared);
+            shared.functions.learn_some_time(&shared.backend);
             return Ok(None);
         }
         // The server says nothing to a client that has not logged in.
-        let stranger = !self.state.logged_in && shared.server.may_want_password();
+        let stranger = !self.state.logged_in && shared.backend.server.may_want_password();
         if stranger || self.wires.pushes.takes_no_commands() {
             return Ok(None);
         }
         if self.state.changes_functions() {
             return Ok(Some("functions are changed in the same block".to_owned()));
         }
-        let Err(why) = shared.functions.learn(&shared).await else {
+        let Err(why) = shared.functions.learn(&shared.backend).await else {
             return Ok(None);
         };
         // What is asked on this connection would be queued, or end a CLIENT CACHING.
@@ -68,7 +68,9 @@ impl Session {
         let answer = self.answer(inbox).await?;
         let answer = parse_reply(&answer, self.state.protocol)
             .map_err(|_| End::OutOfStep("a list of functions is no reply".to_owned()))?;
-        let learnt = shared.functions.take_in(&answer, changes, asked, &shared);
+        let learnt = shared
+            .functions
+            .take_in(&answer, changes, asked, &shared.backend);
         Ok((learnt != Ok(true)).then_some(why))
     }
 

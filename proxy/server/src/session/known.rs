@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::Session;
 use crate::inbox::Inbox;
 use crate::metrics::{CommandClass, CommandResult};
-use crate::shared::Active;
+use crate::ruleset::Active;
 use crate::wires::{End, Muted};
 
 impl Session {

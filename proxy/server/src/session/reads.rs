@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::{Look, Session};
 use crate::metrics::{CommandClass, CommandResult, UnjudgedWhy};
-use crate::shared::Active;
+use crate::ruleset::Active;
 use crate::wires::Muted;
 
 impl Session {

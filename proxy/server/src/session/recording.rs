@@ -9,7 +9,7 @@ use lockwarden_lock::settle::{Code, Mode, Refused};
 use super::Session;
 use crate::metrics::{CommandClass, CommandResult};
 use crate::random::refusal_id;
-use crate::shared::Active;
+use crate::ruleset::Active;
 
 /// What such a refusal names as its policy.
 const AUDIT: &str = "audit";

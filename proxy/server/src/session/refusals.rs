@@ -14,12 +14,13 @@ use lockwarden_lock::token::stored_form;
 use lockwarden_resp::put_value;
 
 use super::state::MAX_AFTERWARDS;
-use super::{InFlight, Look, Session, now_ms};
+use super::{InFlight, Look, Session};
+use crate::clock::now_ms;
 use crate::metrics::{
     AcquireOutcome, CommandClass, CommandResult, DecisionKind, ModeLabel, ReleaseOutcome,
 };
 use crate::random::refusal_id;
-use crate::shared::{Active, mode_label};
+use crate::ruleset::{Active, mode_label};
 use crate::trail::{Happened, Took, Verdict, asked_about};
 use crate::wires::Muted;
 

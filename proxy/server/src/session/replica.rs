@@ -62,7 +62,7 @@ impl Session {
     pub(super) fn own_step_failed(&mut self, frame: &[u8]) {
         if frame.strip_prefix(b"-").is_some_and(is_of_replica) {
             self.wires.take_replica_error();
-            self.shared.server.doubt();
+            self.shared.backend.server.doubt();
         }
     }
 
@@ -83,7 +83,7 @@ impl Session {
             return;
         }
         self.wires.tell_when_idle();
-        self.shared.server.doubt();
+        self.shared.backend.server.doubt();
         let is_shared = self.wires.is_shared();
         if is_shared && let Some(port) = self.wires.uplink().port() {
             port.leave_replica();

@@ -16,7 +16,7 @@ use super::state::{Place, RightsQuestion};
 use super::{InFlight, Look, Session, error_frame};
 use crate::facts::Scripts;
 use crate::rights::Known;
-use crate::shared::Active;
+use crate::ruleset::Active;
 use crate::wires::Muted;
 
 /// Steps that one session remembers of its user.
@@ -91,7 +91,7 @@ impl Session {
     ) {
         let missing = match proof.why() {
             Why::NoRights(missing) => missing.clone(),
-            Why::NoScripts => return self.shared.server.set_scripts(Scripts::Unknown),
+            Why::NoScripts => return self.shared.backend.server.set_scripts(Scripts::Unknown),
         };
         let (namespace, needs) = (command.op.target().namespace, Needs::of(command));
         let user = self.state.user.clone();
@@ -140,7 +140,7 @@ impl Session {
                 target,
                 needs,
             } = question;
-            let flags = self.shared.server.reads_script_flags();
+            let flags = self.shared.backend.server.reads_script_flags();
             let step = needs.question(&target.key, &prefix).flagged(flags);
             let asked = RightsQuestion {
                 user: user.clone(),
@@ -169,7 +169,7 @@ impl Session {
                     let missing = missing.clone();
                     self.lacks(&asked.user, namespace, asked.needs, missing, &active);
                 }
-                Why::NoScripts => self.shared.server.set_scripts(Scripts::Unknown),
+                Why::NoScripts => self.shared.backend.server.set_scripts(Scripts::Unknown),
             },
             (None, _) => {}
         }
@@ -272,13 +272,6 @@ impl Session {
         self.wires
             .guard(guard, key, &active.companion_prefix, look, muted);
     }
-}
-
-/// Whether Redis's ACLs stopped a command: alone, or in a script, which 7.2 began to word anew.
-pub(crate) fn lacks_rights(error: &str) -> bool {
-    error.starts_with("NOPERM")
-        || error.contains("The user executing the script")
-        || error.contains("ACL failure in script")
 }
 
 /// The line for a user whose step was not run: what is missing, and all that it takes.

@@ -175,7 +175,7 @@ impl Session {
     /// Whether the server says of itself that it has a command of this name. One that it does not list
     /// may go by another name than its own, and do anything.
     fn is_known_to_server(&self, request: &Request<'_>) -> bool {
-        let commands = self.shared.server.commands();
+        let commands = self.shared.backend.server.commands();
         commands
             .as_ref()
             .is_some_and(|table| table.find(request).is_some())
@@ -196,7 +196,7 @@ impl Session {
     /// Whether it has yet to log in. Nobody knows whether a connection that is open already was let in
     /// when strangers still were, so it gets a new one.
     fn is_stranger(&self) -> bool {
-        let wanted = self.shared.server.may_want_password();
+        let wanted = self.shared.backend.server.may_want_password();
         self.state.login.is_none() && !self.state.was_let_in && wanted
     }
 
@@ -218,12 +218,12 @@ impl Session {
             let lane = self.lane();
             let spare = match self.is_stranger() {
                 true => None,
-                false => trunk::spare(&lane, self.shared.server.era()),
+                false => trunk::spare(&lane, self.shared.backend.server.era()),
             };
             let link = match spare {
                 Some(link) => link,
                 None => {
-                    let opened = self.shared.backend.open(&lane, &self.shared).await;
+                    let opened = self.shared.backend.open(&lane).await;
                     opened.map_err(|error| {
                         tracing::debug!(peer = %self.peer, %error, "no connection of its own");
                         match error.for_client() {
@@ -283,7 +283,7 @@ impl Session {
             .is_some_and(|port| *port.lane() == lane);
         let port = match same {
             true => None,
-            false => match Port::new(&lane, &self.shared) {
+            false => match Port::new(&lane, &self.shared.backend) {
                 Some(port) => Some(port),
                 None => return,
             },

@@ -23,6 +23,7 @@ use crate::peers::Peer;
 use crate::processes::MACHINE;
 use crate::proxy_protocol::Origin;
 use crate::sockets::is_loopback;
+use crate::trail::DEFAULT_USER;
 use crate::trunk::Login;
 use crate::view::spell;
 
@@ -185,9 +186,6 @@ impl Library {
         (!told.is_empty()).then(|| told.join(" ").into())
     }
 }
-
-/// Who everybody is that has not logged in as somebody else.
-pub(crate) const DEFAULT_USER: &[u8] = b"default";
 
 /// See the module.
 #[derive(Debug)]

@@ -8,11 +8,12 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::op::{LockOp, Target};
 use lockwarden_lock::outcome::{Ended, Outcome};
 
+use super::Session;
 use super::state::State;
-use super::{Session, now_ms};
 use crate::clock::Moment;
+use crate::clock::now_ms;
 use crate::metrics::UnjudgedWhy;
-use crate::shared::Active;
+use crate::ruleset::Active;
 use crate::trail::{Caller, Entry, Happened, Took, Verdict};
 
 /// The client behind a session, as it presents itself now.
@@ -52,7 +53,7 @@ impl Session {
         active: &Active,
     ) -> Entry {
         let details = active.namespace(target.namespace);
-        let mut entry = Entry::noticed_at(now, happened, details, key);
+        let mut entry = details.event_at(now, happened, key);
         entry.command = command;
         entry.operation = operation;
         entry.caller = Some(self.caller());

@@ -19,7 +19,7 @@ use super::{Look, Session, error_frame};
 use crate::clock::Moment;
 use crate::inbox::Inbox;
 use crate::intercept::Concluded;
-use crate::shared::Active;
+use crate::ruleset::Active;
 use crate::wires::{End, Muted};
 
 impl Session {

@@ -13,13 +13,14 @@ use lockwarden_lock::table::{SessionVerb, parse_integer};
 use lockwarden_lock::token::Grant;
 use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
 
-use super::state::{Block, DEFAULT_USER, Place, ReplyMode, StateChange};
+use super::state::{Block, Place, ReplyMode, StateChange};
 use super::{Look, Session, replicas};
+use crate::effects;
+use crate::holders::handover::Ended;
 use crate::inbox::Inbox;
-use crate::keep_alive::handover::Ended;
-use crate::keep_alive::renewals;
 use crate::metrics::{CommandClass, CommandResult};
 use crate::pushes::Channels;
+use crate::trail::DEFAULT_USER;
 use crate::trunk::Login;
 use crate::wires::{End, Muted, maintenance};
 
@@ -248,7 +249,7 @@ impl Session {
             Look::Renewed(renewed) => {
                 self.own_step_failed(&frame);
                 if let Ok(value) = parse_reply(&frame, self.state.protocol) {
-                    renewals::settle_own(&self.shared, &renewed.0, &renewed.1, &value);
+                    effects::renewal_answered(&self.shared, &renewed.0, &renewed.1, &value);
                 }
             }
             Look::Role => self.learn_role(&frame),
@@ -310,10 +311,10 @@ impl Session {
             }
             (StateChange::Reset, true) => {
                 self.state.reset();
-                self.state.was_let_in = !self.shared.server.may_want_password();
+                self.state.was_let_in = !self.shared.backend.server.may_want_password();
                 self.introduce();
                 self.wires.pushes.reset();
-                if self.shared.server.wants_password() {
+                if self.shared.backend.server.wants_password() {
                     inbox.set_limits(RequestLimits::before_auth());
                 }
             }

@@ -28,7 +28,7 @@ impl Session {
             return self.examine_aside(script).await;
         }
         let [compiles, raises] = self.questions();
-        let names = self.shared.server.names_scripts() == NamesScripts::Unknown;
+        let names = self.shared.backend.server.names_scripts() == NamesScripts::Unknown;
         if names {
             self.wires
                 .inquire(&[b"EVAL", raises.as_bytes(), b"0"], Look::Answer);
@@ -61,8 +61,8 @@ impl Session {
     pub(crate) async fn examine_aside(&self, script: &ScriptFacts) -> Result<Examined, End> {
         let [compiles, raises] = self.questions();
         let asked = async {
-            let mut aside = self.shared.backend.converse().await?;
-            if self.shared.server.names_scripts() == NamesScripts::Unknown {
+            let mut aside = self.shared.backend.address.converse().await?;
+            if self.shared.backend.server.names_scripts() == NamesScripts::Unknown {
                 let error = aside.ask(&[b"EVAL", raises.as_bytes(), b"0"]).await?;
                 self.learn_how_errors_look(&error);
             }
@@ -78,7 +78,7 @@ impl Session {
 
     /// What is asked: [`COMPILES`] and [`RAISES`], which write nothing.
     fn questions(&self) -> [String; 2] {
-        let flags = match self.shared.server.reads_script_flags() {
+        let flags = match self.shared.backend.server.reads_script_flags() {
             true => ONLY_READS,
             false => "",
         };
@@ -88,7 +88,7 @@ impl Session {
     fn learn_how_errors_look(&self, error: &Value) {
         if let Some(text) = error.as_error() {
             let nameless = memchr::memmem::find(text, b"script: on ").is_some();
-            self.shared.server.set_names_scripts(!nameless);
+            self.shared.backend.server.set_names_scripts(!nameless);
         }
     }
 
@@ -97,7 +97,7 @@ impl Session {
         let mut line = BytesMut::from(&text[..]);
         match at {
             RaisedAt::Line(source, number) => {
-                let sha = match self.shared.server.names_scripts() {
+                let sha = match self.shared.backend.server.names_scripts() {
                     NamesScripts::No => String::new(),
                     NamesScripts::Yes | NamesScripts::Unknown => format!("{},", script.sha),
                 };

@@ -14,7 +14,6 @@ use lockwarden_lock::settle::Mode;
 use super::{Asked, Fingerprint};
 use crate::clock::Moment;
 use crate::metrics::{DecisionKind, Observation, UnjudgedWhy};
-use crate::shared::NamespaceDetails;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -88,23 +87,8 @@ impl Entry {
 }
 
 impl Entry {
-    /// Something that just happened to a lock, which nobody's command did and nothing more is known of.
-    pub(crate) fn noticed(happened: Happened, details: &NamespaceDetails, key: DbKey) -> Entry {
-        Entry::noticed_at(Moment::now(), happened, details, key)
-    }
-
-    /// The same, at a moment that is known.
-    pub(crate) fn noticed_at(
-        now: Moment,
-        happened: Happened,
-        details: &NamespaceDetails,
-        key: DbKey,
-    ) -> Entry {
-        let (namespace, mode) = (details.name.clone(), details.rules.mode);
-        Entry::plain(now, happened, (namespace, mode), key)
-    }
-
-    fn plain(
+    /// Something that happened to a lock of this namespace, of which no more is known.
+    pub(crate) fn new(
         now: Moment,
         happened: Happened,
         (namespace, mode): (Arc<str>, Mode),
@@ -280,6 +264,9 @@ impl Took {
     }
 }
 
+/// The user of a connection that has not logged in as another one.
+pub(crate) const DEFAULT_USER: &[u8] = b"default";
+
 /// A client, as it presented itself at that moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
@@ -307,6 +294,6 @@ pub(crate) fn example(key: &'static str) -> Entry {
     Entry {
         command: "setnx",
         operation: Some(Operation::Acquire),
-        ..Entry::plain(now, happened, ("orders".into(), Mode::Enforce), key)
+        ..Entry::new(now, happened, ("orders".into(), Mode::Enforce), key)
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 
 use super::{Due, Lane, MOST_UNSENT, Place, Traffic, Trunk, register, yard};
+use crate::backend::Backend;
 use crate::buffers::{give_back, move_front};
-use crate::shared::Shared;
 
 /// A client may say that a shared connection leads to a replica; one that was opened just now is not
 /// opened again for it.
@@ -21,7 +21,7 @@ const SHORTEST_LIFE: Duration = Duration::from_secs(1);
 /// A session's end of a trunk.
 pub(crate) struct Port {
     lane: Lane,
-    shared: Arc<Shared>,
+    backend: Arc<Backend>,
     /// By which requests go.
     trunk: Rc<Trunk>,
     /// The one for the other traffic, once that was needed.
@@ -35,11 +35,11 @@ pub(crate) struct Broken;
 
 impl Port {
     /// A place on the trunk of this kind, the one for reads; `None` where there are too many kinds.
-    pub(crate) fn new(lane: &Lane, shared: &Arc<Shared>) -> Option<Port> {
-        let trunk = yard::trunk(lane, Traffic::Reads, shared)?;
+    pub(crate) fn new(lane: &Lane, backend: &Arc<Backend>) -> Option<Port> {
+        let trunk = yard::trunk(lane, Traffic::Reads, backend)?;
         Some(Port {
             lane: lane.clone(),
-            shared: shared.clone(),
+            backend: backend.clone(),
             trunk,
             other: None,
             place: Rc::default(),
@@ -58,7 +58,7 @@ impl Port {
             return;
         }
         let next = self.other.take();
-        let Some(next) = next.or_else(|| yard::trunk(&self.lane, traffic, &self.shared)) else {
+        let Some(next) = next.or_else(|| yard::trunk(&self.lane, traffic, &self.backend)) else {
             return;
         };
         self.other = Some(mem::replace(&mut self.trunk, next));
@@ -96,7 +96,7 @@ impl Port {
     /// Puts whole requests on the trunk, to which so many replies will come. Takes nothing where there
     /// is no room; then [`Port::poll_room`] says when.
     pub(crate) fn send(&mut self, requests: &mut BytesMut, replies: u64) {
-        if self.trunk.era != self.shared.server.era() {
+        if self.trunk.era != self.backend.server.era() {
             self.trunk.retire();
         }
         if self.trunk.inner.borrow().retired {
@@ -104,7 +104,7 @@ impl Port {
             if self.place.borrow().due > 0 {
                 return;
             }
-            match yard::trunk(&self.lane, self.trunk.traffic, &self.shared) {
+            match yard::trunk(&self.lane, self.trunk.traffic, &self.backend) {
                 Some(trunk) => mem::replace(&mut self.trunk, trunk).give_place_up(),
                 None => {
                     self.place.borrow_mut().broken = true;

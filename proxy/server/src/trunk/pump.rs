@@ -15,11 +15,11 @@ use tokio::io::AsyncWrite;
 
 use super::stall::{End, Watch};
 use super::{MOST_UNSENT, Place, Trunk, register, wake, yard};
+use crate::backend::Backend;
 use crate::backend::Link;
+use crate::buffers::poll_read;
 use crate::buffers::{give_back, move_front};
 use crate::metrics::{ProtocolErrorKind, Side};
-use crate::shared::Shared;
-use crate::wires::poll_read;
 
 /// Replies that wait for one session, in bytes; above that everybody's wait, on a trunk that gets no
 /// more requests.
@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The life of a trunk. It is connected when it has something to carry: many a client logs in or greets
 /// first, and then needs one of another kind.
-pub(super) async fn run(trunk: Rc<Trunk>, shared: Arc<Shared>) {
+pub(super) async fn run(trunk: Rc<Trunk>, backend: Arc<Backend>) {
     let is_needed = poll_fn(|cx| {
         let mut inner = trunk.inner.borrow_mut();
         if inner.retired || !inner.out.is_empty() {
@@ -40,22 +40,22 @@ pub(super) async fn run(trunk: Rc<Trunk>, shared: Arc<Shared>) {
     });
     let mut refusal = None;
     if is_needed.await {
-        refusal = carry(&trunk, &shared).await;
+        refusal = carry(&trunk, &backend).await;
     }
     trunk.break_off(refusal.as_ref());
     yard::ended(&trunk);
 }
 
 /// Until the connection ends. Answers an error to whoever had a request, where it was refused.
-async fn carry(trunk: &Rc<Trunk>, shared: &Arc<Shared>) -> Option<Bytes> {
-    match shared.backend.open(&trunk.lane, shared).await {
+async fn carry(trunk: &Rc<Trunk>, backend: &Arc<Backend>) -> Option<Bytes> {
+    match backend.open(&trunk.lane).await {
         Ok(link) => {
             let mut pump = Pump {
                 trunk: trunk.clone(),
                 link,
                 from_backend: BytesMut::new(),
                 scanner: ReplyScanner::new(ReplyLimits::default()),
-                watch: Watch::new(trunk.clone(), shared.clone()),
+                watch: Watch::new(trunk.clone(), backend.clone()),
             };
             match pump.run().await {
                 Ok(()) => {}
@@ -67,7 +67,7 @@ async fn carry(trunk: &Rc<Trunk>, shared: &Arc<Shared>) -> Option<Bytes> {
                         Ended::Framing(error) => error.kind().into(),
                         _ => ProtocolErrorKind::Unexpected,
                     };
-                    let errors = shared.metrics.protocol_errors.at(Side::Backend);
+                    let errors = backend.metrics.protocol_errors.at(Side::Backend);
                     errors.at(kind).inc();
                     tracing::error!(%why, "a shared connection to the backend was closed");
                 }

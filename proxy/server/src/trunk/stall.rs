@@ -14,7 +14,7 @@ use lockwarden_resp::Value;
 use tokio::time::{Instant, Sleep};
 
 use super::{Lane, Traffic, Trunk, yard};
-use crate::shared::Shared;
+use crate::backend::Backend;
 
 /// Between two looks whether something has come.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -34,7 +34,7 @@ pub(super) enum End {
 /// Looks whether something comes on a trunk. Its timer runs only while something is due.
 pub(super) struct Watch {
     trunk: Rc<Trunk>,
-    shared: Arc<Shared>,
+    backend: Arc<Backend>,
     timer: Pin<Box<Sleep>>,
     is_running: bool,
     /// How often something has come, now and at the last look.
@@ -55,10 +55,10 @@ struct Question {
 }
 
 impl Watch {
-    pub(super) fn new(trunk: Rc<Trunk>, shared: Arc<Shared>) -> Watch {
+    pub(super) fn new(trunk: Rc<Trunk>, backend: Arc<Backend>) -> Watch {
         Watch {
             trunk,
-            shared,
+            backend,
             timer: Box::pin(tokio::time::sleep(LOOK_EVERY)),
             is_running: false,
             came: 0,
@@ -121,7 +121,7 @@ impl Watch {
         self.in_vain += 1;
         if self.in_vain >= LOOKS_IN_VAIN && self.question.is_none() {
             let (lane, traffic) = (self.trunk.lane.clone(), self.trunk.traffic);
-            let mut asked = Box::pin(is_answered(lane, traffic, self.shared.clone()));
+            let mut asked = Box::pin(is_answered(lane, traffic, self.backend.clone()));
             // It has to be polled once to wake this task.
             if asked.as_mut().poll(cx).is_pending() {
                 let came = self.came;
@@ -134,19 +134,19 @@ impl Watch {
 
 /// Whether the backend answers a request of this traffic over a new connection. Where this user may
 /// not ask, the proxy's own asks.
-async fn is_answered(lane: Lane, traffic: Traffic, shared: Arc<Shared>) -> bool {
+async fn is_answered(lane: Lane, traffic: Traffic, backend: Arc<Backend>) -> bool {
     // Writes are held back for the one that may write, and it writes nothing.
     let words: &[&str] = match traffic {
         Traffic::Reads => &["PING"],
         Traffic::Writes => &["EVAL", "return 1", "0"],
     };
     let asked = async {
-        let mut conversation = shared.backend.converse_as(&lane).await?;
+        let mut conversation = backend.address.converse_as(&lane).await?;
         let answer = conversation.ask(words).await?;
         if !lacks_rights(&answer) {
             return Ok(answer);
         }
-        shared.backend.converse().await?.ask(words).await
+        backend.address.converse().await?.ask(words).await
     };
     let answer: Result<Value, crate::backend::BackendError> = asked.await;
     answer.is_ok_and(|answer| !answer.is_error())

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Lane, Traffic, Trunk, pump};
+use crate::backend::Backend;
 use crate::backend::Link;
-use crate::shared::Shared;
 
 /// Kinds of shared connections of one thread: as many as clients need.
 const MOST_KINDS: usize = 64;
@@ -95,9 +95,9 @@ pub(crate) fn spare(lane: &Lane, era: u64) -> Option<Link> {
 }
 
 /// A place on the trunk of this kind, opened if need be; `None` where there are too many kinds.
-pub(super) fn trunk(lane: &Lane, traffic: Traffic, shared: &Arc<Shared>) -> Option<Rc<Trunk>> {
+pub(super) fn trunk(lane: &Lane, traffic: Traffic, backend: &Arc<Backend>) -> Option<Rc<Trunk>> {
     YARD.with_borrow_mut(|yard| {
-        let era = shared.server.era();
+        let era = backend.server.era();
         if !yard.kinds.contains_key(lane) {
             if yard.kinds.len() >= MOST_KINDS && !yard.make_place() {
                 return None;
@@ -112,7 +112,7 @@ pub(super) fn trunk(lane: &Lane, traffic: Traffic, shared: &Arc<Shared>) -> Opti
                 if let Some(old) = place.replace(trunk.clone()) {
                     old.close();
                 }
-                tokio::task::spawn_local(pump::run(trunk.clone(), shared.clone()));
+                tokio::task::spawn_local(pump::run(trunk.clone(), backend.clone()));
                 yard.tend();
                 trunk
             }

@@ -15,12 +15,13 @@ use super::circles::Circle;
 use super::held::{LocksQuery, lock, locks};
 use super::lock::ms;
 use super::telling::{application, client, moment};
-use super::{Views, report, spell};
+use super::{View, ViewService, Views, report, spell};
+use crate::clock::now_ms;
 use crate::facts::Standing;
 use crate::metrics::NamespaceMirror;
-use crate::session::now_ms;
-use crate::shared::{Active, Shared};
-use crate::sweep::Equal;
+use crate::ruleset::Active;
+use crate::shared::Shared;
+use crate::ungoverned::Equal;
 
 /// Decisions in an answer that does not say how many; there are never more than are kept.
 const USUAL_DECISIONS: usize = 100;
@@ -53,7 +54,7 @@ pub(crate) struct DecisionsQuery {
     pub(crate) format: Format,
 }
 
-impl Views for Shared {
+impl Views for ViewService {
     fn overview(&self) -> api::Overview {
         overview(self)
     }
@@ -92,16 +93,16 @@ impl Views for Shared {
 }
 
 /// `GET /api/v1/overview`.
-fn overview(shared: &Shared) -> api::Overview {
-    let namespaces = namespaces(shared);
+fn overview(service: &ViewService) -> api::Overview {
+    let namespaces = namespaces(service);
     let (now, now_ms) = (Instant::now(), now_ms());
-    let seen = shared.view.seen();
-    let uptime = shared.started.elapsed();
+    let seen = service.view.seen();
+    let uptime = service.shared.started.elapsed();
     api::Overview {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started_at: now_ms.saturating_sub(ms(uptime)),
         now: now_ms,
-        backend: backend(shared),
+        backend: backend(service),
         totals: api::Totals {
             held: namespaces.iter().map(|namespace| namespace.held).sum(),
             waiting: seen.namespaces.values().map(|seen| seen.waiting).sum(),
@@ -113,30 +114,35 @@ fn overview(shared: &Shared) -> api::Overview {
                 .map(|namespace| namespace.without_ttl)
                 .sum(),
         },
-        policies: policies(shared),
+        policies: policies(service),
         namespaces,
-        unseen: shared.trail.dropped(),
+        unseen: service.shared.trail.dropped(),
     }
 }
 
-fn backend(shared: &Shared) -> api::Backend {
-    let problem = match &*shared.server.standing() {
+fn backend(service: &ViewService) -> api::Backend {
+    let problem = match &*service.shared.backend.server.standing() {
         Standing::Serving => None,
         Standing::NotServing(why) => Some(why.clone()),
     };
     api::Backend {
-        address: shared.backend.to_string(),
-        version: shared.server.version().map(|version| version.to_string()),
+        address: service.shared.backend.address.to_string(),
+        version: service
+            .shared
+            .backend
+            .server
+            .version()
+            .map(|version| version.to_string()),
         up: problem.is_none(),
         problem,
     }
 }
 
 /// `GET /api/v1/config`: the namespaces in force.
-fn namespaces(shared: &Shared) -> Vec<api::Namespace> {
-    let active = shared.active.load_full();
-    let held = shared.mirror.held(active.details.len());
-    let seen = shared.view.seen();
+fn namespaces(service: &ViewService) -> Vec<api::Namespace> {
+    let active = service.shared.active.load_full();
+    let held = service.shared.mirror.held(active.details.len());
+    let seen = service.view.seen();
     active
         .details
         .iter()
@@ -172,8 +178,8 @@ fn chain(active: &Active, id: NamespaceId) -> Vec<String> {
 }
 
 /// `GET /api/v1/policies`.
-fn policies(shared: &Shared) -> Vec<api::Policy> {
-    let active = shared.active.load_full();
+fn policies(service: &ViewService) -> Vec<api::Policy> {
+    let active = service.shared.active.load_full();
     let counters: HashMap<_, _> = active.generation.counters().into_iter().collect();
     let policies = active.generation.policies().iter();
     policies
@@ -212,9 +218,9 @@ fn policy_mode(active: &Active, policy: &str) -> &'static str {
 }
 
 /// `GET /api/v1/decisions`: the newest first.
-fn decisions(shared: &Shared, query: &DecisionsQuery) -> Vec<api::Moment> {
+fn decisions(service: &ViewService, query: &DecisionsQuery) -> Vec<api::Moment> {
     let limit = query.limit.unwrap_or(USUAL_DECISIONS);
-    let seen = shared.view.seen();
+    let seen = service.view.seen();
     let found: Vec<Arc<_>> = seen
         .decisions
         .iter()
@@ -239,10 +245,10 @@ fn decisions(shared: &Shared, query: &DecisionsQuery) -> Vec<api::Moment> {
 }
 
 /// `GET /api/v1/clients`.
-fn applications(shared: &Shared) -> Vec<api::Application> {
-    let active = shared.active.load_full();
+fn applications(service: &ViewService) -> Vec<api::Application> {
+    let active = service.shared.active.load_full();
     let mut connections: HashMap<String, u64> = HashMap::new();
-    for caller in shared.peers.callers() {
+    for caller in service.shared.peers.callers() {
         *connections.entry(application(&caller)).or_default() += 1;
     }
     let mode_of = |name: &str| {
@@ -250,13 +256,13 @@ fn applications(shared: &Shared) -> Vec<api::Application> {
         let details = all.find(|details| *details.name == *name);
         details.map_or("", |details| details.rules.mode.word())
     };
-    let seen = shared.view.seen();
+    let seen = service.view.seen();
     seen.applications.told(&connections, mode_of)
 }
 
 /// `GET /api/v1/hot`.
-fn hot(shared: &Shared) -> api::Hot {
-    let seen = shared.view.seen();
+fn hot(service: &ViewService) -> api::Hot {
+    let seen = service.view.seen();
     let hottest = seen.hot.hottest(Instant::now());
     let locks = hottest.into_iter().map(|(key, count)| api::HotLock {
         key: spell(&key.key),
@@ -290,14 +296,14 @@ fn cycle(circle: &Circle) -> api::Cycle {
 }
 
 /// `GET /api/v1/report`.
-fn reported(shared: &Shared) -> api::Report {
-    let applications = applications(shared);
-    let active = shared.active.load_full();
-    let held = shared.mirror.held(active.details.len());
-    let endless = endless(shared, active.details.len());
-    let seen = shared.view.seen();
+fn reported(service: &ViewService) -> api::Report {
+    let applications = applications(service);
+    let active = service.shared.active.load_full();
+    let held = service.shared.mirror.held(active.details.len());
+    let endless = endless(service, active.details.len());
+    let seen = service.view.seen();
     let namespaces = active.details.iter().zip(held).zip(endless);
-    let equal = shared.strays.equal();
+    let equal = service.shared.strays.equal();
     let namespaces = namespaces.enumerate();
     let namespaces = namespaces.map(|(index, ((details, held), endless))| {
         let keys = endless.iter().map(|key| &key[..]);
@@ -321,7 +327,7 @@ fn reported(shared: &Shared) -> api::Report {
     });
     let now = now_ms();
     api::Report {
-        since: now.saturating_sub(ms(shared.started.elapsed())),
+        since: now.saturating_sub(ms(service.shared.started.elapsed())),
         now,
         namespaces: namespaces.collect(),
         applications,
@@ -329,7 +335,7 @@ fn reported(shared: &Shared) -> api::Report {
 }
 
 /// Some locks without a TTL of each namespace: held, or found by the last walk over the server.
-fn endless(shared: &Shared, namespaces: usize) -> Vec<Vec<Bytes>> {
+fn endless(service: &ViewService, namespaces: usize) -> Vec<Vec<Bytes>> {
     let mut endless = vec![Vec::new(); namespaces];
     let mut note = |namespace: NamespaceId, key: &Bytes| {
         if let Some(keys) = endless.get_mut(usize::from(namespace.0))
@@ -338,22 +344,22 @@ fn endless(shared: &Shared, namespaces: usize) -> Vec<Vec<Bytes>> {
             keys.push(key.clone());
         }
     };
-    shared.mirror.visit(|key, lease| {
+    service.shared.mirror.visit(|key, lease| {
         if lease.ends.is_none() {
             note(lease.namespace, &key.key);
         }
     });
-    for (namespace, key) in shared.strays.endless() {
+    for (namespace, key) in service.shared.strays.endless() {
         note(namespace, &key);
     }
     endless
 }
 
 /// What the gauges of the metrics page say.
-pub(crate) fn gauges(shared: &Shared) -> Vec<NamespaceMirror> {
+pub(crate) fn gauges(shared: &Shared, view: &View) -> Vec<NamespaceMirror> {
     let active = shared.active.load();
     let mut gauges = shared.mirror.held(active.details.len());
-    let seen = shared.view.seen();
+    let seen = view.seen();
     for (gauge, details) in gauges.iter_mut().zip(&active.details) {
         let known = seen.namespaces.get(&details.name);
         gauge.waiting = known.map_or(0, |known| known.waiting);

@@ -15,9 +15,10 @@ use super::lock::{LockSeen, Wait, ms};
 use super::remarks::remarks;
 use super::seen::Seen;
 use super::telling::{client, moment};
-use super::{api, spell, unspell};
-use crate::session::now_ms;
-use crate::shared::{Active, Shared};
+use super::{ViewService, api, spell, unspell};
+use crate::clock::now_ms;
+use crate::ruleset::Active;
+use crate::shared::Shared;
 
 /// Locks in an answer that does not say how many, and in any.
 const USUAL_LOCKS: usize = 200;
@@ -61,19 +62,19 @@ impl PartialOrd for Candidate {
 }
 
 /// `GET /api/v1/locks`.
-pub(super) fn locks(shared: &Shared, query: &LocksQuery) -> api::Locks {
-    let active = shared.active.load_full();
+pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
+    let active = service.shared.active.load_full();
     let (now, now_ms) = (Instant::now(), now_ms());
     let limit = query.limit.unwrap_or(USUAL_LOCKS).min(MOST_LOCKS);
     let contains = query.contains.as_deref().unwrap_or_default();
     let contains = unspell(contains).unwrap_or_else(|| contains.into());
     let contains = memmem::Finder::new(&contains);
-    let seen = shared.view.seen();
+    let seen = service.view.seen();
     let troubled = troubled(&seen);
     let mut matching = 0;
     // The last of those in the answer is on top, to make room for a better one.
     let mut best: BinaryHeap<Candidate> = BinaryHeap::new();
-    shared.mirror.visit(|key, lease| {
+    service.shared.mirror.visit(|key, lease| {
         let Some(details) = active.details.get(usize::from(lease.namespace.0)) else {
             return;
         };
@@ -108,7 +109,7 @@ pub(super) fn locks(shared: &Shared, query: &LocksQuery) -> api::Locks {
     });
     let best = best.into_sorted_vec().into_iter();
     let look = Look {
-        shared,
+        shared: &service.shared,
         active: &active,
         seen: &seen,
         now,
@@ -194,19 +195,19 @@ impl Look<'_> {
 }
 
 /// `GET /api/v1/locks/{key}`: the key as it is, not spelled.
-pub(super) fn lock(shared: &Shared, key: &[u8], db: u32) -> Option<api::LockDetail> {
-    let active = shared.active.load_full();
+pub(super) fn lock(service: &ViewService, key: &[u8], db: u32) -> Option<api::LockDetail> {
+    let active = service.shared.active.load_full();
     let (now, now_ms) = (Instant::now(), now_ms());
     let key = DbKey::new(db, Bytes::copy_from_slice(key));
-    let seen = shared.view.seen();
-    let lease = shared.mirror.lease(&key);
+    let seen = service.view.seen();
+    let lease = service.shared.mirror.lease(&key);
     let lease = lease.filter(|lease| lease.ends.is_none_or(|ends| ends > now));
     let known = seen.lock(&key);
     if lease.is_none() && known.is_none() {
         return None;
     }
     let look = Look {
-        shared,
+        shared: &service.shared,
         active: &active,
         seen: &seen,
         now,

@@ -3,8 +3,7 @@
 use super::api::{Client, Moment};
 use super::spell;
 use crate::metrics::Label;
-use crate::session::state::DEFAULT_USER;
-use crate::trail::{Caller, Entry, Happened};
+use crate::trail::{Caller, DEFAULT_USER, Entry, Happened};
 
 /// What tells one application from another: the name that its connections take, as it is, because
 /// whether `worker-7` is the seventh of several is for its owner to know; else the user, where it

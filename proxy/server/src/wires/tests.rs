@@ -8,7 +8,7 @@ use super::*;
 use crate::backend::Link;
 use crate::memory::Memory;
 use crate::metrics::Metrics;
-use crate::shared::Administration;
+use crate::ruleset::Administration;
 use lockwarden_lock::administration::ServerCommands;
 use lockwarden_lock::classify::ComputedNames;
 use std::collections::HashSet;
@@ -21,7 +21,7 @@ async fn pair() -> (TcpStream, TcpStream) {
 }
 
 fn metrics() -> Arc<Metrics> {
-    Metrics::new(crate::run::BUILD, &[], 1).expect("metrics")
+    Metrics::new(crate::metrics::BUILD, &[], 1).expect("metrics")
 }
 
 /// Wires, and what stands at their far ends: the client and the backend.

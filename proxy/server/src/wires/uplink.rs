@@ -2,15 +2,14 @@
 //! of which one is in use.
 
 use std::io;
-use std::pin::pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 
 use crate::backend::Link;
-use crate::buffers::{give_back, make_room};
+use crate::buffers::poll_read;
 use crate::trunk::{Port, Traffic};
 
 /// Replies that one session may have to come on a shared connection, where others' come behind them: few
@@ -199,22 +198,4 @@ fn poll_push(own: &TcpStream, cx: &mut Context<'_>) -> Poll<bool> {
     let mut buffer = ReadBuf::new(&mut first);
     let peeked = ready!(own.poll_peek(cx, &mut buffer));
     Poll::Ready(peeked.is_ok() && buffer.filled() == b">")
-}
-
-/// Reads into a buffer, which gets memory only where there is something to read. Reading this way also
-/// learns from a short read that there is no more yet, which spares a system call.
-pub(crate) fn poll_read(
-    socket: &mut TcpStream,
-    buffer: &mut BytesMut,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<usize>> {
-    if let Err(error) = ready!(socket.poll_read_ready(cx)) {
-        return Poll::Ready(Err(error));
-    }
-    make_room(buffer);
-    let read = pin!(socket.read_buf(buffer)).poll(cx);
-    if !matches!(read, Poll::Ready(Ok(bytes)) if bytes > 0) {
-        give_back(buffer);
-    }
-    read
 }

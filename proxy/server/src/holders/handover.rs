@@ -13,8 +13,8 @@ use lockwarden_lock::settle::{KeepAliveBy, Mode, Rules, TrustAddress};
 use lockwarden_lock::token::{Identity, Process};
 use tokio::runtime::Handle;
 
-use super::kept::{KeptLease, SameClient, SessionNumber};
-use crate::peers::Peer;
+use crate::keep_alive::kept::{KeptLease, SameClient};
+use crate::peers::{Peer, SessionNumber};
 use crate::shared::Shared;
 
 /// Connections of one identity that are looked at, for one lease.

@@ -12,8 +12,8 @@ use lockwarden_lock::plan::{Form, Plan, all_rights, own_rights};
 
 use crate::backend::{BackendError, Conversation};
 use crate::facts::{Scripts, WithoutLogin};
-use crate::session::state::DEFAULT_USER;
 use crate::shared::Shared;
+use crate::trail::DEFAULT_USER;
 
 /// How long the first clients wait for these answers; what comes later is learned all the same.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -36,19 +36,19 @@ async fn ask_all(shared: &Shared, without_login: WithoutLogin) -> Result<(), Bac
         WithoutLogin::Everything | WithoutLogin::Restricted
     );
     if is_open {
-        let mut stranger = Conversation::new(shared.backend.connect().await?);
+        let mut stranger = Conversation::new(shared.backend.address.connect().await?);
         ask_one(shared, &mut stranger, DEFAULT_USER).await?;
     }
-    let mut own = shared.backend.converse().await?;
-    if let Some(user) = shared.backend.user() {
+    let mut own = shared.backend.address.converse().await?;
+    if let Some(user) = shared.backend.address.user() {
         ask_one(shared, &mut own, user.as_bytes()).await?;
     }
     let active = shared.active.load_full();
-    let flags = shared.server.reads_script_flags();
+    let flags = shared.backend.server.reads_script_flags();
     let prefix = &active.companion_prefix;
     if let Some(missing) = lacking_to_own(&mut own, &active.namespaces, prefix, flags).await? {
         tracing::error!(
-            user = shared.backend.user().unwrap_or("default"),
+            user = shared.backend.address.user().unwrap_or("default"),
             lacks = missing.rules(prefix),
             "the proxy's own connection lacks rights: leases whose TTL the proxy chose may not be renewed, nor those that ran \
              out be noticed, nor locks be listed or broken"
@@ -93,19 +93,19 @@ async fn ask_one(
     user: &[u8],
 ) -> Result<(), BackendError> {
     let prefix = shared.active.load().companion_prefix.clone();
-    let asked = all_rights(&prefix).flagged(shared.server.reads_script_flags());
+    let asked = all_rights(&prefix).flagged(shared.backend.server.reads_script_flags());
     let Some(answers) = question(conversation, &asked).await? else {
         return Ok(());
     };
     let proof = answers.nothing_run();
     let why = proof.as_ref().map(|proof| proof.why());
     if why == Some(&Why::NoScripts) {
-        shared.server.set_scripts(Scripts::Unknown);
+        shared.backend.server.set_scripts(Scripts::Unknown);
     } else if let Answers::Error(text) = &answers
         && text.starts_with(b"ERR ")
     {
         // The question cannot fail: this is about scripts as such.
-        shared.server.set_scripts(Scripts::Refused);
+        shared.backend.server.set_scripts(Scripts::Refused);
     }
     if let (None, Answers::Lacking(_)) = (why, answers) {
         let user = Bytes::copy_from_slice(user);

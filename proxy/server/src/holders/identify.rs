@@ -1,0 +1,55 @@
+//! Looks up the process of a client that was granted a lease before its process was known, and has it
+//! added to the record. Never in the way of a command.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::token::{Grant, Process};
+
+use crate::peers::{Identified, Peer};
+use crate::shared::Shared;
+
+/// A lease that is held this long is worth a look at who holds it.
+const WORTH_A_LOOK: Duration = Duration::from_millis(50);
+
+/// This client was granted a lease, and its process is not known yet: where the lease is held for a while, the
+/// process is looked up.
+pub(crate) fn identify_later(shared: &Arc<Shared>, peer: &Arc<Peer>, key: DbKey, grant: Grant) {
+    if peer.awaits_process(key, grant) {
+        tokio::spawn(identify(shared.clone(), peer.clone()));
+    }
+}
+
+async fn identify(shared: Arc<Shared>, peer: Arc<Peer>) {
+    tokio::time::sleep(WORTH_A_LOOK).await;
+    let is_held = |(key, grant): &(DbKey, Grant)| {
+        let current = shared.mirror.current(key);
+        current.is_some_and(|(current, _)| current == *grant)
+    };
+    if peer.retain_unidentified(is_held) {
+        let process = shared.processes.of(&peer).await;
+        peer.was_looked_up();
+        if process != Process::Pending {
+            add_to_records(&shared, &peer, process);
+        }
+    }
+}
+
+/// Over a connection of the proxy's own, so that nothing stands in the client's way; over the client's where that may not
+/// log in.
+fn add_to_records(shared: &Shared, peer: &Peer, process: Process) {
+    if !shared.backend.server.may_ask() {
+        peer.holder.nudge.work();
+        return;
+    }
+    for (key, grant) in peer.take_unidentified() {
+        let one = Identified {
+            key,
+            grant,
+            process,
+        };
+        // Of one that is given up the record stays without.
+        let _ = shared.identified.add(one);
+    }
+}

@@ -1,0 +1,47 @@
+//! Locks that the last walk over the server's keys has found without a record: what nobody has shown to
+//! this proxy. The walk (`maintenance::sweep`) writes it, the view reads it.
+
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+use lockwarden_lock::namespace::NamespaceId;
+
+/// Locks without a record and without a TTL that the last walk has found, some of them.
+#[derive(Default)]
+pub(crate) struct Strays {
+    endless: Mutex<Vec<(NamespaceId, Bytes)>>,
+    equal: Mutex<Vec<(NamespaceId, Equal)>>,
+}
+
+/// Locks that hold the same value.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Equal {
+    /// How many they are.
+    pub(crate) count: u64,
+    /// Some of them.
+    pub(crate) keys: Vec<Bytes>,
+}
+
+impl Strays {
+    /// Those without a TTL.
+    pub(crate) fn endless(&self) -> Vec<(NamespaceId, Bytes)> {
+        let endless = self.endless.lock();
+        endless.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Those that hold the same value as another.
+    pub(crate) fn equal(&self) -> Vec<(NamespaceId, Equal)> {
+        let equal = self.equal.lock();
+        equal.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// What a walk has found, in place of what the one before did.
+    pub(crate) fn found(
+        &self,
+        endless: Vec<(NamespaceId, Bytes)>,
+        equal: Vec<(NamespaceId, Equal)>,
+    ) {
+        *self.equal.lock().unwrap_or_else(PoisonError::into_inner) = equal;
+        *self.endless.lock().unwrap_or_else(PoisonError::into_inner) = endless;
+    }
+}
