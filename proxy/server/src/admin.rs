@@ -1,29 +1,29 @@
 //! The HTTP side for operators: metrics, health, the lock board, and what may be ordered while the
 //! proxy runs. It has a thread and a small runtime of its own, so nothing that is asked here can
 //! delay a command, and it knows the proxy only as [`Control`]. `admin/routes.rs` says what is
-//! answered and to whom, `admin/limits.rs` what a peer may take up.
+//! answered and to whom, `admin/connection_limits.rs` what a peer may take up.
 
-mod api;
+mod api_routes;
 mod board;
-mod limits;
-mod orders;
+mod commands;
+mod connection_limits;
 mod routes;
 #[cfg(test)]
 mod tests;
+pub(crate) mod token_file;
 
-use std::fmt;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use std::{fmt, io};
 
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::view::Views;
 use crate::view::api::{Break, Broken};
-use limits::Limited;
+use connection_limits::Limited;
 use routes::Peer;
 
 /// How long requests under way may still take when the proxy stops.

@@ -1,14 +1,19 @@
 //! Where the backend is, and how to reach it. Also the small client of the proxy's own connection:
-//! one request, one reply, with a deadline. Clients' traffic does not come here; see `wires`.
+//! one request, one reply, with a deadline. Clients' traffic does not come here; see `session::transport`.
 
+pub(crate) mod functions;
+pub(crate) mod pool;
+pub(crate) mod profile;
+pub(crate) mod rights;
+pub(crate) mod server_info;
+pub(crate) mod shared_connection;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use arc_swap::ArcSwapOption;
 use bytes::{Buf, Bytes, BytesMut};
@@ -18,10 +23,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::config::BackendUrl;
-use crate::facts::{Role, RoleQuestion, Server};
-use crate::metrics::{ConnectionState, Metrics};
-use crate::sockets;
-use crate::trunk::{Lane, Login};
+use crate::net::listener;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::vocabulary::ConnectionState;
+use profile::{Lane, Login};
+use server_info::{Role, RoleQuestion, Server};
 
 /// How long a connection may take to be made.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -154,7 +160,7 @@ impl Address {
         for address in addresses {
             match tokio::time::timeout(each, TcpStream::connect(address)).await {
                 Ok(Ok(stream)) => {
-                    let prepared = sockets::prepare_backend(&stream);
+                    let prepared = listener::prepare_backend(&stream);
                     prepared.map_err(|source| self.unreachable(source))?;
                     return Ok(stream);
                 }

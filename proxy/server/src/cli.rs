@@ -1,13 +1,15 @@
 //! The command line: what may be typed, and who does it. Commands that ask a running proxy are below;
-//! they end as `exit.rs` says.
+//! they end as `app::exit_code` says.
 
 mod api_client;
 mod audit;
+mod check;
+mod demo;
+mod generate;
 mod lock;
 mod locks;
 mod orders;
 mod output;
-mod pages;
 mod why;
 
 use std::path::PathBuf;
@@ -16,10 +18,11 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::config::{self, Overrides};
-use crate::control::Source;
-use crate::sockets::Arrival;
-use crate::{check, demo, metrics, run};
+use crate::app::control::Source;
+use crate::config::Overrides;
+use crate::net::listener::Arrival;
+use crate::telemetry::metrics;
+use crate::{app, config};
 
 /// Makes the locks of legacy applications safe: a proxy in front of Redis.
 #[derive(Debug, Parser)]
@@ -71,9 +74,9 @@ enum Command {
         docs: bool,
     },
     /// Print the script that completes commands in a shell
-    Completions(pages::CompletionsArgs),
+    Completions(generate::CompletionsArgs),
     /// Print the manual page
-    Man(pages::ManArgs),
+    Man(generate::ManArgs),
     /// Print what was built
     Version,
 }
@@ -128,7 +131,7 @@ pub(crate) fn main() -> ExitCode {
                 true => Arrival::TakingOver,
                 false => Arrival::Alone,
             };
-            run::run(settings.source(), arrival)
+            app::run(settings.source(), arrival)
         }
         Command::Check { settings, backend } => check::check(&settings.source(), backend),
         Command::Demo => demo::demo(),
@@ -139,9 +142,9 @@ pub(crate) fn main() -> ExitCode {
         Command::Audit(args) => audit::audit(&args),
         Command::Why(args) => why::why(&args),
         Command::Lock(args) => lock::lock(&args),
-        Command::Completions(args) => pages::completions(&args, Cli::command()),
-        Command::Man(args) => pages::man(&args, Cli::command()),
-        Command::Version => pages::version(&metrics::BUILD),
+        Command::Completions(args) => generate::completions(&args, Cli::command()),
+        Command::Man(args) => generate::man(&args, Cli::command()),
+        Command::Version => generate::version(&metrics::BUILD),
         Command::Metrics { docs } => {
             metrics::print_catalogue(docs);
             ExitCode::SUCCESS

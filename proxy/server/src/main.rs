@@ -1,84 +1,35 @@
-//! The `lockwarden` binary. The way of a command begins in `serve`, goes through `session` and is
-//! told in `intercept`; what changes what is in force is in `control`, what the proxy does of its
-//! own accord in `upkeep`.
-
-mod cli;
-
-mod run;
-
-mod serve;
-mod session;
-
-mod intercept;
-
-mod buffers;
-mod inbox;
-mod nudge;
-mod pushes;
-mod wires;
-mod worker;
+//! The `lockwarden` binary. The folders are layers, the lowest first; each imports only from those above it in this list,
+//! and those of one paragraph do not import one another (`tests/tests/all/layers.rs`). The way of a command begins in
+//! `app::accept` and is told in `session::intercept`.
 
 mod clock;
-mod cohort;
-mod shared;
-
-mod ask_rights;
-mod effects;
-mod holders;
-mod ruleset;
-mod ungoverned;
-
-mod facts;
-mod functions;
-mod handed_over;
-mod jobs;
-mod keep_alive;
-mod memory;
-mod mirror;
-mod owner_tokens;
-mod peers;
-mod processes;
-mod proxy_protocol;
-mod rights;
-mod texts;
-mod trail;
-mod unheard;
-mod view;
-mod watches;
-mod words;
-
-mod backend;
-mod breaking;
-mod trunk;
-mod upkeep;
+mod net;
+mod random;
+mod text;
 
 mod config;
-mod control;
-mod policies;
+
+mod telemetry;
+
+mod ruleset;
+
+mod backend;
+
+mod registry;
+
+mod state;
+
+mod holders;
+
+mod maintenance;
+mod session;
+mod view;
 
 mod admin;
-mod audit;
-mod metrics;
-#[cfg(feature = "otel")]
-mod otel;
 
-mod check;
-mod chores;
-mod demo;
+mod app;
 
-mod descriptors;
-mod doors;
-mod exit;
-mod logging;
-mod offspring;
-mod prefix_mark;
-mod private_redis;
-mod random;
-mod service;
-mod sockets;
-mod stop;
-mod sweep;
-mod token_file;
+mod cli;
 
 use std::process::ExitCode;
 

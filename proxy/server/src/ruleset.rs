@@ -2,6 +2,9 @@
 //! the server. A configuration in force is never changed, only replaced as a whole; `app::control`
 //! does that. Reads no file.
 
+pub(crate) mod load_policies;
+pub(crate) mod rollout;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -15,12 +18,13 @@ use lockwarden_lock::scripts::guard::Guard;
 use lockwarden_lock::settle::{Mode, Rules};
 use lockwarden_policy::Generation;
 
-use crate::audit::{InForce, Policy};
 use crate::clock::Moment;
-use crate::cohort::{Cohorts, Partly};
 use crate::config;
-use crate::metrics::{ModeLabel, NamespaceMetrics};
-use crate::trail::{Entry, Happened};
+use crate::telemetry::audit::{InForce, Policy};
+use crate::telemetry::events::{Entry, Happened};
+use crate::telemetry::metrics::NamespaceMetrics;
+use crate::telemetry::vocabulary::ModeLabel;
+use rollout::{Cohorts, Partly};
 
 /// The configuration in force. Never changed, only replaced as a whole.
 pub(crate) struct Active {

@@ -1,28 +1,30 @@
 //! One client: its connection, its state, what it has proven so far, and the loop that serves it.
-//! The way of a command is in `intercept`; what changes the connection's own state in `verbs`, what
-//! a transaction does in `transaction`, who may administer in `administration`, what an outcome
-//! means for memory and counters in `account`.
+//! The way of a command is in `intercept`; what changes the connection's own state in `connection_commands`, what
+//! a transaction does in `transaction`, who may administer in `admin_commands`, what an outcome
+//! means for memory and counters in `record_outcome`.
 
-mod account;
-mod administration;
-pub(crate) mod computed;
-pub(crate) mod digests;
-pub(crate) mod ending;
+pub(crate) mod acl;
+mod admin_commands;
+mod audit_gate;
+pub(crate) mod close;
+pub(crate) mod compare_digest;
+pub(crate) mod computed_scripts;
+mod connection_commands;
+pub(crate) mod connection_state;
+mod emit_events;
 mod functions;
-pub(crate) mod known;
-mod listings;
-mod reads;
-mod recording;
+pub(crate) mod gather_facts;
+mod intercept;
+mod key_listings;
+pub(crate) mod multiplexing;
+mod observed_reads;
+pub(crate) mod opaque_scripts;
+mod record_outcome;
 mod refusals;
 mod replica;
 pub(crate) mod replicas;
-pub(crate) mod rights;
-pub(crate) mod sharing;
-pub(crate) mod state;
-mod telling;
 pub(crate) mod transaction;
-mod verbs;
-pub(crate) mod wrapped;
+pub(crate) mod transport;
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
@@ -43,23 +45,23 @@ use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
 use crate::clock::Moment;
-use crate::cohort::{self, Application};
-use crate::holders::handover::{self, Ended};
-use crate::holders::jobs;
-use crate::inbox::Inbox;
-use crate::keep_alive::kept::KeptLease;
-use crate::metrics::{CommandClass, CommandResult, Side, Tally};
-use crate::peers::Holder;
-use crate::peers::Peer;
-use crate::proxy_protocol::Origin;
+use crate::holders::handover::Ended;
+use crate::holders::{handover, jobs};
+use crate::net::proxy_protocol::Origin;
 use crate::random;
-use crate::ruleset::Active;
-use crate::shared::Shared;
-use crate::trail::{Asked, Caller, Took};
-use crate::unheard::Unheard;
-use crate::wires::{End, Event, Muted, Uplink, Want, Wires};
-use rights::QueuedStep;
-use state::{Place, RightsQuestion, State, StateChange};
+use crate::registry::clients::{Holder, Peer};
+use crate::registry::renewals::KeptLease;
+use crate::registry::undelivered::Unheard;
+use crate::ruleset::rollout::Application;
+use crate::ruleset::{Active, rollout};
+use crate::state::Shared;
+use crate::telemetry::events::{Asked, Caller, Took};
+use crate::telemetry::metrics::Tally;
+use crate::telemetry::vocabulary::{CommandClass, CommandResult, Side};
+use acl::QueuedStep;
+use connection_state::{Place, RightsQuestion, State, StateChange};
+use transport::request_buffer::Inbox;
+use transport::{End, Event, Muted, Uplink, Want, Wires};
 
 /// What a reply is looked at for.
 #[derive(Debug)]
@@ -162,7 +164,7 @@ struct Seen {
 /// How many passed-through commands share one measurement of the time that they take here.
 const SAMPLED_ONE_IN: u32 = 64;
 
-/// A client that vanished in silence is noticed within this time: see `sockets`.
+/// A client that vanished in silence is noticed within this time: see `net::listener`.
 const SILENT_AT_MOST: Duration = Duration::from_secs(60);
 
 thread_local! {
@@ -184,7 +186,7 @@ impl Session {
         let local = client.local_addr().ok();
         let client_peer = Arc::new(Peer::new(id, holder.clone(), (peer, origin), local));
         let state = State::new(client_peer);
-        let caller = telling::caller(number, peer, &state);
+        let caller = emit_events::caller(number, peer, &state);
         let multiplexed = uplink.is_shared();
         let tally = TALLY.with(|tally| tally.get_or_init(|| shared.metrics.tally()).clone());
         let mut session = Session {
@@ -231,7 +233,7 @@ impl Session {
 
     /// Lets others know who this client is now.
     pub(crate) fn introduce(&mut self) {
-        self.caller = telling::caller(self.number, self.peer, &self.state);
+        self.caller = emit_events::caller(self.number, self.peer, &self.state);
         let who = self.state.who();
         self.shared.peers.put(
             (who.client, who.application),
@@ -469,7 +471,7 @@ impl Session {
             user: &self.state.user,
             address: self.peer.ip(),
         };
-        let seen = cohort::seen_by(&active, &application);
+        let seen = rollout::seen_by(&active, &application);
         self.view = Some(Seen {
             of: active,
             client,

@@ -1,41 +1,38 @@
 //! The view of locks for people: what the board and the command line show. It follows the trail on
-//! the trail's own thread and folds what happened into a bounded memory ([`seen`]); the functions of
-//! [`answers`] put that together with the mirror when somebody asks. Nothing here decides anything,
+//! the trail's own thread and folds what happened into a bounded memory ([`store`]); the functions of
+//! [`queries`] put that together with the mirror when somebody asks. Nothing here decides anything,
 //! and no session ever waits for it.
 
 mod advice;
-mod answers;
 pub(crate) mod api;
 mod applications;
-mod circles;
-mod held;
-mod holds;
-mod hot;
-mod lately;
-mod lock;
-mod recent;
+mod hold_times;
+mod hot_locks;
+mod lock_history;
+mod lock_list;
+mod queries;
+mod recent_events;
 mod remarks;
 mod report;
-mod seen;
-mod spelling;
-mod telling;
+mod rolling_count;
+mod store;
 #[cfg(test)]
 mod tests;
-mod words;
+mod wait_cycles;
+mod wording;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-pub(crate) use answers::{DecisionsQuery, Format, gauges};
-pub(crate) use held::LocksQuery;
-pub(crate) use spelling::{spell, unspell};
+pub(crate) use lock_list::LocksQuery;
+pub(crate) use queries::{DecisionsQuery, Format, gauges};
 
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 
-use crate::shared::Shared;
-use crate::trail::{Entry, Follower};
-use seen::{Measure, Seen};
+use crate::state::Shared;
+use crate::telemetry::events::{Entry, Follower};
+use store::{Measure, Seen};
 
 /// Entries are folded so many at a time, so that whoever asks does not wait for all of them.
 const FOLDED_AT_ONCE: usize = 1_024;

@@ -14,7 +14,7 @@ mod locks;
 mod page;
 #[cfg(test)]
 mod tests;
-mod words;
+mod wording;
 
 use std::sync::Arc;
 
@@ -28,9 +28,10 @@ use serde::Deserialize;
 
 use super::Control;
 use super::routes::{in_background, problem};
+use crate::text::escape::unspell;
+use crate::text::numbers::percent;
 use crate::view::api::{Hot, Lock, LockDetail, Locks, Moment, Overview, Report};
-use crate::view::{DecisionsQuery, LocksQuery, unspell};
-use crate::words::percent;
+use crate::view::{DecisionsQuery, LocksQuery};
 use events::Listeners;
 
 /// Locks on the page, and on the page of somebody who asks for more. Above that nobody reads; the JSON has all.

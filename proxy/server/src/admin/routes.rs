@@ -5,24 +5,22 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
-use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::connect_info::Connected;
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{ConnectInfo, Query, Request, State, connect_info::Connected};
+use axum::extract::{ConnectInfo, Query, Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::serve::IncomingStream;
+use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 
-use super::api;
-use super::board;
-use super::limits::{Limited, Place};
-use super::orders::{self, status_of};
-use super::{AdminOptions, AdminToken, Control, Origin, Weaker};
+use super::commands::status_of;
+use super::connection_limits::{Limited, Place};
+use super::{AdminOptions, AdminToken, Control, Origin, Weaker, api_routes, board, commands};
 
 /// No order is longer than a namespace's name and a mode.
 const BODY: usize = 16 * 1024;
@@ -31,7 +29,7 @@ const BODY: usize = 16 * 1024;
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// Nothing here is to be kept, framed, sniffed or embedded by a browser, and a connection serves
-/// one request (`limits.rs`).
+/// one request (`connection_limits.rs`).
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -82,8 +80,8 @@ pub(super) fn router(options: AdminOptions, control: Arc<dyn Control>) -> Router
             .route("/api/v1/mode", post(mode))
             .route("/api/v1/reload", post(reload))
             .route("/api/v1/drain", post(drain))
-            .route("/api/v1/locks/{key}/break", post(orders::break_lock))
-            .merge(api::routes())
+            .route("/api/v1/locks/{key}/break", post(commands::break_lock))
+            .merge(api_routes::routes())
             .merge(board::routes(*port)),
         AdminOptions::MetricsOnly => readable,
     };
@@ -220,7 +218,7 @@ fn has_token(token: &AdminToken, peer: SocketAddr, headers: &HeaderMap) -> Resul
     }
     match token.origin {
         Origin::Configured => Ok(()),
-        Origin::Generated if crate::sockets::is_loopback(peer) => Ok(()),
+        Origin::Generated if crate::net::listener::is_loopback(peer) => Ok(()),
         Origin::Generated => {
             let text = "a generated admin token works on this machine only; configure one";
             Err(problem(StatusCode::FORBIDDEN, text))

@@ -4,8 +4,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use super::*;
-use crate::view::api as told;
-use crate::view::{DecisionsQuery, LocksQuery};
+use crate::view::{DecisionsQuery, LocksQuery, api as told};
 
 #[derive(Default)]
 struct Fake {
@@ -627,9 +626,9 @@ fn the_board_may_use_its_own_files_and_nothing_else() {
 #[test]
 fn health_is_answered_while_all_other_places_are_taken() {
     // As high as it is at any time while these tests run.
-    crate::descriptors::raise_limit().unwrap();
+    crate::net::descriptors::raise_limit().unwrap();
     let admin = full();
-    let places = usize::try_from(crate::descriptors::admin_places()).unwrap();
+    let places = usize::try_from(crate::net::descriptors::admin_places()).unwrap();
     // Each has a request under way that does not come to its end.
     let slow: Vec<TcpStream> = (0..places / 2)
         .map(|_| {

@@ -2,11 +2,10 @@
 //! order is signed and what a failed request means to the caller; the types of the answers are
 //! [`crate::view::api`]. One request a connection, as the admin address serves them.
 
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use clap::Args;
@@ -18,11 +17,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
-use crate::config::{self, Overrides, Secret};
-use crate::control::Source;
-use crate::exit;
-use crate::token_file;
-use crate::words::percent;
+use crate::admin::token_file;
+use crate::app::control::Source;
+use crate::app::exit_code;
+use crate::config;
+use crate::config::{Overrides, Secret};
+use crate::text::numbers::percent;
 
 /// For a connection to be made.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -95,9 +95,9 @@ impl ApiError {
     /// What the process ends with.
     pub(super) fn exit(&self) -> ExitCode {
         match self {
-            ApiError::Usage(_) => exit::configuration(),
-            ApiError::Unreachable { .. } | ApiError::Foreign { .. } => exit::unreachable(),
-            ApiError::NotFound(_) | ApiError::Refused { .. } => exit::findings(),
+            ApiError::Usage(_) => exit_code::configuration(),
+            ApiError::Unreachable { .. } | ApiError::Foreign { .. } => exit_code::unreachable(),
+            ApiError::NotFound(_) | ApiError::Refused { .. } => exit_code::findings(),
         }
     }
 }

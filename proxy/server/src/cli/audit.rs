@@ -8,12 +8,11 @@ use clap::Args;
 use serde::Serialize;
 
 use super::api_client::{ApiArgs, ApiClient, ApiError, path};
-use super::output::{
-    self, Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain,
-};
-use crate::exit;
+use super::output;
+use super::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain};
+use crate::app::exit_code;
+use crate::text::numbers::number;
 use crate::view::api::{Application, Locks, Misuse, Moment, NamespaceReport, Report};
-use crate::words::number;
 
 /// Locks that are shown as examples of what is wrong with those that are held.
 const EXAMPLES: u32 = 20;
@@ -65,7 +64,7 @@ fn told(args: &AuditArgs) -> Result<ExitCode, ApiError> {
     Ok(if ready {
         ExitCode::SUCCESS
     } else {
-        exit::findings()
+        exit_code::findings()
     })
 }
 

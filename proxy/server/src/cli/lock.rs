@@ -18,10 +18,11 @@ use tokio::time::Instant;
 
 use super::api_client::load_config;
 use super::output::{duration, plain};
+use crate::app::exit_code;
 use crate::backend::Address;
-use crate::config::{self, Backend, BackendUrl, Secret};
-use crate::exit;
-use crate::view::spell;
+use crate::config;
+use crate::config::{Backend, BackendUrl, Secret};
+use crate::text::escape::spell;
 use child::{Child, Secrets, Signals};
 use lease::{Failure, Lease, Lost, Returned};
 
@@ -70,13 +71,13 @@ pub(super) fn lock(args: &LockArgs) -> ExitCode {
             "lockwarden: --ttl: shorter than {} is over before it can be extended",
             said(SHORTEST_TTL)
         );
-        return exit::configuration();
+        return exit_code::configuration();
     }
     let address = match address(args) {
         Ok(url) => Address::new(url),
         Err(wrong) => {
             eprintln!("lockwarden: {wrong}");
-            return exit::configuration();
+            return exit_code::configuration();
         }
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -86,7 +87,7 @@ pub(super) fn lock(args: &LockArgs) -> ExitCode {
         Ok(Ok(code)) => code,
         Ok(Err(error)) | Err(error) => {
             eprintln!("lockwarden: {error}");
-            exit::configuration()
+            exit_code::configuration()
         }
     }
 }
@@ -100,7 +101,7 @@ async fn story(args: &LockArgs, address: Address) -> io::Result<ExitCode> {
         signal = signals.next() => {
             // It may have been granted in this very moment.
             lease.give_back().await;
-            return Ok(exit::after_signal(signal));
+            return Ok(exit_code::after_signal(signal));
         }
     };
     match taken {
@@ -110,13 +111,13 @@ async fn story(args: &LockArgs, address: Address) -> io::Result<ExitCode> {
                 "lockwarden: {key} is held by somebody else{}",
                 waited(args.wait)
             );
-            return Ok(exit::wait_is_over());
+            return Ok(exit_code::wait_is_over());
         }
         Err(failure) => {
             eprintln!("lockwarden: {key}: {failure}");
             return Ok(match failure {
-                Failure::Unreachable(_) => exit::unreachable(),
-                Failure::Refused(_) => exit::findings(),
+                Failure::Unreachable(_) => exit_code::unreachable(),
+                Failure::Refused(_) => exit_code::findings(),
             });
         }
     }
@@ -131,24 +132,24 @@ async fn story(args: &LockArgs, address: Address) -> io::Result<ExitCode> {
             lease.give_back().await;
             let program = Path::new(&args.command[0]).display();
             eprintln!("lockwarden: cannot run {program}: {error}");
-            return Ok(exit::not_started(&error));
+            return Ok(exit_code::not_started(&error));
         }
     };
     let (status, lost) = attend(&mut child, &mut lease, &mut signals, args.grace, &key).await?;
     if lost {
-        return Ok(exit::findings());
+        return Ok(exit_code::findings());
     }
     Ok(match lease.give_back().await {
-        Returned::Done => exit::after(status),
+        Returned::Done => exit_code::after(status),
         Returned::Unknown(error) => {
             eprintln!("lockwarden: {key} could not be given back ({error}); it ends by its TTL");
-            exit::after(status)
+            exit_code::after(status)
         }
         Returned::Lost => {
             eprintln!("lockwarden: {key} was lost before the command had ended");
             match status.success() {
-                true => exit::findings(),
-                false => exit::after(status),
+                true => exit_code::findings(),
+                false => exit_code::after(status),
             }
         }
     })

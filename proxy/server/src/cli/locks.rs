@@ -13,11 +13,12 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::api_client::{ApiArgs, ApiClient, ApiError, path};
-use super::output::{self, Column, Format, Output, Paint, Screen, Table, cell, duration, plain};
-use crate::exit;
+use super::output;
+use super::output::{Column, Format, Output, Paint, Screen, Table, cell, duration, plain};
+use crate::app::exit_code;
+use crate::text::escape::spell;
+use crate::text::numbers::{counted, number};
 use crate::view::api::{Break, Broken, Client, Lock, LockState, Locks};
-use crate::view::spell;
-use crate::words::{counted, number};
 
 /// Locks that are listed where nobody says how many.
 const USUAL: u32 = 200;
@@ -130,7 +131,7 @@ fn list(args: &ListArgs) -> Result<ExitCode, ApiError> {
     output::print(&text)?;
     // So that a script can ask: is something wrong?
     Ok(match args.filter.problems && locks.matching > 0 {
-        true => exit::findings(),
+        true => exit_code::findings(),
         false => ExitCode::SUCCESS,
     })
 }
@@ -273,7 +274,7 @@ fn end_lease(args: &BreakArgs) -> Result<ExitCode, ApiError> {
     output::print(&text)?;
     Ok(match broken {
         Broken::Done { .. } => ExitCode::SUCCESS,
-        Broken::Absent | Broken::Newer { .. } | Broken::Ungoverned => exit::findings(),
+        Broken::Absent | Broken::Newer { .. } | Broken::Ungoverned => exit_code::findings(),
     })
 }
 

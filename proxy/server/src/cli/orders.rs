@@ -1,5 +1,5 @@
 //! `lockwarden mode`, `reload` and `token`: orders to a running proxy, for a person on call. What they do is
-//! `control`; the same is to be had at the admin address.
+//! `app::control`; the same is to be had at the admin address.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,8 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::api_client::{ApiArgs, ApiClient, ApiError, path};
-use super::output::{self, Column, Format, Output, Screen, Table, cell};
+use super::output;
+use super::output::{Column, Format, Output, Screen, Table, cell};
 
 #[derive(Args, Debug)]
 pub(super) struct ModeArgs {

@@ -1,7 +1,7 @@
 //! `lockwarden why ID`: one decision, in words. Asks the running proxy, which remembers the latest, or
-//! looks into audit files; how a decision is told is in `why/words.rs`.
+//! looks into audit files; how a decision is told is in `why/wording.rs`.
 
-mod words;
+mod wording;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,11 +10,12 @@ use clap::Args;
 
 use super::api_client::{ApiArgs, ApiClient, ApiError, load_config, path};
 use super::output::{Format, Output};
-use crate::audit::{Client, Record, grant_of, records_with};
+use crate::app::exit_code;
 use crate::config::AuditTarget;
-use crate::exit;
-use crate::view::api::{self, LockDetail, Moment};
-use crate::words::utc;
+use crate::telemetry::audit::{Client, Record, grant_of, records_with};
+use crate::text::numbers::utc;
+use crate::view::api;
+use crate::view::api::{LockDetail, Moment};
 
 /// What is asked.
 #[derive(Args, Debug)]
@@ -57,7 +58,7 @@ pub(super) fn why(args: &WhyArgs) -> ExitCode {
         Ok(records) => {
             for Found { record, holder } in &records {
                 match args.output.output {
-                    Format::Text => print!("{}", words::told(record, holder.as_ref(), &id)),
+                    Format::Text => print!("{}", wording::told(record, holder.as_ref(), &id)),
                     Format::Json => println!("{}", json(record)),
                 }
             }
@@ -65,11 +66,11 @@ pub(super) fn why(args: &WhyArgs) -> ExitCode {
         }
         Err(NoAnswer::NotFound(who)) => {
             eprintln!("lockwarden: {who}");
-            exit::findings()
+            exit_code::findings()
         }
         Err(NoAnswer::Unusable(problem)) => {
             eprintln!("lockwarden: {problem}");
-            exit::configuration()
+            exit_code::configuration()
         }
         Err(NoAnswer::Proxy(error)) => {
             eprintln!("lockwarden: {error}");

@@ -3,7 +3,8 @@
 
 use std::fmt;
 
-use super::secret::{self, Secret};
+use super::secret;
+use super::secret::Secret;
 
 /// What a URL looks like, for messages.
 const SHAPE: &str = "redis://[user[:password]@]host[:port][/db]";

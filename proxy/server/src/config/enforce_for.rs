@@ -1,5 +1,5 @@
 //! `enforce_for`: a namespace in monitor mode carries refusals out for these clients already. Reads
-//! and checks that one table; which client it means is [`crate::cohort`].
+//! and checks that one table; which client it means is [`crate::ruleset::rollout`].
 
 use bytes::Bytes;
 use toml::de::DeValue;

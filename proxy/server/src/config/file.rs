@@ -8,23 +8,19 @@ use std::time::Duration;
 
 use toml::de::DeTable;
 
-use super::Sessions;
-use super::administration;
-use super::audit;
-use super::backend;
-use super::document::{self, Document};
+use super::document::Document;
 use super::draft::{Draft, Layered};
 use super::finding::{Findings, Place};
 use super::logging::LOG_FORMATS;
-use super::namespace;
-use super::network;
 #[cfg(feature = "otel")]
 use super::otel;
-use super::policy::{self, PolicyModule};
+use super::policy::PolicyModule;
 use super::reader::{Found, Key, Reader, Section};
-use super::secret::{self, Secret};
+use super::secret::Secret;
 use super::suggest::quoted;
-use super::value;
+use super::{
+    Sessions, administration, audit, backend, document, namespace, network, policy, secret, value,
+};
 
 /// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
 /// wait so long has to be told (`TimeoutStopSec`).

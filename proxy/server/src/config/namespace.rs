@@ -7,14 +7,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use bytes::Bytes;
 use toml::de::DeTable;
 
-use super::enforce_for::{self, EnforceFor};
+use super::enforce_for::EnforceFor;
 use super::finding::Position;
 use super::policy::BUILT_IN_POLICIES;
-use super::reach;
 use super::reader::{Found, Key, Reader, Section};
-use super::settings::{self, Settings};
+use super::settings::Settings;
 use super::suggest::{did_you_mean, listed, quoted};
-use super::value;
+use super::{enforce_for, reach, settings, value};
 
 /// Namespaces in one file.
 const MOST_NAMESPACES: usize = 1000;

@@ -2,15 +2,14 @@
 //! variable or flag where it is wrong, and knows every `LOCKWARDEN_` variable there is; the file's
 //! own keys are `file`.
 
-use super::backend::{self, Backend};
+use super::backend::Backend;
 use super::draft::{Draft, Layered};
 use super::finding::{Findings, Place};
 use super::logging::LOG_FORMATS;
 use super::namespace::{MODES, Mode};
 use super::reader::one_of;
-use super::secret;
 use super::suggest::{did_you_mean, listed, quoted};
-use super::value;
+use super::{backend, secret, value};
 
 /// What the command line says over the file and the environment; the texts are as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use lockwarden_lock::settle::{KeepAliveBy, Mode, Rules, TrustAddress};
 use lockwarden_lock::token::{Identity, Process};
 use tokio::runtime::Handle;
 
-use crate::keep_alive::kept::{KeptLease, SameClient};
-use crate::peers::{Peer, SessionNumber};
-use crate::shared::Shared;
+use crate::registry::clients::{Peer, SessionNumber};
+use crate::registry::renewals::{KeptLease, SameClient};
+use crate::state::Shared;
 
 /// Connections of one identity that are looked at, for one lease.
 const MAX_NAMESAKES: usize = 64;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::token::{Grant, Process};
 
-use crate::peers::{Identified, Peer};
-use crate::shared::Shared;
+use crate::registry::clients::{Identified, Peer};
+use crate::state::Shared;
 
 /// A lease that is held this long is worth a look at who holds it.
 const WORTH_A_LOOK: Duration = Duration::from_millis(50);

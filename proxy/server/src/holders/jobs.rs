@@ -8,8 +8,9 @@ use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::token::Grant;
 use tokio::runtime::Handle;
 
-use super::handover::{self, Ended};
-use crate::shared::Shared;
+use super::handover;
+use super::handover::Ended;
+use crate::state::Shared;
 
 /// Which process the job is has been decided after this time: subshells and wrappers have ended by then.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);

@@ -9,13 +9,13 @@ use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::settle::{Code, Mode, Refused, computes_names};
 use lockwarden_resp::parse_reply;
 
-use super::state::{Place, State, StateChange};
+use super::connection_state::{Place, State, StateChange};
 use super::{Look, Session};
-use crate::functions::QUESTION;
-use crate::inbox::Inbox;
-use crate::metrics::{CommandClass, CommandResult};
+use crate::backend::functions::QUESTION;
 use crate::ruleset::Active;
-use crate::wires::{End, Muted};
+use crate::session::transport::request_buffer::Inbox;
+use crate::session::transport::{End, Muted};
+use crate::telemetry::vocabulary::{CommandClass, CommandResult};
 
 /// What is said of a function that its operator may answer for.
 const COMPUTES: &str = "this function's library computes names of keys, which may be those of locks; \

@@ -13,16 +13,16 @@ use lockwarden_lock::settle::{Code, Mode, Refused};
 use lockwarden_lock::token::stored_form;
 use lockwarden_resp::put_value;
 
-use super::state::MAX_AFTERWARDS;
+use super::connection_state::MAX_AFTERWARDS;
 use super::{InFlight, Look, Session};
 use crate::clock::now_ms;
-use crate::metrics::{
-    AcquireOutcome, CommandClass, CommandResult, DecisionKind, ModeLabel, ReleaseOutcome,
-};
 use crate::random::refusal_id;
 use crate::ruleset::{Active, mode_label};
-use crate::trail::{Happened, Took, Verdict, asked_about};
-use crate::wires::Muted;
+use crate::session::transport::Muted;
+use crate::telemetry::events::{Happened, Took, Verdict, asked_about};
+use crate::telemetry::vocabulary::{
+    AcquireOutcome, CommandClass, CommandResult, DecisionKind, ModeLabel, ReleaseOutcome,
+};
 
 impl Session {
     /// The error line of a refusal that the script found.

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use lockwarden_resp::parse_reply;
 
 use super::{Look, Session};
-use crate::facts::{Role, RoleQuestion, is_of_replica};
-use crate::wires::End;
+use crate::backend::server_info::{Role, RoleQuestion, is_of_replica};
+use crate::session::transport::End;
 
 /// What is known of whether this connection leads to a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,14 +13,14 @@ use lockwarden_lock::outcome::NothingRun;
 use lockwarden_lock::plan::{Form, Needs, Plan};
 use lockwarden_resp::{Elements, put_array_header};
 
-use super::rights::rights_line;
-use super::state::{Block, Place};
+use super::acl::rights_line;
+use super::connection_state::{Block, Place};
 use super::{Look, Session, error_frame};
 use crate::clock::Moment;
-use crate::inbox::Inbox;
-use crate::intercept::Concluded;
 use crate::ruleset::Active;
-use crate::wires::{End, Muted};
+use crate::session::intercept::Concluded;
+use crate::session::transport::request_buffer::Inbox;
+use crate::session::transport::{End, Muted};
 
 impl Session {
     /// `EXEC`: an order barrier where anybody has to look at what it answers.

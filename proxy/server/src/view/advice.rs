@@ -4,7 +4,7 @@
 use lockwarden_lock::reason::Reason;
 
 use super::applications::Finding;
-use crate::metrics::Observation;
+use crate::telemetry::vocabulary::Observation;
 
 /// What a refusal asks for.
 pub(super) fn for_reason(reason: Reason) -> &'static str {

@@ -1,7 +1,7 @@
 //! What the JSON API under `/api/v1/` says, as the server writes it and the command line reads it.
 //! Times are Unix milliseconds of the proxy's clock, durations milliseconds. Keys and names are bytes to
 //! Redis; here they are text in which a backslash and whatever cannot be printed stands as `\xNN`
-//! ([`crate::view::spell`]). An owner token is never here, only its fingerprint.
+//! ([`crate::text::escape::spell`]). An owner token is never here, only its fingerprint.
 
 use serde::{Deserialize, Serialize};
 

@@ -11,12 +11,12 @@ use lockwarden_lock::db_key::NamedMap;
 use lockwarden_lock::reason::Reason;
 
 use super::api::{Application, Misuse, Usage};
-use super::telling::moment;
-use super::words::{share, times};
-use super::{advice, telling};
-use crate::metrics::{DecisionKind, Label, Observation};
-use crate::trail::{Caller, Entry, Happened};
-use crate::words::number;
+use super::wording::moment;
+use super::{advice, wording};
+use crate::telemetry::events::{Caller, Entry, Happened};
+use crate::telemetry::vocabulary::{DecisionKind, Label, Observation};
+use crate::text::durations::{share, times};
+use crate::text::numbers::number;
 
 /// Applications that are told apart.
 const MOST_APPLICATIONS: usize = 256;
@@ -185,7 +185,7 @@ impl Applications {
         {
             return *place;
         }
-        let name = telling::application(caller);
+        let name = wording::application(caller);
         let has_room = self.all.len() < MOST_APPLICATIONS || self.by_name.contains_key(&name);
         let name = if has_room { name } else { REST.to_owned() };
         let all = &mut self.all;

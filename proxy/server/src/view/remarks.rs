@@ -4,12 +4,13 @@ use std::time::Instant;
 
 use lockwarden_lock::evidence::DbKey;
 
-use super::circles::Circle;
-use super::holds::{ENOUGH, enough};
-use super::lock::{Former, LockSeen, ms};
-use super::telling::application;
-use super::words::{duration, times};
-use super::{api, spell};
+use super::api;
+use super::hold_times::{ENOUGH, enough};
+use super::lock_history::{Former, LockSeen, ms};
+use super::wait_cycles::Circle;
+use super::wording::application;
+use crate::text::durations::{duration, times};
+use crate::text::escape::spell;
 
 /// The remarks on a lock, the gravest first. `lease` is the one of now, if it is held.
 pub(super) fn remarks(

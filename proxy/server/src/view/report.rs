@@ -2,10 +2,10 @@
 
 use super::api::NamespaceReport;
 use super::applications::Applications;
-use super::seen::NamespaceSeen;
-use super::spell;
-use super::words::{share, times};
-use crate::words::number;
+use super::store::NamespaceSeen;
+use crate::text::durations::{share, times};
+use crate::text::escape::spell;
+use crate::text::numbers::number;
 
 /// Parts of a verdict that name a reason or a finding.
 const MOST_NAMED: usize = 4;

@@ -11,10 +11,10 @@ use proptest::prelude::*;
 
 use super::api::LockState;
 use super::remarks::remarks;
-use super::seen::{Measure, Seen};
+use super::store::{Measure, Seen};
 use super::{api, report};
-use crate::metrics::{DecisionKind, Observation, UnjudgedWhy};
-use crate::trail::{Caller, Entry, Happened, Verdict, example};
+use crate::telemetry::events::{Caller, Entry, Happened, Verdict, example};
+use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
 
 /// A view, and the time that it is.
 struct Played {

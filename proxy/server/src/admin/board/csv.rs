@@ -2,8 +2,8 @@
 //! spreadsheet takes a cell that begins like a formula for one: such a cell gets an apostrophe in
 //! front, which spreadsheets do not show.
 
+use crate::text::numbers::utc;
 use crate::view::api::{Client, Lock, Moment};
-use crate::words::utc;
 
 /// Held locks.
 pub(super) fn locks(locks: &[Lock]) -> String {

@@ -6,10 +6,10 @@ use maud::{Markup, html};
 
 use super::locks::{age, client_name, fingerprint, holder, state, ttl};
 use super::page::{Pace, steady, time};
-use super::words::{duration, exact, shell};
+use super::wording::{duration, exact, shell};
 use super::{Asked, Shown};
+use crate::text::numbers::{counted, number, percent};
 use crate::view::api::{Holds, Lock, LockDetail, Moment};
-use crate::words::{counted, number, percent};
 
 pub(super) fn section(shown: &Shown, asked: &Asked, site: &str, pace: Pace) -> Markup {
     let Some(key) = &asked.lock else {

@@ -1,7 +1,7 @@
 //! `/events`: the parts of the page that changed, at most once a second, as server-sent events. A
 //! listener costs one connection and, each time, one look at the view; there are so many at most, and
 //! whoever comes later looks again in a while. A connection of the admin address lives 30 s whoever
-//! it serves (`limits.rs`), so an answer ends before that and the browser asks again by itself: a
+//! it serves (`connection_limits.rs`), so an answer ends before that and the browser asks again by itself: a
 //! listener that does not read is gone in half a minute, too.
 
 use std::convert::Infallible;

@@ -5,11 +5,11 @@ use maud::{Markup, html};
 use super::detail::{copyable, event, record, tone};
 use super::locks::client_name;
 use super::page::time;
-use super::words::{duration, exact};
+use super::wording::{duration, exact};
+use crate::text::numbers::{counted, number, percent};
 use crate::view::api::{
     Application, Client, Hot, Misuse, Moment, Namespace, Policy, Report, Usage,
 };
-use crate::words::{counted, number, percent};
 
 /// Applications shown; the JSON has all.
 const APPLICATIONS: usize = 50;

@@ -3,10 +3,10 @@
 use maud::{Markup, html};
 
 use super::page::{Pace, steady};
-use super::words::duration;
+use super::wording::duration;
 use super::{Asked, LARGE_LIST, LIST, Shown};
+use crate::text::numbers::number;
 use crate::view::api::{Client, Lock, LockState};
-use crate::words::number;
 
 /// The form stands outside the parts that are replaced, so that nobody loses what he types.
 pub(super) fn filter(shown: &Shown, asked: &Asked) -> Markup {
@@ -200,7 +200,7 @@ fn empty(shown: &Shown, asked: &Asked) -> Markup {
                 p { "Nobody holds a lock." }
                 @if let (Some(key), Some(port)) = (example, shown.port) {
                     p { "Try it:" }
-                    pre { code { "redis-cli -p " (port) " SET " (super::words::shell(&key)) " me NX PX 30000" } }
+                    pre { code { "redis-cli -p " (port) " SET " (super::wording::shell(&key)) " me NX PX 30000" } }
                 }
                 p.hint {
                     "Expected some? An application has to be connected to the proxy, and its keys have to match a namespace: "

@@ -3,10 +3,10 @@
 
 use maud::{DOCTYPE, Markup, html};
 
-use super::words::duration;
+use super::wording::duration;
 use super::{Asked, Shown, detail, lists, locks};
+use crate::text::numbers::{counted, number, time_of_day, utc};
 use crate::view::api::{Overview, Totals};
-use crate::words::{counted, number, time_of_day, utc};
 
 /// Who keeps ages and remaining TTLs going.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

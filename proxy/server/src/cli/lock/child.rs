@@ -7,8 +7,9 @@ use std::process::ExitStatus;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::config::{self, Backend};
-use crate::offspring;
+use crate::app::child_processes;
+use crate::config;
+use crate::config::Backend;
 
 /// What the command finds the fencing token of its lease in.
 const FENCE: &str = "LOCKWARDEN_FENCE";
@@ -78,7 +79,7 @@ impl Child {
             command.process_group(0);
         }
         // Nobody extends the lease when we are gone.
-        offspring::end_with_us(command.as_std_mut());
+        child_processes::end_with_us(command.as_std_mut());
         let process = command.spawn()?;
         let id = process
             .id()

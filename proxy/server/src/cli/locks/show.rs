@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use super::{ShowArgs, client, fence, left, spelled, state};
+use crate::app::exit_code;
 use crate::cli::api_client::{ApiClient, ApiError, path};
-use crate::cli::output::{self, Column, Format, Paint, Screen, Table, ago, cell, duration, plain};
-use crate::exit;
+use crate::cli::output;
+use crate::cli::output::{Column, Format, Paint, Screen, Table, ago, cell, duration, plain};
+use crate::text::numbers::{number, time_of_day};
 use crate::view::api::{Holds, Lock, LockDetail, Moment};
-use crate::words::{number, time_of_day};
 
 pub(super) fn show(args: &ShowArgs) -> Result<ExitCode, ApiError> {
     let key = spelled(&args.which.key);
@@ -22,7 +23,7 @@ pub(super) fn show(args: &ShowArgs) -> Result<ExitCode, ApiError> {
     output::print(&text)?;
     Ok(match detail.lock {
         Some(_) => ExitCode::SUCCESS,
-        None => exit::findings(),
+        None => exit_code::findings(),
     })
 }
 

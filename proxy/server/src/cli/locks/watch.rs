@@ -10,9 +10,10 @@ use serde::Serialize;
 
 use super::{WatchArgs, client, fetch, listed, state};
 use crate::cli::api_client::{ApiClient, ApiError};
-use crate::cli::output::{self, Format, Screen, duration, plain};
+use crate::cli::output;
+use crate::cli::output::{Format, Screen, duration, plain};
+use crate::text::numbers::{counted, time_of_day};
 use crate::view::api::{Lock, Locks};
-use crate::words::{counted, time_of_day};
 
 /// Between two looks, at least.
 const SHORTEST: Duration = Duration::from_millis(100);

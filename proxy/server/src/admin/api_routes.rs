@@ -1,0 +1,131 @@
+//! `GET /api/v1/*`: what is known of locks, as JSON. The types are those of `view/api.rs`; the view
+//! answers, this module only reads what is asked.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Query, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use super::routes::{in_background, problem};
+use super::{Control, board};
+use crate::text::escape::unspell;
+use crate::view::{DecisionsQuery, Format, LocksQuery};
+
+type Shared = State<Arc<dyn Control>>;
+
+pub(super) fn routes() -> Router<Arc<dyn Control>> {
+    Router::new()
+        .route("/api/v1/overview", get(overview))
+        .route("/api/v1/locks", get(locks))
+        .route("/api/v1/locks/{key}", get(lock))
+        .route("/api/v1/decisions", get(decisions))
+        .route("/api/v1/clients", get(clients))
+        .route("/api/v1/policies", get(policies))
+        .route("/api/v1/hot", get(hot))
+        .route("/api/v1/report", get(report))
+        .route("/api/v1/config", get(config))
+}
+
+/// What a query asks for. An unknown word is a mistake that should be heard of.
+#[expect(
+    clippy::result_large_err,
+    reason = "the error is the answer, and it is made once"
+)]
+fn asked<Q: DeserializeOwned>(uri: &Uri) -> Result<Q, Response> {
+    match Query::<Q>::try_from_uri(uri) {
+        Ok(Query(query)) => Ok(query),
+        Err(error) => Err(problem(StatusCode::BAD_REQUEST, &error.body_text())),
+    }
+}
+
+/// Looking may take some milliseconds where there are very many locks; pages are served meanwhile.
+async fn answer<T: serde::Serialize + Send + 'static>(
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Response {
+    match in_background(look).await {
+        Ok(answer) => Json(answer).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn overview(State(control): Shared) -> Response {
+    answer(move || control.views().overview()).await
+}
+
+async fn locks(State(control): Shared, uri: Uri) -> Response {
+    let query: LocksQuery = match asked(&uri) {
+        Ok(query) => query,
+        Err(response) => return response,
+    };
+    let format = query.format;
+    match in_background(move || control.views().locks(&query)).await {
+        Ok(locks) => match format {
+            Format::Json => Json(locks).into_response(),
+            Format::Csv => board::locks_csv(&locks.locks),
+        },
+        Err(response) => response,
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Database {
+    #[serde(default)]
+    db: u32,
+}
+
+async fn lock(State(control): Shared, Path(key): Path<String>, uri: Uri) -> Response {
+    let Database { db } = match asked(&uri) {
+        Ok(database) => database,
+        Err(response) => return response,
+    };
+    let Some(key) = unspell(&key) else {
+        let text = r"a backslash in a key is spelled \\, and a byte \xNN";
+        return problem(StatusCode::BAD_REQUEST, text);
+    };
+    match in_background(move || control.views().lock(&key, db)).await {
+        Ok(Some(detail)) => Json(detail).into_response(),
+        Ok(None) => problem(StatusCode::NOT_FOUND, "nothing is known of this lock"),
+        Err(response) => response,
+    }
+}
+
+async fn decisions(State(control): Shared, uri: Uri) -> Response {
+    let query: DecisionsQuery = match asked(&uri) {
+        Ok(query) => query,
+        Err(response) => return response,
+    };
+    let format = query.format;
+    match in_background(move || control.views().decisions(&query)).await {
+        Ok(moments) => match format {
+            Format::Json => Json(moments).into_response(),
+            Format::Csv => board::decisions_csv(&moments),
+        },
+        Err(response) => response,
+    }
+}
+
+async fn clients(State(control): Shared) -> Response {
+    answer(move || control.views().applications()).await
+}
+
+async fn policies(State(control): Shared) -> Response {
+    answer(move || control.views().policies()).await
+}
+
+async fn hot(State(control): Shared) -> Response {
+    answer(move || control.views().hot()).await
+}
+
+async fn report(State(control): Shared) -> Response {
+    answer(move || control.views().report()).await
+}
+
+async fn config(State(control): Shared) -> Response {
+    answer(move || control.views().namespaces()).await
+}

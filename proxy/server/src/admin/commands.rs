@@ -1,0 +1,79 @@
+//! The order to break a lock. It needs the admin token like every order (`routes.rs`), names the
+//! lease by its fencing token and says why; the answer says what came of it, and its status whether
+//! that is what was ordered.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{ConnectInfo, Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+
+use super::routes::{Peer, in_background, problem};
+use super::{Control, ControlError};
+use crate::text::escape::{spell, unspell};
+use crate::view::api::{Break, Broken};
+
+/// A reason is a sentence for those who read the log later, characters.
+const LONGEST_REASON: usize = 500;
+
+pub(super) async fn break_lock(
+    State(control): State<Arc<dyn Control>>,
+    ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
+    Path(key): Path<String>,
+    body: Bytes,
+) -> Response {
+    let (key, order) = match read(&key, &body) {
+        Ok(order) => order,
+        Err(text) => return problem(StatusCode::BAD_REQUEST, &text),
+    };
+    tracing::info!(
+        %peer,
+        key = spell(&key),
+        db = order.db,
+        fence = order.fence,
+        reason = order.reason,
+        "break asked for"
+    );
+    match in_background(move || control.break_lock(&key, &order)).await {
+        Ok(Ok(broken)) => (status(&broken), Json(broken)).into_response(),
+        Ok(Err(error)) => problem(status_of(&error), &error.to_string()),
+        Err(response) => response,
+    }
+}
+
+fn read(key: &str, body: &[u8]) -> Result<(Vec<u8>, Break), String> {
+    let Some(key) = unspell(key) else {
+        return Err(r"a backslash in a key is spelled \\, and a byte \xNN".to_owned());
+    };
+    let mut order: Break = serde_json::from_slice(body)
+        .map_err(|error| format!("{error}: say {{\"fence\":NUMBER,\"reason\":\"WHY\"}}"))?;
+    // One line of the log, whatever was typed.
+    order.reason = spell(order.reason.trim().as_bytes());
+    match order.reason.chars().count() {
+        0 => Err("say why: the reason is empty".to_owned()),
+        1..=LONGEST_REASON => Ok((key, order)),
+        _ => Err(format!(
+            "the reason has more than {LONGEST_REASON} characters"
+        )),
+    }
+}
+
+/// Whatever is not what was ordered is a conflict with what is there now.
+fn status(broken: &Broken) -> StatusCode {
+    match broken {
+        Broken::Done { .. } => StatusCode::OK,
+        Broken::Absent | Broken::Newer { .. } | Broken::Ungoverned => StatusCode::CONFLICT,
+    }
+}
+
+/// The status of an order that was not carried out.
+pub(super) fn status_of(error: &ControlError) -> StatusCode {
+    match error {
+        ControlError::NotFound(_) => StatusCode::NOT_FOUND,
+        ControlError::Invalid(_) => StatusCode::BAD_REQUEST,
+        ControlError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        ControlError::Unknown(_) => StatusCode::GATEWAY_TIMEOUT,
+    }
+}

@@ -1,0 +1,474 @@
+//! `lockwarden run`: everything is checked and opened before anything is served, so that a mistake
+//! is one clear line and nothing is half started; then clients are served until a signal.
+
+mod accept;
+pub(crate) mod child_processes;
+pub(crate) mod control;
+mod endpoints;
+pub(crate) mod exit_code;
+pub(crate) mod private_redis;
+mod signals;
+mod systemd;
+mod workers;
+
+use std::num::NonZero;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use lockwarden_lock::decision::FaultKind;
+use lockwarden_policy::{Observer, PolicyHost};
+use tokio::sync::{Notify, mpsc, oneshot};
+
+use crate::admin::token_file::TokenFile;
+use crate::admin::{AdminOptions, AdminToken, Control as _, Weaker};
+use crate::backend::rights::Rights;
+use crate::backend::server_info::{Standing, open_network_refusal};
+use crate::backend::{Address, Backend, server_info};
+use crate::config::{Config, Finding, Report};
+use crate::maintenance::break_lease::BreakOrder;
+use crate::maintenance::renewals::RenewAll;
+use crate::maintenance::{chores, renewals};
+use crate::net::descriptors;
+use crate::net::listener::Arrival;
+use crate::registry::buffer_memory;
+use crate::registry::buffer_memory::Memory;
+use crate::registry::clients::Peers;
+use crate::registry::handed_over::HandOvers;
+use crate::registry::jobs::Jobs;
+use crate::registry::lease_mirror::Mirror;
+use crate::registry::owner_tokens::OwnerTokens;
+use crate::registry::processes::Processes;
+use crate::registry::renewals::Kept;
+use crate::registry::script_cache::Texts;
+use crate::registry::undelivered::Reports;
+use crate::registry::ungoverned::Strays;
+use crate::registry::watched_keys::Watches;
+use crate::ruleset::load_policies;
+use crate::state::Shared;
+use crate::telemetry::audit::Audit;
+use crate::telemetry::events::{Fingerprints, Follower, Following, Trail};
+use crate::telemetry::logging;
+use crate::telemetry::logging::{ObservationFolder, RepeatFolder};
+use crate::telemetry::metrics::{BUILD, Metrics};
+#[cfg(feature = "otel")]
+use crate::telemetry::otel;
+use crate::view::{Fold, ViewService, gauges};
+use crate::{clock, config, maintenance};
+use accept::Patience;
+use control::{Controller, Source, activate, labels};
+use endpoints::{Doors, Opened};
+use private_redis::PrivateRedis;
+use signals::{Ask, Signals};
+use workers::Workers;
+
+/// Runs the proxy.
+pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
+    let loaded = source.load();
+    if !loaded.findings.is_empty() {
+        eprintln!("{}", Report(&loaded.findings));
+    }
+    let Some(config) = loaded.config else {
+        return exit_code::configuration();
+    };
+    let guard = match logging::init(config.log_format) {
+        Ok(guard) => guard,
+        Err(error) => {
+            eprintln!("lockwarden: {error}");
+            return exit_code::configuration();
+        }
+    };
+    if let Err(error) = descriptors::raise_limit() {
+        tracing::warn!(%error, "cannot raise the limit of open files");
+    }
+    let code = match Prepared::new(config, source, arrival) {
+        Ok(prepared) => prepared.serve(),
+        Err(Failure::Findings(findings)) => {
+            eprintln!("{}", Report(&findings));
+            exit_code::configuration()
+        }
+        Err(Failure::Line(line)) => {
+            eprintln!("lockwarden: {line}");
+            exit_code::configuration()
+        }
+    };
+    drop(guard);
+    code
+}
+
+/// Why nothing was started.
+enum Failure {
+    Findings(Vec<Finding>),
+    Line(String),
+}
+
+impl Failure {
+    fn line(line: impl ToString) -> Failure {
+        Failure::Line(line.to_string())
+    }
+}
+
+/// Everything that was checked and reserved.
+struct Prepared {
+    serving: Serving,
+    private: Option<PrivateRedis>,
+    /// The thread that tells the followers of the trail what happened.
+    following: Following,
+}
+
+/// What serving takes.
+struct Serving {
+    shared: Arc<Shared>,
+    controller: Arc<Controller>,
+    doors: Doors,
+    admin_options: AdminOptions,
+    /// The admin token, where commands have to find it because nobody chose it.
+    generated: Option<AdminToken>,
+    judgement: maintenance::Judgement,
+    patience: Duration,
+    /// Of the upkeep connection.
+    inbox: mpsc::Receiver<BreakOrder>,
+}
+
+impl Prepared {
+    fn new(config: Config, source: Source, arrival: Arrival) -> Result<Prepared, Failure> {
+        let metrics = Metrics::new(BUILD, &labels(&config), config.metrics_max_namespaces)
+            .map_err(Failure::line)?;
+        let observer = Arc::new(PolicyObserver {
+            metrics: metrics.clone(),
+        });
+        let host = PolicyHost::with_observer(observer).map_err(Failure::line)?;
+        let generation = load_policies::load(&host, &config).map_err(Failure::Findings)?;
+        let active = activate(&config, Arc::new(generation), &metrics).map_err(Failure::line)?;
+
+        let doors = Doors::reserve(&config, arrival).map_err(Failure::Line)?;
+
+        let (private, address) = match &config.backend {
+            config::Backend::Private => {
+                let private = PrivateRedis::start().map_err(Failure::line)?;
+                tracing::info!(pid = private.process_id(), "private Redis started");
+                let address = Address::private(private.address());
+                (Some(private), address)
+            }
+            config::Backend::Redis(url) => (None, Address::new(url.clone())),
+        };
+        let fingerprints = match &config.audit.key {
+            Some(key) => Fingerprints::with_key(key.expose().as_bytes()),
+            None => Fingerprints::random(),
+        };
+        let trail = Arc::new(Trail::new(fingerprints));
+        let (audit, scribe) =
+            Audit::open(&config.audit, &trail, &metrics).map_err(Failure::line)?;
+        let max_memory = config.max_memory.unwrap_or_else(buffer_memory::usual_limit);
+        let shared = Arc::new(Shared {
+            active: Arc::new(ArcSwap::from_pointee(active)),
+            memory: Arc::new(Memory::new(max_memory, metrics.clone())),
+            backend: Arc::new(Backend::new(address, metrics.clone())),
+            metrics,
+            sessions: config.sessions,
+            max_clients: config.max_clients,
+            rights: Rights::default(),
+            texts: Texts::default(),
+            functions: Arc::default(),
+            watches: Watches::default(),
+            mirror: Mirror::default(),
+            kept: Kept::default(),
+            undelivered: Reports::default(),
+            identified: Reports::default(),
+            peers: Peers::default(),
+            jobs: Jobs::default(),
+            processes: Processes::start().map_err(Failure::line)?,
+            owner_tokens: OwnerTokens::new(),
+            hand_overs: HandOvers::default(),
+            refusals: RepeatFolder::new(),
+            observations: ObservationFolder::default(),
+            trail: trail.clone(),
+            proxy_protocol_from: config.proxy_protocol_from.clone(),
+            audit,
+            sweep: config.sweep,
+            strays: Strays::default(),
+            drain: accept::drain_switch(),
+            stop_asked: Notify::new(),
+            started: Instant::now(),
+        });
+        let views = ViewService::new(shared.clone());
+        // Metrics are part of what the view needs, so they must not keep it alive.
+        let process = Arc::downgrade(&shared);
+        let seen = views.view();
+        shared
+            .metrics
+            .set_mirror(Box::new(move || match process.upgrade() {
+                Some(shared) => gauges(&shared, &seen),
+                None => Vec::new(),
+            }));
+
+        let mut followers: Vec<Box<dyn Follower>> = vec![Box::new(Fold(views.clone()))];
+        followers.extend(scribe);
+        #[cfg(feature = "otel")]
+        followers
+            .extend(otel::open(&config.otel, &shared.backend.address.url).map_err(Failure::line)?);
+        shared
+            .audit
+            .notice("started", || shared.active.load().in_force(), None);
+        let following = shared.trail.start(followers).map_err(Failure::line)?;
+
+        let token = match &config.admin_token {
+            Some(secret) => AdminToken::configured(secret.expose().to_owned()),
+            None => AdminToken::generate().map_err(Failure::line)?,
+        };
+        let (allow_open, listen) = (config.allow_open, config.listen);
+        let judgement: maintenance::Judgement =
+            Box::new(move |report| refusal(report, listen, allow_open));
+        let patience = config.drain;
+        let generated = config.admin_token.is_none();
+        // Few give orders, and they wait for what comes of them.
+        let (orders, inbox) = mpsc::channel(4);
+        let controller = Controller::new(shared.clone(), host, source, config, orders, views);
+        let controller = Arc::new(controller);
+        let serving = Serving {
+            shared,
+            controller,
+            generated: generated.then(|| token.clone()),
+            admin_options: AdminOptions::Full {
+                token,
+                host: None,
+                port: doors.listen.port(),
+            },
+            doors,
+            inbox,
+            judgement,
+            patience,
+        };
+        Ok(Prepared {
+            serving,
+            private,
+            following,
+        })
+    }
+
+    fn serve(self) -> ExitCode {
+        // Clients have threads of their own; what else there is to do is little.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let number = thread::available_parallelism().map_or(1, NonZero::get);
+        let (runtime, workers) = match runtime.and_then(|runtime| {
+            let workers = Workers::start(number)?;
+            Ok((runtime, workers))
+        }) {
+            Ok(both) => both,
+            Err(error) => {
+                eprintln!("lockwarden: cannot start: {error}");
+                return exit_code::configuration();
+            }
+        };
+        let metrics = &self.serving.shared.metrics;
+        metrics.set_runtimes(workers.handles());
+        metrics.config_loaded(clock::unix_now().as_secs_f64());
+        let is_demonstration = self.private.is_some();
+        let served = runtime.block_on(self.serving.until_asked(workers, is_demonstration));
+        runtime.shutdown_background();
+        // What happened last is handed over before the end.
+        drop(self.following);
+        if let Some(mut private) = self.private {
+            private.stop();
+        }
+        match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Failure::Line(line)) => {
+                eprintln!("lockwarden: {line}");
+                exit_code::configuration()
+            }
+            Err(Failure::Findings(findings)) => {
+                eprintln!("{}", Report(&findings));
+                exit_code::configuration()
+            }
+        }
+    }
+}
+
+impl Serving {
+    async fn until_asked(self, workers: Workers, is_demonstration: bool) -> Result<(), Failure> {
+        let Serving {
+            shared,
+            controller,
+            doors,
+            admin_options,
+            generated,
+            judgement,
+            patience,
+            inbox,
+        } = self;
+        let mut asks = Asks {
+            signals: Signals::new().map_err(Failure::line)?,
+            shared: shared.clone(),
+            controller: controller.clone(),
+        };
+        tokio::spawn(maintenance::run(shared.clone(), judgement));
+        tokio::spawn(chores::run(shared.clone(), inbox));
+        let (renewals, orders) = mpsc::channel(1);
+        tokio::spawn(renewals::run(shared.clone(), orders));
+        tokio::spawn(systemd::watchdog());
+        if doors.listen.is_taken_over() {
+            // Nobody comes to this process before it can serve; until then the other one does.
+            tokio::select! {
+                () = backend_is_there(&shared) => {}
+                () = asks.asked_to_stop() => return Ok(()),
+            }
+        }
+        let opened = doors
+            .open(admin_options, controller.clone())
+            .map_err(Failure::Line)?;
+        let token = generated.and_then(|token| keep(&opened, &token));
+        controller.announce();
+        opened.announce(&shared, is_demonstration, token.as_ref());
+        let over = Arc::new(Notify::new());
+        let (seats, serving) = (workers.seats(), shared.clone());
+        let accepting = workers.accept(move || accept::accept(serving, opened.listener, seats));
+        systemd::ready(SERVING);
+        asks.asked_to_stop().await;
+        tracing::info!(
+            "stopping: no new clients; those that hold no lock and wait for nothing are closed"
+        );
+        systemd::stopping("waiting for clients that hold locks or wait for an answer");
+        renew_all(&renewals).await;
+        shared.start_draining();
+        let again = async {
+            asks.asked_to_stop().await;
+            over.notify_one();
+            std::future::pending().await
+        };
+        let patience = Patience {
+            most: patience,
+            over: over.clone(),
+        };
+        let gone = async {
+            // It ends by itself soon after the proxy has begun to drain.
+            let _ = accepting.await;
+            accept::until_all_are_gone(&shared, &workers, patience).await;
+        };
+        tokio::select! {
+            () = gone => {}
+            () = again => {}
+        }
+        if workers.clients() > 0 {
+            let clients = workers.clients();
+            tracing::warn!(clients, "closing the connections that are still in use");
+            renew_all(&renewals).await;
+        }
+        workers.end();
+        let uptime = shared.started.elapsed().as_secs();
+        tracing::info!(uptime_seconds = uptime, "stopped");
+        for handle in [opened.admin, opened.metrics].into_iter().flatten() {
+            // It waits for the last requests, which may take a second.
+            let _ = tokio::task::spawn_blocking(move || handle.stop()).await;
+        }
+        Ok(())
+    }
+}
+
+/// Puts an admin token that was made up where commands on this machine find it.
+fn keep(opened: &Opened, token: &AdminToken) -> Option<TokenFile> {
+    let admin = opened.admin.as_ref()?.address();
+    match TokenFile::write(admin, token) {
+        Ok(file) => Some(file),
+        Err(error) => {
+            tracing::warn!(%error, "the admin token is nowhere to be read; set admin_token_file");
+            None
+        }
+    }
+}
+
+/// What the service manager shows beside the process.
+const SERVING: &str = "serving clients";
+
+/// What an operator asks for, by a signal or at the admin address.
+struct Asks {
+    signals: Signals,
+    shared: Arc<Shared>,
+    controller: Arc<Controller>,
+}
+
+impl Asks {
+    /// Returns when the proxy is asked to stop; reads the configuration again meanwhile where that is
+    /// asked for.
+    async fn asked_to_stop(&mut self) {
+        loop {
+            let ask = tokio::select! {
+                ask = self.signals.next() => ask,
+                () = self.shared.stop_asked.notified() => Ask::Terminate,
+            };
+            match ask {
+                Ask::Terminate | Ask::Interrupt => return,
+                Ask::Reload => {
+                    let controller = self.controller.clone();
+                    systemd::reloading();
+                    // The outcome is in the log.
+                    let reload = move || controller.reload(Weaker::Refused);
+                    let _ = tokio::task::spawn_blocking(reload).await;
+                    systemd::ready(SERVING);
+                }
+            }
+        }
+    }
+}
+
+/// Returns when the backend can be served.
+async fn backend_is_there(shared: &Shared) {
+    tracing::info!("taking over as soon as the backend answers");
+    while let Standing::NotServing(_) = &*shared.backend.server.standing() {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// Between two looks whether the backend has answered.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// Holders can come back through another proxy within one full TTL.
+async fn renew_all(renewals: &mpsc::Sender<RenewAll>) {
+    let (done, renewed) = oneshot::channel();
+    if renewals.send(done).await.is_ok() {
+        let patience = Duration::from_secs(2);
+        if tokio::time::timeout(patience, renewed).await.is_err() {
+            tracing::warn!("the leases that are kept alive could not be renewed before stopping");
+        }
+    }
+}
+
+/// Why a server is not served, if so.
+pub(crate) fn refusal(
+    report: &server_info::Report,
+    listen: std::net::SocketAddr,
+    allow_open: bool,
+) -> Option<String> {
+    if report.cluster {
+        return Some(
+            "the backend is a Redis Cluster node, which lockwarden does not serve yet; \
+             name a server that is not in cluster mode"
+                .into(),
+        );
+    }
+    open_network_refusal(listen, report.without_login, allow_open)
+}
+
+/// Puts what policies do on the metrics page.
+struct PolicyObserver {
+    metrics: Arc<Metrics>,
+}
+
+impl Observer for PolicyObserver {
+    fn evaluated(&self, policy: &str, nanos: u64) {
+        #[expect(clippy::cast_precision_loss, reason = "a duration in seconds")]
+        self.metrics
+            .policy(policy)
+            .evaluation
+            .observe(nanos as f64 / 1e9);
+    }
+
+    fn failed(&self, policy: &str, kind: FaultKind) {
+        // The host logs it.
+        self.metrics.policy(policy).failures.at(kind).inc();
+    }
+}

@@ -1,0 +1,217 @@
+//! Accepting clients: one task for each, and a way to the backend. While the backend cannot be
+//! served, a client's connection is closed at once, as it would be by a server that is down.
+
+mod admission;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::BytesMut;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+
+use super::workers::{Seats, Workers};
+use crate::backend::BackendError;
+use crate::backend::profile::Lane;
+use crate::backend::server_info::Standing;
+use crate::backend::shared_connection::Port;
+use crate::config::Sessions;
+use crate::net::proxy_protocol::{HeaderError, Origin};
+use crate::net::{listener, proxy_protocol};
+use crate::session::Session;
+use crate::session::transport::{End, Uplink};
+use crate::state::Shared;
+use crate::telemetry::vocabulary::{ProtocolErrorKind, Side};
+use admission::Admission;
+
+/// Pause after accepting failed, for example because no file descriptor was left.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// While the proxy drains, sessions that went on look this often whether they may go.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// A listener that is closed resets those who have connected and were not accepted yet; so for so
+/// long after the order to stop, whoever comes is still let in.
+const LAST_ARRIVALS: Duration = Duration::from_millis(100);
+
+/// How long a stopping proxy waits for its clients.
+pub(crate) struct Patience {
+    /// At most so long.
+    pub(crate) most: Duration,
+    /// Or until somebody asks a second time.
+    pub(crate) over: Arc<Notify>,
+}
+
+/// Accepts until the proxy drains, and a little longer.
+pub(crate) async fn accept(shared: Arc<Shared>, listener: std::net::TcpListener, seats: Seats) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "the listener failed");
+            return;
+        }
+    };
+    let mut admission = Admission::new(shared.clone());
+    let mut drain = shared.drain.subscribe();
+    while !*drain.borrow() {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(newcomer) => seat(&shared, newcomer, &seats, &mut admission),
+                Err(error) => {
+                    admission.failed(&error);
+                    tokio::time::sleep(BREATH).await;
+                }
+            },
+            _ = drain.changed() => {}
+        }
+    }
+    let begun = Instant::now();
+    while let Some(left) = LAST_ARRIVALS.checked_sub(begun.elapsed())
+        && let Ok(Ok(newcomer)) = tokio::time::timeout(left, listener.accept()).await
+    {
+        seat(&shared, newcomer, &seats, &mut admission);
+    }
+}
+
+fn seat(
+    shared: &Arc<Shared>,
+    (stream, peer): (TcpStream, SocketAddr),
+    seats: &Seats,
+    admission: &mut Admission,
+) {
+    if !admission.admits(&stream, seats.clients()) {
+        return;
+    }
+    let shared = shared.clone();
+    let seat = seats.free();
+    if seat.is_here() {
+        tokio::task::spawn_local(async move {
+            client(shared, stream, peer).await;
+            drop(seat);
+        });
+        return;
+    }
+    // The other thread has a runtime of its own.
+    match stream.into_std() {
+        Ok(stream) => seats.serve(seat, move |seat| async move {
+            match TcpStream::from_std(stream) {
+                Ok(stream) => client(shared, stream, peer).await,
+                Err(error) => tracing::warn!(%peer, %error, "cannot serve a client"),
+            }
+            drop(seat);
+        }),
+        Err(error) => tracing::warn!(%peer, %error, "cannot serve a client"),
+    }
+}
+
+/// Waits until every client is gone or patience is over.
+pub(crate) async fn until_all_are_gone(shared: &Shared, workers: &Workers, patience: Patience) {
+    let gone = async {
+        let mut look_again = tokio::time::interval(LOOK_AGAIN);
+        look_again.reset();
+        let empty = workers.empty();
+        tokio::pin!(empty);
+        loop {
+            tokio::select! {
+                () = &mut empty => return,
+                _ = look_again.tick() => shared.start_draining(),
+            }
+        }
+    };
+    tokio::select! {
+        () = gone => {}
+        () = tokio::time::sleep(patience.most) => {}
+        () = patience.over.notified() => {}
+    }
+}
+
+async fn client(shared: Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
+    if let Err(error) = listener::prepare_client(&stream) {
+        tracing::debug!(%peer, %error, "a client was gone before it was served");
+        return;
+    }
+    if let Standing::NotServing(_) = &*shared.backend.server.standing() {
+        return;
+    }
+    let (peer, origin, said) = match introduction(&shared, &mut stream, peer).await {
+        Ok(introduction) => introduction,
+        Err(error) => {
+            not_introduced(&shared, peer, &error);
+            return;
+        }
+    };
+    let uplink = match uplink(&shared).await {
+        Ok(uplink) => uplink,
+        Err(error) => {
+            // The upkeep connection says once that the backend is down; here it is one client.
+            tracing::debug!(%peer, %error, "a client was closed: no backend");
+            return;
+        }
+    };
+    let mut session = Session::new(shared.clone(), stream, uplink, (peer, origin));
+    let end = session.serve(said).await;
+    if session.took_leave {
+        session.report_outlived();
+    }
+    drop(session);
+    match end {
+        End::Client | End::Done | End::Backend | End::Evicted => {
+            tracing::debug!(%peer, %end, "a client's session ended")
+        }
+        End::OutOfStep(_) | End::Framing(_) => {
+            let kind = match &end {
+                End::Framing(error) => error.kind().into(),
+                _ => ProtocolErrorKind::Unexpected,
+            };
+            let errors = shared.metrics.protocol_errors.at(Side::Backend);
+            errors.at(kind).inc();
+            tracing::error!(%peer, %end, "a client's connections were closed");
+        }
+    }
+}
+
+/// Where the client comes from: from where its connection does, or as a balancer has to say first.
+async fn introduction(
+    shared: &Shared,
+    stream: &mut TcpStream,
+    peer: SocketAddr,
+) -> Result<(SocketAddr, Origin, BytesMut), HeaderError> {
+    let balancers = &shared.proxy_protocol_from;
+    if balancers.iter().any(|network| network.contains(peer.ip())) {
+        proxy_protocol::read_header(stream, peer).await
+    } else {
+        Ok((peer, Origin::Direct, BytesMut::new()))
+    }
+}
+
+fn not_introduced(shared: &Shared, peer: SocketAddr, error: &HeaderError) {
+    let kind = match error {
+        HeaderError::Malformed(_) | HeaderError::Late => ProtocolErrorKind::Malformed,
+        HeaderError::TooLong => ProtocolErrorKind::Limit,
+        // Balancers look so whether somebody listens.
+        HeaderError::Ended(_) => {
+            tracing::debug!(%peer, %error, "a connection was not used");
+            return;
+        }
+    };
+    let errors = shared.metrics.protocol_errors.at(Side::Client);
+    errors.at(kind).inc();
+    tracing::info!(%peer, %error, "closing a connection: it has to begin with a PROXY header");
+}
+
+/// The way to the backend that a client begins with.
+async fn uplink(shared: &Arc<Shared>) -> Result<Uplink, BackendError> {
+    if shared.sessions == Sessions::Multiplexed
+        && let Some(port) = Port::new(&Lane::plain(), &shared.backend)
+    {
+        return Ok(Uplink::shared(port));
+    }
+    let link = shared.backend.open(&Lane::plain()).await?;
+    Ok(Uplink::own(link))
+}
+
+/// A switch that sessions wait for.
+pub(crate) fn drain_switch() -> watch::Sender<bool> {
+    watch::Sender::new(false)
+}

@@ -1,0 +1,87 @@
+//! Whether a newcomer may be served, by the number of clients and of file descriptors. Asked once a client; it
+//! counts nothing on the way of a command.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::net::TcpStream;
+
+use crate::config::Sessions;
+use crate::net::descriptors;
+use crate::state::Shared;
+use crate::telemetry::logging::Pace;
+use crate::telemetry::vocabulary::ConnectionState;
+
+/// What Redis says at its `maxclients`.
+const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
+
+/// See the module.
+pub(super) struct Admission {
+    shared: Arc<Shared>,
+    /// Descriptors that were open before the first client came.
+    base: u64,
+    refused: Pace,
+    failed: Pace,
+}
+
+impl Admission {
+    pub(super) fn new(shared: Arc<Shared>) -> Admission {
+        let admission = Admission {
+            shared,
+            base: descriptors::open(),
+            refused: Pace::default(),
+            failed: Pace::default(),
+        };
+        admission.most();
+        admission
+    }
+
+    /// Whether one more client may be served beside so many; if not, it is told so, as Redis does.
+    pub(super) fn admits(&mut self, newcomer: &TcpStream, clients: usize) -> bool {
+        let most = self.most();
+        if (clients as u64) < most {
+            return true;
+        }
+        // Its buffer is empty, so it takes the line or is gone.
+        let _ = newcomer.try_write(FULL);
+        self.shared.metrics.clients_refused.inc();
+        if let Some(refused) = self.refused.line(Instant::now()) {
+            tracing::warn!(
+                clients,
+                refused,
+                descriptors = descriptors::limit(),
+                "new clients are refused: there are as many as may be (max_clients, or the limit of open files)"
+            );
+        }
+        false
+    }
+
+    /// Accepting failed: most likely no descriptor is left in the whole system.
+    pub(super) fn failed(&mut self, error: &std::io::Error) {
+        if let Some(times) = self.failed.line(Instant::now()) {
+            tracing::warn!(%error, times, "cannot accept clients");
+        }
+    }
+
+    /// How many clients there may be now.
+    fn most(&self) -> u64 {
+        let metrics = &self.shared.metrics;
+        let free = descriptors::for_clients(self.base);
+        let by_descriptors = match self.shared.sessions {
+            Sessions::Dedicated => free / 2,
+            // Connections to the backend are few, and some clients have one of their own.
+            Sessions::Multiplexed => {
+                let states = [ConnectionState::Connecting, ConnectionState::Open];
+                let taken = states.map(|state| metrics.backend_connections.at(state).get());
+                let taken: i64 = taken.iter().sum();
+                free.saturating_sub(u64::try_from(taken).unwrap_or(0))
+            }
+        };
+        let asked_for = self.shared.max_clients.unwrap_or(u64::MAX);
+        let most = by_descriptors.min(asked_for).max(1);
+        metrics
+            .client_connections_max
+            .set(i64::try_from(most).unwrap_or(i64::MAX));
+        most
+    }
+}

@@ -1,0 +1,498 @@
+//! Changing what is in force: modes by an order, everything by reading the configuration again. A
+//! change is put together aside and published as a whole; one that cannot be is refused and
+//! changes nothing.
+
+mod changes;
+mod losses;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use lockwarden_lock::administration::ServerCommands;
+use lockwarden_lock::classify::ComputedNames;
+use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::glob::Glob;
+use lockwarden_lock::namespace::{NamespaceId, Namespaces};
+use lockwarden_lock::settle::{
+    Adopt, KeepAliveBy, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
+};
+use lockwarden_lock::token::FencingToken;
+use lockwarden_policy::{Chains, Generation, PolicyHost};
+use tokio::sync::mpsc;
+
+use crate::admin::{Control, ControlError, Weaker};
+use crate::backend::server_info::Standing;
+use crate::config::{Config, NamespaceConfig, Overrides, Report};
+use crate::maintenance::break_lease;
+use crate::maintenance::break_lease::{BreakError, BreakOrder};
+use crate::ruleset::rollout::{Cohorts, Partly};
+use crate::ruleset::{Active, Administration, NamespaceDetails, load_policies, mode_label};
+use crate::state::Shared;
+use crate::telemetry::metrics::{Metrics, PolicyInfo, PolicyUse};
+use crate::telemetry::vocabulary::{ModeLabel, PolicyMode};
+use crate::text::numbers::counted;
+use crate::view::ViewService;
+use crate::view::api::{Break, Broken};
+use crate::{clock, config, view};
+
+/// What a reload needs beside the file.
+pub(crate) struct Source {
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) overrides: Overrides,
+}
+
+impl Source {
+    /// Reads the configuration.
+    pub(crate) fn load(&self) -> config::Loaded {
+        config::load(self.file.as_deref(), &self.overrides, environment())
+    }
+}
+
+/// The environment as text; what is no text is none of ours.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
+
+/// Namespaces that get a line at the start.
+const MAX_ANNOUNCED: usize = 50;
+
+/// The hand on the switch.
+pub(crate) struct Controller {
+    shared: Arc<Shared>,
+    host: PolicyHost,
+    source: Source,
+    /// To the upkeep connection.
+    orders: mpsc::Sender<BreakOrder>,
+    views: ViewService,
+    /// What was read last, and one change at a time.
+    config: Mutex<Config>,
+}
+
+impl Controller {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        host: PolicyHost,
+        source: Source,
+        config: Config,
+        orders: mpsc::Sender<BreakOrder>,
+        views: ViewService,
+    ) -> Controller {
+        Controller {
+            shared,
+            host,
+            source,
+            orders,
+            views,
+            config: Mutex::new(config),
+        }
+    }
+
+    /// Says what is in force: a line for each namespace.
+    pub(crate) fn announce(&self) {
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        for namespace in config.namespaces.iter().take(MAX_ANNOUNCED) {
+            let config::Summary {
+                keys,
+                mode,
+                enforced_for,
+                policies,
+            } = config::Summary::of(namespace);
+            let namespace = &namespace.name;
+            tracing::info!(namespace, keys, mode, enforced_for, policies, "in force");
+        }
+        if let Some(more) = config.namespaces.len().checked_sub(MAX_ANNOUNCED + 1) {
+            let more = more + 1;
+            tracing::info!(more, "and so many namespaces more");
+        }
+    }
+
+    /// The audit file is opened anew whatever came of the reload: whoever moved it away has sent the
+    /// same signal.
+    fn tell_audit(&self, reloaded: &Result<String, String>) {
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let (audit, active) = (&self.shared.audit, self.shared.active.load());
+        audit.reload(&config.audit, &self.shared.trail);
+        match reloaded {
+            Ok(done) => audit.notice("reloaded", || active.in_force(), Some(done)),
+            Err(why) => audit.notice("reload-rejected", || active.in_force(), Some(why)),
+        }
+    }
+
+    fn reload_now(&self, weaker: Weaker) -> Result<String, String> {
+        let mut current = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaded = self.source.load();
+        let Some(new) = loaded.config else {
+            return Err(Report(&loaded.findings).to_string());
+        };
+        let losses = losses::losses(&current, &new).join("; ");
+        if !losses.is_empty() && weaker == Weaker::Refused {
+            return Err(format!(
+                "this would govern less than what is in force: {losses}. Half a file is often a valid \
+                 one; if it is meant, type lockwarden reload --allow-weaker, or POST \
+                 /reload?allow=weaker"
+            ));
+        }
+        let generation = load_policies::load(&self.host, &new)
+            .map_err(|findings| Report(&findings).to_string())?;
+        let before = self.shared.active.load_full();
+        let mut changes = changes::changes(&current, &new);
+        changes.extend(changes::modules(&before.generation, &generation));
+        let fixed = changes::unchangeable(&current, &new);
+        let active = activate(&new, Arc::new(generation), &self.shared.metrics)
+            .map_err(|error| error.to_string())?;
+        self.shared.active.store(Arc::new(active));
+        *current = new;
+        if !losses.is_empty() {
+            tracing::warn!(
+                losses,
+                "what is in force governs less than before, as was asked for"
+            );
+        }
+        let number = current.namespaces.len() as u64;
+        let mut done = format!("{} in force", counted(number, "namespace", "namespaces"));
+        if !changes.is_empty() {
+            done.push_str(&format!("; changed: {}", changes.join(", ")));
+        }
+        if !fixed.is_empty() {
+            done.push_str(&format!("; a restart is needed for: {}", fixed.join(", ")));
+        }
+        Ok(done)
+    }
+}
+
+impl Control for Controller {
+    fn metrics(&self) -> Vec<u8> {
+        let counters = self.host.counters().into_iter();
+        let uses: Vec<(Arc<str>, PolicyUse)> = counters
+            .map(|(policy, counters)| {
+                let used = PolicyUse {
+                    calls: counters.calls,
+                    fuel: counters.fuel,
+                    memory_bytes: counters.memory_bytes,
+                    open_breakers: counters.open_breakers,
+                };
+                (policy, used)
+            })
+            .collect();
+        self.shared.metrics.policies_used(&uses);
+        self.shared.metrics.render()
+    }
+
+    fn readiness(&self) -> Result<(), String> {
+        if *self.shared.drain.borrow() {
+            return Err("the proxy is stopping".into());
+        }
+        match &*self.shared.backend.server.standing() {
+            Standing::Serving => Ok(()),
+            Standing::NotServing(why) => Err(why.clone()),
+        }
+    }
+
+    fn set_mode(
+        &self,
+        namespace: Option<&str>,
+        mode: &str,
+    ) -> Result<Vec<(String, String)>, ControlError> {
+        let mode = match mode {
+            "enforce" => Mode::Enforce,
+            "monitor" => Mode::Monitor,
+            other => {
+                let text =
+                    format!("no such mode: {other:?}; there are \"enforce\" and \"monitor\"");
+                return Err(ControlError::Invalid(text));
+            }
+        };
+        let mut config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = self.shared.active.load_full();
+        let mut details = before.details.clone();
+        let mut switched = Vec::new();
+        for (details, configured) in details.iter_mut().zip(&mut config.namespaces) {
+            if namespace.is_none_or(|name| name == &*details.name) {
+                // The mode is an order for everybody: after "monitor" nobody is refused anything.
+                details.rules.mode = mode;
+                let partly = details.partly.take().is_some();
+                configured.switch(match mode {
+                    Mode::Enforce => config::Mode::Enforce,
+                    Mode::Monitor => config::Mode::Monitor,
+                });
+                if partly {
+                    tracing::warn!(
+                        namespace = &*details.name,
+                        "enforce_for is off until the configuration is loaded again"
+                    );
+                }
+                switched.push((details.name.to_string(), mode.word().to_owned()));
+            }
+        }
+        if let (Some(name), true) = (namespace, switched.is_empty()) {
+            let known: Vec<&str> = details.iter().map(|details| &*details.name).collect();
+            let text = format!(
+                "no such namespace: {name:?}; there are {}",
+                known.join(", ")
+            );
+            return Err(ControlError::NotFound(text));
+        }
+        // Nothing from here on can fail: an order is carried out as a whole, or not at all.
+        let cohorts = Cohorts::of(&details);
+        let active = Active {
+            cohorts,
+            ..before.with_details(details)
+        };
+        self.shared
+            .metrics
+            .show_modes(&labels(&config), &policy_infos(&config, &active.generation));
+        self.shared.active.store(Arc::new(active));
+        let words: Vec<String> = switched
+            .iter()
+            .map(|(name, mode)| format!("{name}={mode}"))
+            .collect();
+        let active = self.shared.active.load();
+        self.shared.audit.notice(
+            "mode-switched",
+            || active.in_force(),
+            Some(&words.join(" ")),
+        );
+        for (name, mode) in &switched {
+            tracing::warn!(namespace = name, mode, "mode switched");
+        }
+        Ok(switched)
+    }
+
+    fn drain(&self) -> String {
+        // Before anybody is sent away.
+        let clients = self.shared.metrics.client_connections.get();
+        self.shared.stop_asked.notify_one();
+        format!("stopping; clients connected: {clients}")
+    }
+
+    fn reload(&self, weaker: Weaker) -> Result<String, String> {
+        let reloaded = self.reload_now(weaker);
+        self.tell_audit(&reloaded);
+        match &reloaded {
+            Ok(done) => {
+                let now = clock::unix_now();
+                self.shared.metrics.config_loaded(now.as_secs_f64());
+                tracing::info!(done, "configuration loaded");
+            }
+            Err(why) => {
+                self.shared.metrics.config_rejected();
+                tracing::error!(
+                    why,
+                    "the configuration was not loaded; the one before stays in force"
+                );
+            }
+        }
+        reloaded
+    }
+
+    fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError> {
+        let active = self.shared.active.load();
+        if active.namespaces.find(key).is_none() {
+            let text = "no namespace has this key, so it is no lock of this proxy";
+            return Err(ControlError::NotFound(text.to_owned()));
+        }
+        let key = DbKey::new(order.db, Bytes::copy_from_slice(key));
+        let fence = FencingToken(order.fence);
+        let broken = break_lease::order(&self.orders, key, fence, &order.reason);
+        broken.map(in_words).map_err(|error| match error {
+            BreakError::Unknown(_) => ControlError::Unknown(error.to_string()),
+            BreakError::Down | BreakError::NoLogin | BreakError::Refused(_) => {
+                ControlError::Unavailable(error.to_string())
+            }
+        })
+    }
+
+    fn views(&self) -> &dyn view::Views {
+        &self.views
+    }
+}
+
+/// What came of an order, as the API says it.
+fn in_words(broken: break_lease::Broken) -> Broken {
+    match broken {
+        break_lease::Broken::Done { id } => Broken::Done { id },
+        break_lease::Broken::Absent => Broken::Absent,
+        break_lease::Broken::Newer(fence) => Broken::Newer { fence: fence.0 },
+        break_lease::Broken::Ungoverned => Broken::Ungoverned,
+    }
+}
+
+/// Puts a checked configuration and its policies together.
+pub(crate) fn activate(
+    config: &Config,
+    generation: Arc<Generation>,
+    metrics: &Arc<Metrics>,
+) -> prometheus::Result<Active> {
+    metrics.set_namespaces(&labels(config))?;
+    for (index, namespace) in config.namespaces.iter().enumerate() {
+        if namespace.enforce_for.is_some() {
+            metrics.namespace(index).expect_mode(ModeLabel::Enforce);
+        }
+    }
+    metrics.set_policies(&policy_infos(config, &generation))?;
+    let details = config
+        .namespaces
+        .iter()
+        .enumerate()
+        .map(|(index, namespace)| NamespaceDetails {
+            name: namespace.name.as_str().into(),
+            rules: rules(namespace),
+            partly: namespace
+                .enforce_for
+                .as_ref()
+                .map(|for_whom| Arc::new(Partly::new(for_whom, rules(namespace)))),
+            ceiling_ms: ceiling_ms(index, &generation),
+            metrics: metrics.namespace(index),
+        })
+        .collect::<Vec<_>>();
+    let active = Active {
+        namespaces: Arc::new(namespaces(config)),
+        generation,
+        companion_prefix: config.companion_prefix.clone(),
+        administration: Arc::new(administration(config)),
+        computed_names: ComputedNames::Forward,
+        cohorts: Cohorts::of(&details),
+        details: Vec::new(),
+    };
+    Ok(active.with_details(details))
+}
+
+/// Which keys are locks of which namespace.
+pub(crate) fn namespaces(config: &Config) -> Namespaces {
+    let globs =
+        |namespace: &NamespaceConfig| namespace.keys.iter().cloned().map(Glob::new).collect();
+    Namespaces::new(config.namespaces.iter().map(globs).collect())
+        .without_own_keys(config.companion_prefix.clone())
+}
+
+fn administration(config: &Config) -> Administration {
+    let names = config.admin_identities.iter();
+    let functions = config.trusted_functions.iter();
+    Administration {
+        server_commands: match config.server_commands {
+            config::ServerCommands::Forward => ServerCommands::Forward,
+            config::ServerCommands::Refuse => ServerCommands::Refuse,
+        },
+        computed_names: config.computed_names,
+        identities: names.map(|name| Bytes::from(name.clone())).collect(),
+        trusted_functions: functions
+            .map(|name| name.to_ascii_lowercase().into_bytes())
+            .collect(),
+    }
+}
+
+/// What a namespace's policies say to an acquire that names no TTL.
+fn ceiling_ms(index: usize, generation: &Arc<Generation>) -> Option<u64> {
+    let mut chains = Chains::new();
+    chains.follow(generation);
+    let question = Question {
+        operation: Operation::Acquire,
+        db: 0,
+        key: b"lockwarden",
+        owner_token: Some(b"lockwarden"),
+        ttl_ms: None,
+        proofs: Proofs::NONE,
+        traits: Traits::CONDITIONAL,
+        fencing_token: 0,
+        remaining_ms: 0,
+        attempts: 1,
+        client: 0,
+        now_ms: 0,
+    };
+    let id = NamespaceId(u16::try_from(index).ok()?);
+    chains
+        .decide(id, &question, &|_| None)
+        .obligations
+        .ttl_cap_ms
+}
+
+/// The namespaces of a configuration as the metrics name them.
+pub(crate) fn labels(config: &Config) -> Vec<(&str, ModeLabel)> {
+    config
+        .namespaces
+        .iter()
+        .map(|namespace| (namespace.name.as_str(), mode_label(mode(namespace))))
+        .collect()
+}
+
+fn policy_infos<'a>(config: &Config, generation: &'a Generation) -> Vec<PolicyInfo<'a>> {
+    let policies = generation.policies().iter();
+    policies
+        .map(|policy| PolicyInfo {
+            name: &policy.name,
+            version: policy.version.unwrap_or(""),
+            digest: policy.digest(),
+            mode: policy_mode(config, &policy.name),
+        })
+        .collect()
+}
+
+fn policy_mode(config: &Config, policy: &str) -> PolicyMode {
+    let serves =
+        |namespace: &&NamespaceConfig| namespace.policies.iter().any(|name| name == policy);
+    let partly = |namespace: &NamespaceConfig| namespace.enforce_for.is_some();
+    if config.namespaces.iter().filter(serves).any(partly) {
+        return PolicyMode::Mixed;
+    }
+    let mut modes = config.namespaces.iter().filter(serves).map(mode);
+    let Some(first) = modes.next() else {
+        return PolicyMode::Unused;
+    };
+    match (first, modes.all(|mode| mode == first)) {
+        (Mode::Enforce, true) => PolicyMode::Enforce,
+        (Mode::Monitor, true) => PolicyMode::Monitor,
+        (_, false) => PolicyMode::Mixed,
+    }
+}
+
+fn mode(namespace: &NamespaceConfig) -> Mode {
+    match namespace.mode {
+        config::Mode::Monitor => Mode::Monitor,
+        config::Mode::Enforce => Mode::Enforce,
+    }
+}
+
+fn rules(namespace: &NamespaceConfig) -> Rules {
+    Rules {
+        mode: mode(namespace),
+        on_violation: match namespace.on_violation {
+            config::OnViolation::Native => OnViolation::Native,
+            config::OnViolation::Error => OnViolation::Error,
+        },
+        on_fault: match namespace.on_fault {
+            config::OnFault::Deny => OnFault::Deny,
+            config::OnFault::Allow => OnFault::Allow,
+        },
+        adopt: match namespace.adopt {
+            config::Adopt::Report => Adopt::Report,
+            config::Adopt::Cap => Adopt::Cap,
+        },
+        scripts: match namespace.opaque_scripts {
+            config::OpaqueScripts::Wrap => OpaqueScripts::Wrap,
+            config::OpaqueScripts::Deny => OpaqueScripts::Deny,
+            config::OpaqueScripts::Forward => OpaqueScripts::Forward,
+        },
+        counter_locks: namespace.counter_locks,
+        on_repeat: match namespace.on_repeat {
+            config::OnRepeat::Refuse => OnRepeat::Refuse,
+            config::OnRepeat::Grant => OnRepeat::Grant,
+        },
+        hand_over: namespace.hand_over,
+        trust_address: match namespace.setting("owner-token", "trust_address") {
+            Some("process") => TrustAddress::Process,
+            Some("no") => TrustAddress::No,
+            // The policy has refused any other word.
+            Some(_) | None => TrustAddress::Auto,
+        },
+        keep_alive_by: match namespace.setting("ttl-ceiling", "keep_alive_by") {
+            Some("connection") => KeepAliveBy::Connection,
+            Some(_) | None => KeepAliveBy::Identity,
+        },
+        debt_max_age_ms: namespace
+            .setting("owner-token", "debt_max_age")
+            .and_then(config::milliseconds),
+    }
+}

@@ -1,0 +1,403 @@
+//! What is known of the server: whether it is there, whether it may be served, what commands it
+//! has. Asked by the upkeep connection; sessions and `/ready` only read it.
+
+mod login;
+mod role;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use lockwarden_lock::table::{ForeignSpec, ForeignTable};
+use lockwarden_resp::Value;
+use tokio::sync::Notify;
+
+use super::{BackendError, Conversation};
+
+pub(crate) use login::{WithoutLogin, open_network_refusal};
+pub(crate) use role::{Role, RoleQuestion, is_for_now, is_of_replica};
+
+/// Whether clients can be served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// They can.
+    Serving,
+    /// They cannot; why, in one line.
+    NotServing(String),
+}
+
+/// What the server said of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// For example `redis 7.0.15`; empty where the proxy may not ask.
+    pub(crate) version: String,
+    /// It is part of a Redis Cluster.
+    pub(crate) cluster: bool,
+    /// What it lets a connection do that has not logged in.
+    pub(crate) without_login: WithoutLogin,
+    /// The proxy's own connection is logged in, or needs no login.
+    pub(crate) may_ask: bool,
+    /// Its `maxmemory-policy`, where it drops locks that are held when its memory is full.
+    pub(crate) eviction: Option<String>,
+    /// After how many seconds it closes connections that nobody uses, 0 for never; `None` where the proxy may not ask.
+    pub(crate) timeout: Option<u64>,
+    /// Which run of which server it is; empty where the proxy may not ask.
+    pub(crate) run_id: String,
+}
+
+/// The server as known now.
+pub(crate) struct Server {
+    standing: ArcSwap<Standing>,
+    commands: ArcSwapOption<ForeignTable>,
+    without_login: AtomicU8,
+    era: AtomicU64,
+    doubts: Notify,
+    names_scripts: AtomicU8,
+    scripts: AtomicU8,
+    may_ask: AtomicBool,
+    has_answered: Notify,
+    reads_flags: AtomicBool,
+    version: ArcSwapOption<String>,
+}
+
+/// Whether the server puts the name of a script into the errors that it raises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NamesScripts {
+    /// Nobody has looked yet.
+    Unknown,
+    /// `script: 1f2e…, on @user_script:1.`
+    Yes,
+    /// `script: on @user_script:1.`, as Valkey 9 does.
+    No,
+}
+
+/// Whether the server runs scripts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scripts {
+    /// It does, as far as anybody has seen.
+    Run,
+    /// It knows no `EVAL`, or no `EVALSHA`.
+    Unknown,
+    /// It knows them, and refused a script to everybody.
+    Refused,
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        let standing = Standing::NotServing("the backend has not answered yet".into());
+        Server {
+            standing: ArcSwap::from_pointee(standing),
+            commands: ArcSwapOption::empty(),
+            without_login: AtomicU8::new(WithoutLogin::Unknown as u8),
+            era: AtomicU64::new(0),
+            doubts: Notify::new(),
+            names_scripts: AtomicU8::new(0),
+            scripts: AtomicU8::new(0),
+            may_ask: AtomicBool::new(false),
+            has_answered: Notify::new(),
+            reads_flags: AtomicBool::new(false),
+            version: ArcSwapOption::empty(),
+        }
+    }
+}
+
+impl Server {
+    pub(crate) fn standing(&self) -> Arc<Standing> {
+        self.standing.load_full()
+    }
+
+    /// Answers whether that is news.
+    pub(crate) fn set_standing(&self, standing: Standing) -> bool {
+        let before = self.standing.swap(Arc::new(standing.clone()));
+        *before != standing
+    }
+
+    /// The server's own commands, once they are known.
+    pub(crate) fn commands(&self) -> arc_swap::Guard<Option<Arc<ForeignTable>>> {
+        self.commands.load()
+    }
+
+    pub(crate) fn set_commands(&self, commands: ForeignTable) {
+        self.commands.store(Some(Arc::new(commands)));
+    }
+
+    /// What a client may do before it logs in.
+    pub(crate) fn without_login(&self) -> WithoutLogin {
+        WithoutLogin::from_number(self.without_login.load(Ordering::Relaxed))
+    }
+
+    /// Whether a client has to log in before it may send much.
+    pub(crate) fn wants_password(&self) -> bool {
+        self.without_login() == WithoutLogin::Nothing
+    }
+
+    /// The same, or nobody knows.
+    pub(crate) fn may_want_password(&self) -> bool {
+        matches!(
+            self.without_login(),
+            WithoutLogin::Nothing | WithoutLogin::Unknown
+        )
+    }
+
+    pub(crate) fn set_without_login(&self, found: WithoutLogin) {
+        self.without_login.store(found as u8, Ordering::Relaxed);
+    }
+
+    /// Counts the servers that stood behind the backend's name: connections of an older era may lead
+    /// to one that takes no writes any more.
+    pub(crate) fn era(&self) -> u64 {
+        self.era.load(Ordering::Relaxed)
+    }
+
+    /// Another server stands behind the name now, or the same as a replica.
+    pub(crate) fn begin_era(&self) {
+        self.era.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A client found that its connection leads to a replica: the next heartbeat is due now.
+    pub(crate) fn doubt(&self) {
+        self.doubts.notify_one();
+    }
+
+    /// Waits until somebody has doubts.
+    pub(crate) async fn is_doubted(&self) {
+        self.doubts.notified().await;
+    }
+
+    pub(crate) fn names_scripts(&self) -> NamesScripts {
+        match self.names_scripts.load(Ordering::Relaxed) {
+            1 => NamesScripts::Yes,
+            2 => NamesScripts::No,
+            _ => NamesScripts::Unknown,
+        }
+    }
+
+    pub(crate) fn set_names_scripts(&self, names: bool) {
+        let value = if names { 1 } else { 2 };
+        self.names_scripts.store(value, Ordering::Relaxed);
+    }
+
+    pub(crate) fn scripts(&self) -> Scripts {
+        match self.scripts.load(Ordering::Relaxed) {
+            1 => Scripts::Unknown,
+            2 => Scripts::Refused,
+            _ => Scripts::Run,
+        }
+    }
+
+    /// Whether no lock can be governed, because the server runs no scripts.
+    pub(crate) fn lacks_scripts(&self) -> bool {
+        self.scripts() != Scripts::Run
+    }
+
+    pub(crate) fn set_scripts(&self, scripts: Scripts) {
+        self.scripts.store(scripts as u8, Ordering::Relaxed);
+    }
+
+    /// Whether the proxy's own connections may log in, or need not.
+    pub(crate) fn may_ask(&self) -> bool {
+        self.may_ask.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_may_ask(&self, may: bool) {
+        self.may_ask.store(may, Ordering::Relaxed);
+        self.has_answered.notify_one();
+    }
+
+    /// Waits until it was asked for that.
+    pub(crate) async fn answered(&self) {
+        self.has_answered.notified().await;
+    }
+
+    /// What it says it is, for example `redis 7.0.15`, once it was asked and said so.
+    pub(crate) fn version(&self) -> Option<Arc<String>> {
+        self.version.load_full()
+    }
+
+    /// Whether it reads flags in the first line of a script (`#!lua flags=…`), as far as it says its version.
+    pub(crate) fn reads_script_flags(&self) -> bool {
+        self.reads_flags.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_version(&self, version: &str) {
+        let reads_flags = match version.split_once(' ') {
+            Some(("valkey", _)) => true,
+            Some((_, number)) => {
+                let major = number.split('.').next();
+                major.and_then(|major| major.parse().ok()) >= Some(7)
+            }
+            None => false,
+        };
+        self.reads_flags.store(reads_flags, Ordering::Relaxed);
+        let version = (!version.is_empty()).then(|| Arc::new(version.to_owned()));
+        self.version.store(version);
+    }
+}
+
+/// What is said wherever [`eviction`] finds a policy.
+pub(crate) const EVICTION_TAKES_LOCKS: &str = "when its memory is full, Redis drops locks that are held, and their \
+     records; set noeviction, or keep locks in a Redis of their own";
+
+/// The `maxmemory-policy`, where it may drop locks or their records: `allkeys-*` takes any key, `volatile-*` those with
+/// a TTL, which locks and records have. Without `maxmemory` none is ever dropped.
+pub(crate) fn eviction(info: &str) -> Option<String> {
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+    let policy = field("maxmemory_policy:")?.trim();
+    let takes_locks = policy.starts_with("allkeys") || policy.starts_with("volatile");
+    let is_limited = field("maxmemory:").is_none_or(|bytes| bytes.trim() != "0");
+    (takes_locks && is_limited).then(|| policy.to_owned())
+}
+
+/// Asks a server what it is. What it lets strangers do was asked over another connection.
+pub(crate) async fn ask(
+    own: &mut Conversation,
+    without_login: WithoutLogin,
+) -> Result<(Report, Option<ForeignTable>), BackendError> {
+    let mut report = Report {
+        without_login,
+        ..Report::default()
+    };
+    let info = own.ask(&["INFO"]).await?;
+    let info = match &info {
+        Value::Bulk(info) => info,
+        // It will say later; what it says now is about a script that runs for long.
+        Value::Error(text) if is_for_now(text) => {
+            return Err(BackendError::NotNow(
+                String::from_utf8_lossy(text).into_owned(),
+            ));
+        }
+        _ => return Ok((report, None)),
+    };
+    report.may_ask = true;
+    let info = String::from_utf8_lossy(info);
+    let field = |name: &str| {
+        info.lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map(str::trim)
+    };
+    report.cluster =
+        field("cluster_enabled:") == Some("1") || field("redis_mode:") == Some("cluster");
+    report.version = match (field("valkey_version:"), field("redis_version:")) {
+        (Some(version), _) => format!("valkey {version}"),
+        (None, Some(version)) => format!("redis {version}"),
+        (None, None) => String::new(),
+    };
+    report.run_id = field("run_id:").unwrap_or_default().to_owned();
+    report.eviction = eviction(&info);
+    report.timeout = ask_timeout(own).await?;
+    Ok((report, ask_commands(own).await?))
+}
+
+/// Whether the server knows the commands for scripts by their names. One that does not say is believed to.
+pub(crate) async fn ask_for_scripts(own: &mut Conversation) -> Result<Scripts, BackendError> {
+    let found = own.ask(&["COMMAND", "INFO", "EVAL", "EVALSHA"]).await?;
+    Ok(match found.as_items() {
+        Some(rows) if rows.iter().any(is_missing) => Scripts::Unknown,
+        Some(_) | None => Scripts::Run,
+    })
+}
+
+/// After how many seconds the server closes connections that nobody uses, if it tells.
+pub(crate) async fn ask_timeout(own: &mut Conversation) -> Result<Option<u64>, BackendError> {
+    let answer = own.ask(&["CONFIG", "GET", "timeout"]).await?;
+    let seconds = answer.as_items().and_then(|items| items.get(1)?.as_bytes());
+    let seconds = seconds.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    Ok(seconds)
+}
+
+/// The server's commands, if it tells them. `COMMAND` says the names that commands were made with;
+/// whether they go by them is told by `COMMAND INFO`, which looks for them as a client would.
+pub(crate) async fn ask_commands(
+    own: &mut Conversation,
+) -> Result<Option<ForeignTable>, BackendError> {
+    let listed = own.ask(&["COMMAND"]).await?;
+    let Some(mut table) = listed.as_items().map(foreign_table) else {
+        return Ok(None);
+    };
+    let mut question = vec!["COMMAND", "INFO"];
+    question.extend(
+        table
+            .writing()
+            .filter_map(|name| std::str::from_utf8(name).ok()),
+    );
+    let found = own.ask(&question).await?;
+    if found
+        .as_items()
+        .is_some_and(|rows| rows.iter().any(is_missing))
+    {
+        table.note_other_names();
+    }
+    let about_set = own.ask(&["COMMAND", "DOCS", "SET"]).await?;
+    table.note_set_conditions(|word| says(&about_set, word.as_bytes()));
+    Ok(Some(table))
+}
+
+/// A row of `COMMAND INFO` for a command that is not there.
+fn is_missing(row: &Value) -> bool {
+    row.as_items().is_none_or(<[Value]>::is_empty)
+}
+
+/// Whether a word stands somewhere in a reply.
+fn says(value: &Value, word: &[u8]) -> bool {
+    match value.as_items() {
+        Some(items) => items.iter().any(|item| says(item, word)),
+        None => value
+            .as_bytes()
+            .is_some_and(|bytes| bytes.eq_ignore_ascii_case(word)),
+    }
+}
+
+/// `COMMAND`'s reply as a table; rows that are no rows are passed over.
+fn foreign_table(rows: &[Value]) -> ForeignTable {
+    let mut table = ForeignTable::default();
+    for row in rows {
+        add(&mut table, row);
+    }
+    table
+}
+
+fn add(table: &mut ForeignTable, row: &Value) -> Option<()> {
+    let fields = row.as_items()?;
+    let name = fields.first()?.as_bytes()?;
+    let flags = fields.get(2)?.as_items()?;
+    let has = |flag: &str| {
+        flags.iter().any(|value| {
+            value
+                .as_bytes()
+                .is_some_and(|bytes| bytes == flag.as_bytes())
+        })
+    };
+    let number = |at: usize| fields.get(at).and_then(Value::as_integer);
+    let spec = ForeignSpec {
+        arity: number(1)?,
+        write: has("write"),
+        readonly: has("readonly"),
+        movable_keys: has("movablekeys"),
+        first: number(3)?,
+        last: number(4)?,
+        step: number(5)?,
+    };
+    table.insert(name, spec);
+    for sub in fields.get(9).and_then(Value::as_items).unwrap_or_default() {
+        add(table, sub);
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn rows_of_command_become_a_table() {
+        let text = |text: &'static str| Value::Bulk(Bytes::from_static(text.as_bytes()));
+        let flags = Value::Array(vec![Value::Simple(Bytes::from_static(b"write"))]);
+        let numbers = [1, 1, 1].map(Value::Integer);
+        let mut row = vec![text("json.set"), Value::Integer(-4), flags];
+        row.extend(numbers);
+        let table = foreign_table(&[Value::Array(row), Value::Null, Value::Array(vec![])]);
+        assert_eq!(table.len(), 1);
+    }
+}

@@ -1,0 +1,204 @@
+//! A session's end of the shared connections of its kind: one for reads, one for writes. All that is
+//! under way for a session goes by one of them, so that its order is kept.
+
+use std::cell::RefCell;
+use std::mem;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+
+use super::{Due, MOST_UNSENT, Place, Trunk, register};
+use crate::backend::profile::{Lane, Traffic};
+use crate::backend::{Backend, pool};
+use crate::net::buffer_pool::{give_back, move_front};
+
+/// A client may say that a shared connection leads to a replica; one that was opened just now is not
+/// opened again for it.
+const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+
+/// A session's end of a trunk.
+pub(crate) struct Port {
+    lane: Lane,
+    backend: Arc<Backend>,
+    /// By which requests go.
+    trunk: Rc<Trunk>,
+    /// The one for the other traffic, once that was needed.
+    other: Option<Rc<Trunk>>,
+    place: Rc<RefCell<Place>>,
+}
+
+/// Requests were sent whose replies do not come any more.
+#[derive(Debug)]
+pub(crate) struct Broken;
+
+impl Port {
+    /// A place on the trunk of this kind, the one for reads; `None` where there are too many kinds.
+    pub(crate) fn new(lane: &Lane, backend: &Arc<Backend>) -> Option<Port> {
+        let trunk = pool::trunk(lane, Traffic::Reads, backend)?;
+        Some(Port {
+            lane: lane.clone(),
+            backend: backend.clone(),
+            trunk,
+            other: None,
+            place: Rc::default(),
+        })
+    }
+
+    /// What goes by the connection in use.
+    pub(crate) fn traffic(&self) -> Traffic {
+        self.trunk.traffic
+    }
+
+    /// Requests go by the connection for this traffic from now on. Only where no reply is due: order is
+    /// kept on one connection only. Where there are too many kinds, the one in use stays.
+    pub(crate) fn turn_to(&mut self, traffic: Traffic) {
+        if self.trunk.traffic == traffic || self.due() > 0 {
+            return;
+        }
+        let next = self.other.take();
+        let Some(next) = next.or_else(|| pool::trunk(&self.lane, traffic, &self.backend)) else {
+            return;
+        };
+        self.other = Some(mem::replace(&mut self.trunk, next));
+    }
+
+    pub(crate) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    /// Why the requests that were sent last were not carried out, where that is known.
+    pub(crate) fn refusal(&self) -> Option<Bytes> {
+        self.place.borrow().refusal.clone()
+    }
+
+    /// Goes on by another connection where this one is gone; answers whether it was. Replies that were due
+    /// do not come.
+    pub(crate) fn mend(&mut self) -> bool {
+        let is_broken = self.place.borrow().broken;
+        if is_broken {
+            self.place = Rc::default();
+        }
+        is_broken
+    }
+
+    /// How many replies are still to come.
+    pub(crate) fn due(&self) -> u64 {
+        self.place.borrow().due
+    }
+
+    /// Bytes of replies that were not taken.
+    pub(crate) fn waiting(&self) -> usize {
+        self.place.borrow().replies.len()
+    }
+
+    /// Puts whole requests on the trunk, to which so many replies will come. Takes nothing where there
+    /// is no room; then [`Port::poll_room`] says when.
+    pub(crate) fn send(&mut self, requests: &mut BytesMut, replies: u64) {
+        if self.trunk.era != self.backend.server.era() {
+            self.trunk.retire();
+        }
+        if self.trunk.inner.borrow().retired {
+            // What was sent before has to be answered before: order is kept on one connection only.
+            if self.place.borrow().due > 0 {
+                return;
+            }
+            match pool::trunk(&self.lane, self.trunk.traffic, &self.backend) {
+                Some(trunk) => mem::replace(&mut self.trunk, trunk).give_place_up(),
+                None => {
+                    self.place.borrow_mut().broken = true;
+                    return;
+                }
+            }
+        }
+        let mut inner = self.trunk.inner.borrow_mut();
+        if inner.out.len() >= MOST_UNSENT {
+            return;
+        }
+        move_front(requests, requests.len(), &mut inner.out);
+        self.place.borrow_mut().due += replies;
+        match inner.due.back_mut() {
+            Some(last) if Rc::ptr_eq(&last.place, &self.place) => last.frames += replies,
+            _ => inner.due.push_back(Due {
+                place: self.place.clone(),
+                frames: replies,
+            }),
+        }
+        if let Some(pump) = inner.pump.take() {
+            pump.wake();
+        }
+    }
+
+    /// This connection leads to a server that takes no writes any more: who has a request goes by
+    /// another one.
+    pub(crate) fn leave_replica(&self) {
+        if self.trunk.opened.elapsed() >= SHORTEST_LIFE {
+            self.trunk.retire();
+        }
+    }
+
+    /// Ready when requests may be taken again.
+    pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut inner = self.trunk.inner.borrow_mut();
+        let place = self.place.borrow();
+        let has_room = match inner.retired {
+            true => place.due == 0,
+            false => inner.out.len() < MOST_UNSENT,
+        };
+        if has_room || place.broken {
+            return Poll::Ready(());
+        }
+        // Where it is retired, the last reply wakes this session anyway.
+        let is_known = |waiting: &Waker| waiting.will_wake(cx.waker());
+        if !inner.retired && !inner.waiting.iter().any(is_known) {
+            inner.waiting.push(cx.waker().clone());
+        }
+        Poll::Pending
+    }
+
+    /// Moves the replies that have come behind what is there already.
+    pub(crate) fn poll_replies(
+        &self,
+        into: &mut BytesMut,
+        cx: &Context<'_>,
+    ) -> Poll<Result<(), Broken>> {
+        let mut place = self.place.borrow_mut();
+        if place.replies.is_empty() {
+            if place.broken {
+                return Poll::Ready(Err(Broken));
+            }
+            register(&mut place.sleeper, cx);
+            return Poll::Pending;
+        }
+        place.taken += place.replies.len() as u64;
+        if into.is_empty() {
+            give_back(into);
+            mem::swap(&mut place.replies, into);
+        } else {
+            into.extend_from_slice(&place.replies);
+            place.replies.clear();
+            give_back(&mut place.replies);
+        }
+        if let Some(pump) = place.drained.take() {
+            pump.wake();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        self.trunk.give_place_up();
+        if let Some(other) = &self.other {
+            other.give_place_up();
+        }
+        let mut place = self.place.borrow_mut();
+        place.gone = true;
+        place.replies = BytesMut::new();
+        if let Some(pump) = place.drained.take() {
+            pump.wake();
+        }
+    }
+}

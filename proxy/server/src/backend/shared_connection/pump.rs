@@ -1,0 +1,247 @@
+//! The task behind a trunk: it writes what sessions have put on it, and hands replies out.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner};
+use tokio::io::AsyncWrite;
+
+use super::stall::{End, Watch};
+use super::{MOST_UNSENT, Place, Trunk, register, wake};
+use crate::backend::{Backend, Link, pool};
+use crate::net::buffer_pool::{give_back, move_front, poll_read};
+use crate::telemetry::vocabulary::{ProtocolErrorKind, Side};
+
+/// Replies that wait for one session, in bytes; above that everybody's wait, on a trunk that gets no
+/// more requests.
+const MOST_UNREAD: usize = 64 * 1024 * 1024;
+/// A client that takes none of those replies for so long, while others wait, is given up.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The life of a trunk. It is connected when it has something to carry: many a client logs in or greets
+/// first, and then needs one of another kind.
+pub(super) async fn run(trunk: Rc<Trunk>, backend: Arc<Backend>) {
+    let is_needed = poll_fn(|cx| {
+        let mut inner = trunk.inner.borrow_mut();
+        if inner.retired || !inner.out.is_empty() {
+            return Poll::Ready(!inner.out.is_empty());
+        }
+        register(&mut inner.pump, cx);
+        Poll::Pending
+    });
+    let mut refusal = None;
+    if is_needed.await {
+        refusal = carry(&trunk, &backend).await;
+    }
+    trunk.break_off(refusal.as_ref());
+    pool::ended(&trunk);
+}
+
+/// Until the connection ends. Answers an error to whoever had a request, where it was refused.
+async fn carry(trunk: &Rc<Trunk>, backend: &Arc<Backend>) -> Option<Bytes> {
+    match backend.open(&trunk.lane).await {
+        Ok(link) => {
+            let mut pump = Pump {
+                trunk: trunk.clone(),
+                link,
+                from_backend: BytesMut::new(),
+                scanner: ReplyScanner::new(ReplyLimits::default()),
+                watch: Watch::new(trunk.clone(), backend.clone()),
+            };
+            match pump.run().await {
+                Ok(()) => {}
+                Err(why @ (Ended::Gone(_) | Ended::HungUp | Ended::Forsaken)) => {
+                    tracing::debug!(%why, "a shared connection to the backend ended");
+                }
+                Err(why @ (Ended::Unasked | Ended::Framing(_))) => {
+                    let kind = match &why {
+                        Ended::Framing(error) => error.kind().into(),
+                        _ => ProtocolErrorKind::Unexpected,
+                    };
+                    let errors = backend.metrics.protocol_errors.at(Side::Backend);
+                    errors.at(kind).inc();
+                    tracing::error!(%why, "a shared connection to the backend was closed");
+                }
+                Err(Ended::Frozen) => {
+                    let traffic = trunk.traffic;
+                    let waiting = trunk.inner.borrow().due.len();
+                    tracing::warn!(
+                        ?traffic,
+                        waiting,
+                        "a shared connection to the backend was given up: nothing comes on it, \
+                         though the backend answers others"
+                    );
+                }
+            }
+            None
+        }
+        // The upkeep connection says once that the backend is down.
+        Err(error) => {
+            tracing::debug!(%error, "no shared connection to the backend");
+            error.for_client()
+        }
+    }
+}
+
+/// Writes and reads.
+struct Pump {
+    trunk: Rc<Trunk>,
+    link: Link,
+    from_backend: BytesMut,
+    scanner: ReplyScanner,
+    watch: Watch,
+}
+
+/// Why a trunk ends.
+#[derive(Debug, thiserror::Error)]
+enum Ended {
+    #[error("the backend is gone: {0}")]
+    Gone(#[from] io::Error),
+    #[error("the backend hung up")]
+    HungUp,
+    #[error("nothing comes, though the backend answers others")]
+    Frozen,
+    #[error("nothing comes, and nobody waits for it any more")]
+    Forsaken,
+    #[error("the backend is out of step: a reply that nobody asked for")]
+    Unasked,
+    #[error("the backend is out of step: {0}")]
+    Framing(#[from] ReplyError),
+}
+
+impl Pump {
+    async fn run(&mut self) -> Result<(), Ended> {
+        loop {
+            poll_fn(|cx| self.poll(cx)).await?;
+            while let Some(slow) = self.route()? {
+                self.wait_for(&slow).await;
+            }
+            let inner = self.trunk.inner.borrow();
+            if inner.retired && inner.due.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes what there is, and reads once.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
+        let mut inner = self.trunk.inner.borrow_mut();
+        let mut failed = false;
+        let had_no_room = inner.out.len() >= MOST_UNSENT;
+        while !inner.out.is_empty() {
+            match Pin::new(&mut self.link.stream).poll_write(cx, &inner.out) {
+                Poll::Ready(Ok(written)) => inner.out.advance(written),
+                // Replies to what was sent before may still be read.
+                Poll::Ready(Err(_)) => {
+                    failed = true;
+                    inner.out.clear();
+                }
+                Poll::Pending => break,
+            }
+        }
+        give_back(&mut inner.out);
+        if had_no_room && inner.out.len() < MOST_UNSENT {
+            for waiting in inner.waiting.drain(..) {
+                waiting.wake();
+            }
+        }
+        register(&mut inner.pump, cx);
+        if inner.retired && inner.due.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        drop(inner);
+        if failed {
+            self.trunk.retire();
+        }
+        match poll_read(&mut self.link.stream, &mut self.from_backend, cx) {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(Ended::HungUp)),
+            Poll::Ready(Ok(_)) => {
+                self.watch.something_came();
+                Poll::Ready(Ok(()))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
+            Poll::Pending => match self.watch.poll(cx) {
+                Poll::Ready(End::Frozen) => Poll::Ready(Err(Ended::Frozen)),
+                Poll::Ready(End::Forsaken) => Poll::Ready(Err(Ended::Forsaken)),
+                Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+
+    /// Hands out what was read; answers whose place is too full for more.
+    fn route(&mut self) -> Result<Option<Rc<RefCell<Place>>>, Ended> {
+        while !self.from_backend.is_empty() {
+            let mut inner = self.trunk.inner.borrow_mut();
+            let Some(due) = inner.due.front_mut() else {
+                // Redis says an error of its own accord when it is about to hang up.
+                return Err(match self.from_backend[0] {
+                    b'-' => Ended::HungUp,
+                    _ => Ended::Unasked,
+                });
+            };
+            let skipped = self.scanner.skip_frames(&self.from_backend, due.frames)?;
+            let mut place = due.place.borrow_mut();
+            if place.gone {
+                self.from_backend.advance(skipped.bytes);
+            } else {
+                move_front(&mut self.from_backend, skipped.bytes, &mut place.replies);
+            }
+            place.due -= skipped.frames;
+            wake(&mut place.sleeper);
+            let is_slow = place.replies.len() > MOST_UNREAD;
+            drop(place);
+            due.frames -= skipped.frames;
+            let slow = is_slow.then(|| due.place.clone());
+            if due.frames == 0 {
+                inner.due.pop_front();
+            }
+            if slow.is_some() {
+                return Ok(slow);
+            }
+        }
+        give_back(&mut self.from_backend);
+        Ok(None)
+    }
+
+    /// Waits until a session has taken its replies. Nobody else is to wait for it, except for what was
+    /// asked already; where nobody does, it may take its time.
+    async fn wait_for(&mut self, slow: &Rc<RefCell<Place>>) {
+        self.trunk.retire();
+        loop {
+            let before = slow.borrow().taken;
+            let drained = poll_fn(|cx| {
+                let mut place = slow.borrow_mut();
+                if place.gone || place.replies.len() <= MOST_UNREAD {
+                    return Poll::Ready(());
+                }
+                register(&mut place.drained, cx);
+                Poll::Pending
+            });
+            if tokio::time::timeout(PATIENCE, drained).await.is_ok() {
+                return;
+            }
+            let others_wait = self.trunk.inner.borrow().due.iter().any(|due| {
+                let is_slow = Rc::ptr_eq(&due.place, slow);
+                !is_slow && !due.place.borrow().gone
+            });
+            let mut place = slow.borrow_mut();
+            if place.taken == before && others_wait {
+                tracing::info!(
+                    "giving up a client that does not take its replies: others wait behind them"
+                );
+                place.broken = true;
+                place.gone = true;
+                place.replies = BytesMut::new();
+                wake(&mut place.sleeper);
+                return;
+            }
+        }
+    }
+}

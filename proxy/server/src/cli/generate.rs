@@ -1,0 +1,79 @@
+//! What the command line says of itself: its version, its completions, its manual pages. All of it is made of
+//! the definitions that parse it, so it cannot be out of date.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Command};
+use clap_complete::Shell;
+
+use super::output;
+use crate::app::exit_code;
+use crate::telemetry::metrics::BuildInfo;
+
+/// Of which shell.
+#[derive(Args, Debug)]
+pub(super) struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct ManArgs {
+    /// Write a page for every command into this directory instead of printing the first
+    #[arg(long, value_name = "DIRECTORY")]
+    dir: Option<PathBuf>,
+}
+
+/// Prints the script that a shell sources.
+pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut command, "lockwarden", &mut script);
+    printed(&script)
+}
+
+/// Prints lockwarden(1), or writes all pages.
+pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
+    let mut page = Vec::new();
+    let made = match &args.dir {
+        Some(directory) => all_pages(command, directory),
+        None => clap_mangen::Man::new(command).render(&mut page),
+    };
+    match made {
+        Ok(()) => printed(&page),
+        Err(error) => {
+            eprintln!("lockwarden: the pages cannot be written: {error}");
+            exit_code::configuration()
+        }
+    }
+}
+
+fn all_pages(command: Command, directory: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(directory)?;
+    clap_mangen::generate_to(command, directory)
+}
+
+/// Prints what was built, in words that a bug report needs.
+pub(super) fn version(build: &BuildInfo<'_>) -> ExitCode {
+    let text = format!(
+        "lockwarden {}\nrevision {}\npolicy interface lockwarden:policy {}, on Wasmtime {}\n{} {}\n",
+        build.version,
+        build.revision,
+        build.policy_abi,
+        build.wasmtime,
+        std::env::consts::OS,
+        std::env::consts::ARCH,
+    );
+    printed(text.as_bytes())
+}
+
+fn printed(text: &[u8]) -> ExitCode {
+    match output::print(&String::from_utf8_lossy(text)) {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lockwarden: {error}");
+            exit_code::configuration()
+        }
+    }
+}

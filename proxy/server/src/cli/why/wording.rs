@@ -1,0 +1,365 @@
+//! One record as a person reads it: what was sent, by whom, what stood in the way, what the policies
+//! said, what to do about it.
+
+use std::fmt::Write as _;
+
+use lockwarden_lock::reason::Reason;
+
+use crate::telemetry::audit::{Answer, Client, Question, Record};
+
+/// The record with this id, or one that stands for it. `holder` was granted the lease that it is about.
+pub(super) fn told(record: &Record, holder: Option<&Client>, id: &str) -> String {
+    let mut text = format!("{id}: {}\n\n", headline(record));
+    let mut say = |name: &str, words: String| {
+        // A policy's own words are text of others.
+        let plain: String = words
+            .chars()
+            .map(|character| {
+                if character.is_control() {
+                    '?'
+                } else {
+                    character
+                }
+            })
+            .collect();
+        let _ = writeln!(text, "  {name:<8} {plain}");
+    };
+    say("when", record.time.replace('T', " ").replace('Z', " UTC"));
+    if let Some(client) = &record.client {
+        say("who", who(client));
+    }
+    say("sent", sent(record));
+    if let Some(stood) = stood(record, holder) {
+        say("lease", stood);
+    }
+    if record.ran_out {
+        say(
+            "before",
+            "a lease ran out unreleased, which was noticed now".to_owned(),
+        );
+    }
+    if record.overlap {
+        say(
+            "overlap",
+            "this client's own lease had run out, and it worked on: two did at the same time"
+                .to_owned(),
+        );
+    }
+    if let Some(said) = said(record) {
+        say("said", said);
+    }
+    for question in &record.questions {
+        say("asked", asked(question));
+    }
+    if let Some(took) = record.took_us {
+        say("took", took_words(took, record.redis_us));
+    }
+    if let Some(came) = came_of_it(record) {
+        say("result", came.to_owned());
+    }
+    if let Some(repeated) = record.repeated {
+        say("again", folded(record, repeated, id));
+    }
+    if let Some(advice) = advice(record) {
+        say("do", advice.to_owned());
+    }
+    text.push('\n');
+    text
+}
+
+fn headline(record: &Record) -> String {
+    let what = match &record.command {
+        Some(command) if record.key.is_empty() => command.clone(),
+        Some(command) => format!("{command} {}", record.key),
+        None => record.key.clone(),
+    };
+    let became = match (record.decision.as_deref(), record.event.as_str()) {
+        (Some("deny"), _) => "was refused",
+        (Some("would-deny"), _) => "would have been refused",
+        (Some("modify"), _) => "was carried out with another TTL",
+        (_, "broken") => "was ended by an operator",
+        (_, "ran-out") => "ran out before it was given back",
+        (_, "forwarded") => "was let through",
+        (Some(_) | None, _) => "was carried out",
+    };
+    match &record.reason {
+        Some(reason) => format!("{what} {became}: {reason}"),
+        None => format!("{what} {became}"),
+    }
+}
+
+fn who(client: &Client) -> String {
+    let mut words = match &client.name {
+        Some(name) => format!("{name} at {}", client.address),
+        None => client.address.clone(),
+    };
+    if let Some(user) = &client.user {
+        let _ = write!(words, ", user {user}");
+    }
+    if let Some(library) = &client.library {
+        let _ = write!(words, ", {library}");
+    }
+    words
+}
+
+fn sent(record: &Record) -> String {
+    let mut words = match &record.command {
+        Some(command) => format!("{command} {} in database {}", record.key, record.db),
+        None => format!(
+            "no command; the lock is {} in database {}",
+            record.key, record.db
+        ),
+    };
+    if let Some(operation) = &record.operation {
+        let _ = write!(words, ", to a lock: {operation}");
+    }
+    match (&record.token, record.token_length) {
+        (Some(token), Some(length)) => {
+            let _ = write!(
+                words,
+                ", with an owner token of {length} bytes (fingerprint {token})"
+            );
+        }
+        (Some(token), None) => {
+            let _ = write!(words, ", with an owner token (fingerprint {token})");
+        }
+        (None, _) if record.operation.is_some() => words.push_str(", without an owner token"),
+        (None, _) => {}
+    }
+    if let Some(asked) = record.asked_ms.filter(|asked| *asked > 0) {
+        let _ = write!(words, ", for {}", span(asked));
+    }
+    words
+}
+
+/// The lease that it was about.
+fn stood(record: &Record, holder: Option<&Client>) -> Option<String> {
+    let fence = record.fence.map(|fence| format!("fencing token {fence}"));
+    let held = record
+        .held_ms
+        .map(|held| format!("held for {}", span(held)));
+    let left = record.ttl_ms.map(|ttl| match ttl {
+        0 => "without a TTL from now on".to_owned(),
+        ttl => format!("TTL from now on {}", span(ttl)),
+    });
+    let holder = holder.map(|holder| format!("granted to {}", who(holder)));
+    let parts: Vec<String> = [holder, fence, held, left].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn said(record: &Record) -> Option<String> {
+    let decision = record.decision.as_deref()?;
+    let mut words = match (&record.policy, decision) {
+        (Some(policy), _) => format!("{policy}: "),
+        (None, _) => String::new(),
+    };
+    match &record.reason {
+        Some(reason) => {
+            let _ = write!(words, "{reason}");
+            if let Some(meaning) = reason_of(record).and_then(meaning) {
+                let _ = write!(words, " ({meaning})");
+            }
+        }
+        None => words.push_str(decision),
+    }
+    if let Some(detail) = &record.detail {
+        let _ = write!(words, "; {detail}");
+    }
+    let _ = write!(
+        words,
+        "; namespace {}, mode {}",
+        record.namespace, record.mode
+    );
+    Some(words)
+}
+
+fn asked(question: &Question) -> String {
+    let mut words = format!(
+        "{} with proofs [{}] and traits [{}], attempt {}",
+        question.operation,
+        question.proofs.join(" "),
+        question.traits.join(" "),
+        question.attempts,
+    );
+    if let Some(ttl) = question.ttl_ms {
+        let _ = write!(words, ", TTL {}", span(ttl));
+    }
+    let _ = write!(words, " → {}", answer(&question.answer));
+    words
+}
+
+fn answer(answer: &Answer) -> String {
+    let mut words = answer.verdict.clone();
+    let spans = [
+        ("TTL if none", answer.ttl_default_ms),
+        ("TTL at most", answer.ttl_cap_ms),
+        ("renewed up to", answer.keep_alive_ms),
+        ("held at most", answer.max_hold_ms),
+    ];
+    for (name, ms) in spans {
+        if let Some(ms) = ms {
+            let _ = write!(words, ", {name} {}", span(ms));
+        }
+    }
+    if let Some(require) = &answer.require {
+        let _ = write!(words, ", needs a proof of [{}]", require.join(" "));
+    }
+    if let Some(fault) = &answer.fault {
+        let _ = write!(words, ", a policy failed ({fault})");
+    }
+    words
+}
+
+fn came_of_it(record: &Record) -> Option<&'static str> {
+    match (record.decision.as_deref(), record.event.as_str()) {
+        (Some("deny"), _) => Some("nothing was changed"),
+        (Some("would-deny"), _) => {
+            Some("Redis carried it out, because this namespace only watches this client")
+        }
+        (_, "broken") => Some("the lock is free; its former holder may not know yet"),
+        (_, "unjudged") => Some("Redis carried it out; no policy was asked"),
+        (Some(_) | None, _) => None,
+    }
+}
+
+fn took_words(took_us: u64, redis_us: Option<u64>) -> String {
+    match redis_us {
+        Some(redis_us) => format!("{took_us} µs, {redis_us} µs of it until Redis had answered"),
+        None => format!("{took_us} µs to judge it"),
+    }
+}
+
+fn folded(record: &Record, repeated: u64, id: &str) -> String {
+    let mut words = format!("this stands for {repeated} equal ones within a second");
+    if let Some(last) = record.id.as_deref().filter(|last| *last != id) {
+        let _ = write!(words, "; the details are those of the last, {last}");
+    }
+    words
+}
+
+fn reason_of(record: &Record) -> Option<Reason> {
+    let word = record.reason.as_deref()?;
+    Reason::ALL.into_iter().find(|reason| reason.word() == word)
+}
+
+fn meaning(reason: Reason) -> Option<&'static str> {
+    match reason {
+        Reason::NotOwner => Some("no proof that this client holds the lock"),
+        Reason::Expired => Some("this client's own lease of the lock had ended"),
+        Reason::Overwrite => Some("a plain write over a lock that somebody else holds"),
+        Reason::TakeOver => Some("the lock may not be taken over, or not yet"),
+        Reason::OpaqueWrite => Some("a change of a lock that means nothing to a lock"),
+        Reason::NoTtl => Some("a lock that would never end by itself"),
+        Reason::TtlTooLong => Some("a TTL above the ceiling"),
+        Reason::SharedToken => Some("other clients use the same owner token"),
+        Reason::StaleFence => Some("somebody was granted the lock since"),
+        Reason::UnsafeScript => Some("a script that is not known to be safe on a lock"),
+        Reason::BulkDelete => Some("it would have erased locks that are held"),
+        Reason::Limited => Some("a rule about rate, number, name or time"),
+        Reason::Other => None,
+    }
+}
+
+fn advice(record: &Record) -> Option<&'static str> {
+    if record.policy.as_deref() == Some("audit") {
+        return Some(
+            "audit_required is set and the audit trail cannot be written: look at the disk and the log of \
+             the proxy",
+        );
+    }
+    if record.event == "unjudged" || record.event == "ungoverned" {
+        return None;
+    }
+    Some(match reason_of(record)? {
+        Reason::NotOwner => {
+            "release with compare-and-delete and a value of your own for each acquire; over a pool, name \
+             its connections (CLIENT SETNAME)"
+        }
+        Reason::Expired => {
+            "the work took longer than the TTL: ask for a longer one or extend while you work, and do not \
+             touch the lock after it has ended"
+        }
+        Reason::Overwrite => "take the lock with SET key value NX PX ms",
+        Reason::TakeOver => {
+            "wait until the deadline in the lock has passed, or let its TTL end it; take_over of the \
+             owner-token policy says whether that is allowed"
+        }
+        Reason::OpaqueWrite => {
+            "keep other data under another key, or leave this key out of the namespace"
+        }
+        Reason::NoTtl => "ask for a TTL: SET key value NX PX ms",
+        Reason::TtlTooLong => {
+            "ask for at most the ceiling and extend while you work, or raise the namespace's ceiling"
+        }
+        Reason::SharedToken => "use a new random value for each acquire",
+        Reason::StaleFence => "stop the work: another holder has begun it",
+        Reason::UnsafeScript => {
+            "use a compare-and-delete that docs/scripts.md knows, or opaque_scripts = \"wrap\""
+        }
+        Reason::BulkDelete => {
+            "wait until the locks are given back, delete by name, or flush as one of admin_identities"
+        }
+        Reason::Limited => "give the lock back and acquire it again",
+        Reason::Other => return None,
+    })
+}
+
+/// A time that people can read: `812 ms`, `5.8 s`, `3 min`.
+fn span(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms"),
+        1000..120_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        120_000..7_200_000 => format!("{} min", ms / 60_000),
+        _ => format!("{} h", ms / 3_600_000),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_from_the_command_to_the_advice() {
+        let record = Record {
+            time: "2026-11-21T11:52:39.232Z".to_owned(),
+            event: "refused".to_owned(),
+            id: Some("DAXTD3".to_owned()),
+            namespace: "orders".to_owned(),
+            mode: "enforce".to_owned(),
+            key: "lock:a".to_owned(),
+            command: Some("DEL".to_owned()),
+            operation: Some("release".to_owned()),
+            client: Some(Client {
+                address: "127.0.0.2:43355".to_owned(),
+                name: Some("billing-7".to_owned()),
+                user: Some("default".to_owned()),
+                ..Client::default()
+            }),
+            decision: Some("deny".to_owned()),
+            reason: Some("not-owner".to_owned()),
+            policy: Some("owner-token".to_owned()),
+            fence: Some(43),
+            held_ms: Some(5812),
+            repeated: Some(3),
+            ..Record::default()
+        };
+        let holder = Client {
+            address: "127.0.0.3:50110".to_owned(),
+            name: Some("stock-5".to_owned()),
+            ..Client::default()
+        };
+        assert_eq!(
+            told(&record, Some(&holder), "AAAAAA"),
+            "AAAAAA: DEL lock:a was refused: not-owner\n\
+             \n  when     2026-11-21 11:52:39.232 UTC\
+             \n  who      billing-7 at 127.0.0.2:43355, user default\
+             \n  sent     DEL lock:a in database 0, to a lock: release, without an owner token\
+             \n  lease    granted to stock-5 at 127.0.0.3:50110; fencing token 43; held for 5.8 s\
+             \n  said     owner-token: not-owner (no proof that this client holds the lock); namespace orders, mode enforce\
+             \n  result   nothing was changed\
+             \n  again    this stands for 3 equal ones within a second; the details are those of the last, DAXTD3\
+             \n  do       release with compare-and-delete and a value of your own for each acquire; over a pool, name its connections (CLIENT SETNAME)\
+             \n\n"
+        );
+    }
+}

@@ -1,0 +1,382 @@
+//! The proxy's own connection to the backend: it finds out what the server is, and says whether it is there. It only
+//! reads, so that it is answered while the server takes no writes. What is to be written goes over other connections: see
+//! `chores` and `renewals`.
+
+pub(crate) mod ask_rights;
+pub(crate) mod break_lease;
+pub(crate) mod chores;
+mod orphans;
+pub(crate) mod prefix_mark;
+mod renewal_failures;
+pub(crate) mod renewals;
+mod sweep;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockwarden_resp::Value;
+use tokio::task::JoinHandle;
+
+use crate::backend::server_info::{Role, RoleQuestion, Scripts, Standing, WithoutLogin};
+use crate::backend::{BackendError, Conversation, server_info};
+use crate::state::Shared;
+use crate::telemetry::vocabulary::{ConnectionState, ReconnectReason};
+use prefix_mark::PrefixMark;
+
+/// Between two looks at a server that is there.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// Between two looks at what it is set to.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// How often the connections of holders are used where nobody knows after which time the server closes idle ones. Services
+/// that do not tell let one choose 20 s or more.
+const USED_EVERY: Duration = Duration::from_secs(15);
+/// Between two tries to reach one that is not: doubled up to a second.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Heartbeats between two looks at the server's memory settings.
+const BEATS_A_LOOK: u32 = 60;
+/// Why clients are not served where locks are enforced.
+const NO_SCRIPTS: &str = "the server has no EVAL or no EVALSHA, without which no lock can be governed: allow both, or set \
+                          the namespaces to monitor mode, where lock commands are then forwarded unjudged";
+
+/// What the rule against opening an unprotected server to a network says to a report.
+pub(crate) type Judgement = Box<dyn Fn(&server_info::Report) -> Option<String> + Send + Sync>;
+
+/// Runs until the process ends.
+pub(crate) async fn run(shared: Arc<Shared>, refusal: Judgement) {
+    let mut pause = FIRST_PAUSE;
+    let mut known = Known::default();
+    loop {
+        if let Err(error) = connection(&shared, &refusal, &mut pause, &mut known).await {
+            shared.metrics.backend_reconnects.at(reason(&error)).inc();
+            shared.metrics.backend_up.set(0);
+            stand(&shared, Standing::NotServing(error.to_string()), "");
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+fn reason(error: &BackendError) -> ReconnectReason {
+    match error {
+        BackendError::Connect { .. } => ReconnectReason::Refused,
+        BackendError::Broken(cause) if cause.kind() == std::io::ErrorKind::TimedOut => {
+            ReconnectReason::Timeout
+        }
+        BackendError::Broken(_) => ReconnectReason::Closed,
+        BackendError::OutOfStep(_)
+        | BackendError::Login(_)
+        | BackendError::Database { .. }
+        | BackendError::NotNow(_) => ReconnectReason::Protocol,
+        BackendError::Replica => ReconnectReason::Demoted,
+    }
+}
+
+/// What one connection leaves to the next.
+#[derive(Default)]
+struct Known {
+    /// Names the server.
+    run_id: String,
+    prefix_mark: PrefixMark,
+}
+
+/// One connection, from its making to its end.
+async fn connection(
+    shared: &Arc<Shared>,
+    refusal: &Judgement,
+    pause: &mut Duration,
+    known: &mut Known,
+) -> Result<(), BackendError> {
+    let open = shared.metrics.backend_connections.at(ConnectionState::Open);
+    let (mut conversation, role) = shared.backend.address.converse_with_primary().await?;
+    let without_login = WithoutLogin::ask(&shared.backend.address).await;
+    shared.backend.server.set_without_login(without_login);
+    let (report, commands) = server_info::ask(&mut conversation, without_login).await?;
+    shared.backend.server.set_version(&report.version);
+    if let Some(commands) = commands {
+        shared.backend.server.set_commands(commands);
+    }
+    if report.run_id != known.run_id {
+        known.run_id.clone_from(&report.run_id);
+        known.prefix_mark.another_server();
+        shared.backend.server.begin_era();
+        // What is held may have little time left.
+        shared.kept.all_are_due();
+    }
+    let mut own = Upkeep {
+        conversation,
+        role,
+        commands: None,
+        report,
+        prefix_mark: &mut known.prefix_mark,
+        asking: None,
+        beats: 0,
+    };
+    shared
+        .backend
+        .server
+        .set_scripts(server_info::ask_for_scripts(&mut own.conversation).await?);
+    ask_rights::ask(shared, without_login).await;
+    own.look_at_prefix_mark(shared).await?;
+    shared.metrics.backend_up.set(1);
+    note_eviction(shared, own.report.eviction.as_deref());
+    own.stand(shared, refusal);
+    shared.backend.server.set_may_ask(own.report.may_ask);
+    if !own.report.may_ask {
+        tracing::warn!(
+            backend = %shared.backend.address,
+            "the proxy's own connection may not log in: name a user in the backend URL; \
+             until then leases whose TTL the proxy chose are renewed over their holders' connections"
+        );
+    }
+    *pause = FIRST_PAUSE;
+    open.inc();
+    let ended = own.serve(shared, refusal).await;
+    open.dec();
+    if let Err(BackendError::Replica) = ended {
+        shared.backend.server.begin_era();
+    }
+    ended
+}
+
+/// Says in one log line that clients are served, or that they are not; only when it is news.
+fn stand(shared: &Shared, standing: Standing, version: &str) {
+    if !shared.backend.server.set_standing(standing.clone()) {
+        return;
+    }
+    match standing {
+        Standing::Serving => {
+            tracing::info!(backend = %shared.backend.address, version, "the backend is up: clients are served");
+        }
+        Standing::NotServing(why) => {
+            tracing::error!(backend = %shared.backend.address, why, "no client is served");
+        }
+    }
+}
+
+/// Says when the server begins to drop locks that are held.
+fn note_eviction(shared: &Shared, policy: Option<&str>) {
+    let shown = &shared.metrics.backend_evicts_locks;
+    if let Some(policy) = policy
+        && shown.get() == 0
+    {
+        tracing::warn!(
+            policy,
+            "the backend's maxmemory-policy: {}",
+            server_info::EVICTION_TAKES_LOCKS
+        );
+    }
+    shown.set(policy.is_some().into());
+}
+
+/// Keeps Redis from closing the connections of clients that hold a lock which is kept alive: a client that works
+/// says nothing meanwhile.
+struct Holders {
+    /// See [`server_info::Report::timeout`].
+    timeout: Option<u64>,
+    /// When they are used next.
+    due: Instant,
+    /// When the server is asked again.
+    asked_again: Instant,
+}
+
+impl Holders {
+    fn new(report: &server_info::Report) -> Holders {
+        let now = Instant::now();
+        Holders {
+            timeout: report.timeout,
+            due: now,
+            asked_again: now + LOOK_AGAIN,
+        }
+    }
+
+    async fn keep_connected(
+        &mut self,
+        shared: &Shared,
+        own: &mut Conversation,
+        now: Instant,
+    ) -> Result<(), BackendError> {
+        if self.timeout.is_some() && now >= self.asked_again {
+            self.timeout = server_info::ask_timeout(own).await?;
+            self.asked_again = now + LOOK_AGAIN;
+        }
+        let pause = match self.timeout {
+            Some(0) => return Ok(()),
+            Some(seconds) => Duration::from_secs(seconds) / 3,
+            None => USED_EVERY,
+        };
+        if now >= self.due {
+            self.due = now + pause;
+            shared.kept.wake_holders();
+        }
+        Ok(())
+    }
+}
+
+struct Upkeep<'a> {
+    conversation: Conversation,
+    /// By which it tells whether it is the primary.
+    role: RoleQuestion,
+    /// How many commands the server had when it was asked last.
+    commands: Option<i64>,
+    /// What the server said of itself.
+    report: server_info::Report,
+    /// Which prefix is in use.
+    prefix_mark: &'a mut PrefixMark,
+    /// Finds out whether a password is wanted.
+    asking: Option<JoinHandle<()>>,
+    /// Heartbeats so far.
+    beats: u32,
+}
+
+impl Drop for Upkeep<'_> {
+    fn drop(&mut self) {
+        if let Some(asking) = self.asking.take() {
+            asking.abort();
+        }
+    }
+}
+
+impl Upkeep<'_> {
+    /// Serves clients, or says why not.
+    fn stand(&mut self, shared: &Shared, refusal: &Judgement) {
+        self.report.without_login = shared.backend.server.without_login();
+        let active = shared.active.load();
+        let lacks_scripts = shared.backend.server.lacks_scripts() && active.enforces_any();
+        let lacks_scripts = lacks_scripts.then(|| NO_SCRIPTS.to_owned());
+        let other_prefix = self.prefix_mark.refusal(&active.companion_prefix);
+        let why = refusal(&self.report).or(lacks_scripts).or(other_prefix);
+        let standing = match why {
+            Some(why) => Standing::NotServing(why),
+            None => Standing::Serving,
+        };
+        let version = match self.report.version.as_str() {
+            "" => "unknown",
+            version => version,
+        };
+        stand(shared, standing, version);
+    }
+
+    async fn serve(
+        &mut self,
+        shared: &Arc<Shared>,
+        refusal: &Judgement,
+    ) -> Result<(), BackendError> {
+        let mut heartbeat = Instant::now() + HEARTBEAT;
+        let mut holders = Holders::new(&self.report);
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(heartbeat.into()) => {}
+                () = shared.backend.server.is_doubted() => self.check_role().await?,
+            }
+            let now = Instant::now();
+            if now >= heartbeat {
+                self.check_role().await?;
+                self.look_after_commands(shared).await?;
+                self.look_after_eviction(shared).await?;
+                self.look_after_scripts(shared).await?;
+                self.check_password_wanted(shared);
+                self.look_at_prefix_mark(shared).await?;
+                holders
+                    .keep_connected(shared, &mut self.conversation, now)
+                    .await?;
+                self.stand(shared, refusal);
+                for folded in shared.refusals.drain(now) {
+                    let (reason, repeated) = (folded.reason.word(), folded.repeated);
+                    tracing::info!(
+                        reason,
+                        repeated,
+                        "refused again; the same client, key and reason"
+                    );
+                }
+                for line in shared.observations.drain(now) {
+                    line.log();
+                }
+                heartbeat = Instant::now() + HEARTBEAT;
+            }
+        }
+    }
+
+    /// Whether a server that did not know the commands for scripts knows them now.
+    async fn look_after_scripts(&mut self, shared: &Shared) -> Result<(), BackendError> {
+        if shared.backend.server.scripts() == Scripts::Unknown {
+            let scripts = server_info::ask_for_scripts(&mut self.conversation).await?;
+            shared.backend.server.set_scripts(scripts);
+        }
+        Ok(())
+    }
+
+    /// The heartbeat. A server that was made a replica is left, and the name is looked up anew.
+    async fn check_role(&mut self) -> Result<(), BackendError> {
+        match self.role.ask(&mut self.conversation).await? {
+            Role::Replica => Err(BackendError::Replica),
+            Role::Primary | Role::Unknown => Ok(()),
+        }
+    }
+
+    /// Asks over a new connection whether a password is wanted, and does not wait for the answer: clients
+    /// on connections that are logged in never see a `NOAUTH`.
+    fn check_password_wanted(&mut self, shared: &Arc<Shared>) {
+        if self
+            .asking
+            .as_ref()
+            .is_some_and(|asking| !asking.is_finished())
+        {
+            return;
+        }
+        let shared = shared.clone();
+        self.asking = Some(tokio::spawn(async move {
+            let found = WithoutLogin::ask(&shared.backend.address).await;
+            // A server that does not answer now is still the same server.
+            if found != WithoutLogin::Unknown {
+                shared.backend.server.set_without_login(found);
+            }
+        }));
+    }
+
+    /// Looks whether other proxies keep their records under the same prefix.
+    async fn look_at_prefix_mark(&mut self, shared: &Shared) -> Result<(), BackendError> {
+        if !self.report.may_ask {
+            return Ok(());
+        }
+        let prefix = shared.active.load().companion_prefix.clone();
+        let has_leases = shared.mirror.has_worked();
+        self.prefix_mark
+            .look(
+                &mut self.conversation,
+                &shared.backend.address,
+                &prefix,
+                has_leases,
+            )
+            .await
+    }
+
+    /// Any answer will do, also that a login is wanted; a new number says that a module brought commands
+    /// or took them away.
+    async fn look_after_commands(&mut self, shared: &Shared) -> Result<(), BackendError> {
+        let count = self
+            .conversation
+            .ask(&["COMMAND", "COUNT"])
+            .await?
+            .as_integer();
+        let changed = count.is_some() && self.commands.is_some() && count != self.commands;
+        if changed && let Some(table) = server_info::ask_commands(&mut self.conversation).await? {
+            shared.backend.server.set_commands(table);
+        }
+        self.commands = count;
+        Ok(())
+    }
+
+    /// An operator may change it while the server runs.
+    async fn look_after_eviction(&mut self, shared: &Shared) -> Result<(), BackendError> {
+        self.beats = self.beats.wrapping_add(1);
+        if self.report.may_ask && self.beats.is_multiple_of(BEATS_A_LOOK) {
+            let info = self.conversation.ask(&["INFO", "memory"]).await?;
+            if let Value::Bulk(info) = &info {
+                let policy = server_info::eviction(&String::from_utf8_lossy(info));
+                note_eviction(shared, policy.as_deref());
+            }
+        }
+        Ok(())
+    }
+}

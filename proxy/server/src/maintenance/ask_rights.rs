@@ -1,0 +1,115 @@
+//! Asks the server, on connections of the proxy's own, for the rights of those users who need no password or whose password the
+//! proxy has: then their first commands are judged, in a block, too. Whether the proxy's own connection has the rights that it
+//! takes. And whether the server has scripts at all.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::namespace::Namespaces;
+use lockwarden_lock::outcome::{self, Answers, Missing, Why};
+use lockwarden_lock::plan::{Form, Plan, all_rights, own_rights};
+
+use crate::backend::server_info::{Scripts, WithoutLogin};
+use crate::backend::{BackendError, Conversation};
+use crate::state::Shared;
+use crate::telemetry::events::DEFAULT_USER;
+
+/// How long the first clients wait for these answers; what comes later is learned all the same.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Asks for the rights of the user who is everybody without a login, and of the proxy's own.
+pub(crate) async fn ask(shared: &Arc<Shared>, without_login: WithoutLogin) {
+    let shared = shared.clone();
+    let asking = tokio::spawn(async move {
+        if let Err(error) = ask_all(&shared, without_login).await {
+            tracing::debug!(%error, "the rights of users are not known yet");
+        }
+    });
+    // It goes on behind that.
+    let _ = tokio::time::timeout(PATIENCE, asking).await;
+}
+
+async fn ask_all(shared: &Shared, without_login: WithoutLogin) -> Result<(), BackendError> {
+    let is_open = matches!(
+        without_login,
+        WithoutLogin::Everything | WithoutLogin::Restricted
+    );
+    if is_open {
+        let mut stranger = Conversation::new(shared.backend.address.connect().await?);
+        ask_one(shared, &mut stranger, DEFAULT_USER).await?;
+    }
+    let mut own = shared.backend.address.converse().await?;
+    if let Some(user) = shared.backend.address.user() {
+        ask_one(shared, &mut own, user.as_bytes()).await?;
+    }
+    let active = shared.active.load_full();
+    let flags = shared.backend.server.reads_script_flags();
+    let prefix = &active.companion_prefix;
+    if let Some(missing) = lacking_to_own(&mut own, &active.namespaces, prefix, flags).await? {
+        tracing::error!(
+            user = shared.backend.address.user().unwrap_or("default"),
+            lacks = missing.rules(prefix),
+            "the proxy's own connection lacks rights: leases whose TTL the proxy chose may not be renewed, nor those that ran \
+             out be noticed, nor locks be listed or broken"
+        );
+    }
+    Ok(())
+}
+
+/// What the proxy's own connection lacks of the rights that it takes, as far as the server says so: a connection that may not
+/// log in is told otherwise.
+pub(crate) async fn lacking_to_own(
+    own: &mut Conversation,
+    namespaces: &Namespaces,
+    prefix: &[u8],
+    reads_flags: bool,
+) -> Result<Option<Missing>, BackendError> {
+    let Some(lock) = namespaces.globs().find_map(|(_, glob)| glob.example()) else {
+        return Ok(None);
+    };
+    let proof = question(own, &own_rights(&lock, prefix).flagged(reads_flags)).await?;
+    let proof = proof.and_then(|answers| answers.nothing_run());
+    Ok(proof.and_then(|proof| match proof.why() {
+        Why::NoRights(missing) => Some(missing.clone()),
+        Why::NoScripts => None,
+    }))
+}
+
+async fn question(
+    conversation: &mut Conversation,
+    question: &Plan,
+) -> Result<Option<Answers>, BackendError> {
+    let mut request = BytesMut::new();
+    question.put(&mut request, Form::Text);
+    conversation.send(&request).await?;
+    let value = conversation.read().await?;
+    Ok(outcome::read(&value).ok())
+}
+
+async fn ask_one(
+    shared: &Shared,
+    conversation: &mut Conversation,
+    user: &[u8],
+) -> Result<(), BackendError> {
+    let prefix = shared.active.load().companion_prefix.clone();
+    let asked = all_rights(&prefix).flagged(shared.backend.server.reads_script_flags());
+    let Some(answers) = question(conversation, &asked).await? else {
+        return Ok(());
+    };
+    let proof = answers.nothing_run();
+    let why = proof.as_ref().map(|proof| proof.why());
+    if why == Some(&Why::NoScripts) {
+        shared.backend.server.set_scripts(Scripts::Unknown);
+    } else if let Answers::Error(text) = &answers
+        && text.starts_with(b"ERR ")
+    {
+        // The question cannot fail: this is about scripts as such.
+        shared.backend.server.set_scripts(Scripts::Refused);
+    }
+    if let (None, Answers::Lacking(_)) = (why, answers) {
+        let user = Bytes::copy_from_slice(user);
+        shared.rights.has_everything(&user, Instant::now());
+    }
+    Ok(())
+}

@@ -1,0 +1,177 @@
+//! Finds the leases that other proxies leave: those whose entries in the index are overdue. It says what is to be
+//! asked and what follows from the answers; `renewals` asks, `holders::handover` looks for their clients.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::plan::{self, IndexEntry, Orphan};
+use lockwarden_resp::Value;
+use tokio::task::JoinHandle;
+
+use super::renewals::MAX_BATCH;
+use crate::backend::rights::lacks_rights;
+use crate::holders::handover;
+use crate::holders::handover::Found;
+use crate::registry::renewals::IndexWork;
+use crate::state::Shared;
+
+/// Between two looks at the index, unless an entry is overdue before.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// Between two pages of overdue entries.
+const PAGE_PAUSE: Duration = Duration::from_millis(20);
+
+/// Where the looking stands.
+pub(super) struct Orphans {
+    /// When the index is looked at next; never where this user may not.
+    due: Option<Instant>,
+    /// After a failure nothing is asked until then.
+    paused_until: Option<Instant>,
+    /// A look is under way.
+    is_asked: bool,
+    /// Overdue entries that were told before, of more than one page.
+    skip: usize,
+    /// Looks for the clients of what was found.
+    search: Option<JoinHandle<()>>,
+}
+
+impl Orphans {
+    pub(super) fn new() -> Orphans {
+        Orphans {
+            due: Some(Instant::now()),
+            paused_until: None,
+            is_asked: false,
+            skip: 0,
+            search: None,
+        }
+    }
+
+    /// When the index is to be looked at.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Whether the index is written now.
+    pub(super) fn writes(&self, now: Instant) -> bool {
+        self.due.is_some() && self.paused_until.is_none_or(|until| now >= until)
+    }
+
+    pub(super) fn skip(&self) -> usize {
+        self.skip
+    }
+
+    /// What to write, and then to look, if it is time for either.
+    pub(super) fn next_question(&mut self, shared: &Shared, now: Instant) -> Option<IndexWork> {
+        let due = self.due.filter(|_| !self.is_asked && self.writes(now))?;
+        if now < due && !shared.kept.has_listing(now) {
+            return None;
+        }
+        self.is_asked = true;
+        Some(shared.kept.take_listing(now, MAX_BATCH))
+    }
+
+    /// The index could not be written or read.
+    pub(super) fn failed(&mut self, error: &[u8]) {
+        self.is_asked = false;
+        self.skip = 0;
+        let again = Instant::now() + LONGEST_PAUSE;
+        self.paused_until = Some(again);
+        let error = String::from_utf8_lossy(error);
+        // Inside a script Redis words it otherwise.
+        self.due = (!lacks_rights(&error)).then_some(again);
+        tracing::warn!(
+            %error,
+            "leases that are kept alive cannot be found by other proxies, nor theirs by this one"
+        );
+    }
+
+    /// What the index said: the leases to look at, by database, and since when each is overdue. Reckoned from when it
+    /// was asked: rather too early than too late.
+    pub(super) fn overdue(
+        &mut self,
+        shared: &Shared,
+        answer: &Value,
+        asked: Instant,
+    ) -> Vec<Vec<(IndexEntry, Instant)>> {
+        let now = Instant::now();
+        self.is_asked = false;
+        let indexed = plan::indexed(answer).unwrap_or_default();
+        if indexed.overdue.len() < MAX_BATCH {
+            self.skip = 0;
+            let next = indexed.next.unwrap_or(LONGEST_PAUSE);
+            self.due = Some(now + next.clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
+        } else {
+            self.skip += MAX_BATCH;
+            self.due = Some(now + PAGE_PAUSE);
+        }
+        if self
+            .search
+            .as_ref()
+            .is_some_and(|search| !search.is_finished())
+        {
+            return Vec::new();
+        }
+        let mut by_db: Vec<Vec<(IndexEntry, Instant)>> = Vec::new();
+        for (word, age) in indexed.overdue {
+            let Some(entry) = left_by_others(shared, word) else {
+                continue;
+            };
+            let since = asked.checked_sub(age).unwrap_or(asked);
+            let same = by_db.iter_mut().find(|of_db| of_db[0].0.db == entry.db);
+            match same {
+                Some(of_db) => of_db.push((entry, since)),
+                None => by_db.push(vec![(entry, since)]),
+            }
+        }
+        by_db
+    }
+
+    /// What became of these leases.
+    pub(super) fn found(
+        &mut self,
+        shared: &Arc<Shared>,
+        entries: &[(IndexEntry, Instant)],
+        answer: &Value,
+        asked: Instant,
+    ) {
+        let now = Instant::now();
+        let orphans = plan::read_orphans(answer).unwrap_or_default();
+        let mut left = Vec::new();
+        for ((entry, overdue), orphan) in entries.iter().zip(orphans) {
+            match orphan {
+                Orphan::Over => shared.kept.is_stale(entry.encoded()),
+                Orphan::Renewed(time) => shared.kept.is_answered_for(entry.encoded(), now + time),
+                Orphan::Left { .. } => left.push(Found {
+                    entry: entry.clone(),
+                    asked,
+                    overdue: *overdue,
+                    orphan,
+                }),
+            }
+        }
+        if !left.is_empty() {
+            self.search = Some(tokio::spawn(handover::take_over(shared.clone(), left)));
+        }
+    }
+}
+
+/// The entry, unless this proxy keeps that lease alive itself, or nobody can read it.
+fn left_by_others(shared: &Shared, word: Bytes) -> Option<IndexEntry> {
+    let Some(entry) = IndexEntry::parse(&word) else {
+        shared.kept.is_stale(word);
+        return None;
+    };
+    let key = DbKey::new(entry.db, entry.lock.clone());
+    match shared.kept.entry(&key) {
+        None => Some(entry),
+        Some(own) => {
+            // Its own is late; another one is of terms that are not in force any more.
+            if own != entry {
+                shared.kept.is_stale(word);
+            }
+            None
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Bytes and sockets, without a word about locks: buffers, listeners, the PROXY header, wake-ups.
+
+pub(crate) mod buffer_pool;
+pub(crate) mod descriptors;
+pub(crate) mod listener;
+pub(crate) mod proxy_protocol;
+pub(crate) mod wakeup;

@@ -1,0 +1,340 @@
+//! The clients that are connected now, by session and by what their connections tell of them. Whoever
+//! must know which process a client is finds it here, and keep-alive finds who else of the same
+//! process lives when a holder's connection ends. It decides nothing about a lock.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
+
+use super::processes::Running;
+use crate::net::listener::is_loopback;
+use crate::net::proxy_protocol::Origin;
+use crate::net::wakeup::Nudge;
+use crate::telemetry::events::Caller;
+
+/// A session, for as long as the process lives.
+pub(crate) type SessionNumber = u64;
+
+/// The session that holds a lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) session: SessionNumber,
+    pub(crate) nudge: Arc<Nudge>,
+}
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
+
+impl Holder {
+    /// Somebody who may hold locks: a session, or the job of one that is gone.
+    pub(crate) fn new() -> Holder {
+        Holder {
+            session: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            nudge: Arc::default(),
+        }
+    }
+}
+
+/// One connection of a client.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) session: SessionId,
+    pub(crate) holder: Holder,
+    /// The client's address and the one that it connected to.
+    pub(crate) client: SocketAddr,
+    pub(crate) local: SocketAddr,
+    /// How the client's address is known.
+    pub(crate) origin: Origin,
+    /// When it was accepted.
+    pub(crate) opened: Instant,
+    process: OnceLock<Process>,
+    running: OnceLock<Running>,
+    /// How often its socket was not found.
+    missed: AtomicU32,
+    /// Leases that were granted before its process was known.
+    unidentified: Mutex<Unidentified>,
+}
+
+#[derive(Debug, Default)]
+struct Unidentified {
+    leases: Vec<(DbKey, Grant)>,
+    /// Somebody will look the process up.
+    is_awaited: bool,
+}
+
+/// After so many tries it is not looked for any more.
+const MOST_MISSED: u32 = 3;
+/// Leases of one client that wait for its process, the oldest out first.
+const MOST_UNIDENTIFIED: usize = 16;
+impl Peer {
+    pub(crate) fn new(
+        session: SessionId,
+        holder: Holder,
+        (client, origin): (SocketAddr, Origin),
+        local: Option<SocketAddr>,
+    ) -> Peer {
+        let process = OnceLock::new();
+        // A client on another machine has no process here; of one without two addresses none is told,
+        // and what a balancer calls loopback is the balancer's.
+        if !is_loopback(client) || local.is_none() || origin != Origin::Direct {
+            process.get_or_init(|| Process::None);
+        }
+        Peer {
+            session,
+            holder,
+            client,
+            local: local.unwrap_or(client),
+            origin,
+            opened: Instant::now(),
+            process,
+            running: OnceLock::new(),
+            missed: AtomicU32::new(0),
+            unidentified: Mutex::default(),
+        }
+    }
+
+    /// Whether it comes from a loopback address, or from nobody knows where.
+    pub(crate) fn is_local(&self) -> bool {
+        is_loopback(self.client) || self.origin == Origin::Untold
+    }
+
+    /// Which process it is, as far as that was looked up.
+    pub(crate) fn process(&self) -> Process {
+        self.process.get().copied().unwrap_or(Process::Pending)
+    }
+
+    /// That process, if it was found.
+    pub(crate) fn running(&self) -> Option<&Running> {
+        self.running.get()
+    }
+
+    /// This lease was granted before its process was known. Returns whether it is to be looked up for that.
+    pub(crate) fn awaits_process(&self, key: DbKey, grant: Grant) -> bool {
+        let mut waiting = self.unidentified();
+        if waiting.leases.len() >= MOST_UNIDENTIFIED {
+            waiting.leases.remove(0);
+        }
+        waiting.leases.push((key, grant));
+        !std::mem::replace(&mut waiting.is_awaited, true)
+    }
+
+    /// Drops those of the waiting leases that are over. Returns whether any is left.
+    pub(crate) fn retain_unidentified(&self, is_held: impl Fn(&(DbKey, Grant)) -> bool) -> bool {
+        let mut waiting = self.unidentified();
+        waiting.leases.retain(is_held);
+        waiting.is_awaited = !waiting.leases.is_empty();
+        waiting.is_awaited
+    }
+
+    /// The look-up is over; the next lease that waits starts another.
+    pub(crate) fn was_looked_up(&self) {
+        self.unidentified().is_awaited = false;
+    }
+
+    /// The leases that wait for its process.
+    pub(crate) fn take_unidentified(&self) -> Vec<(DbKey, Grant)> {
+        std::mem::take(&mut self.unidentified().leases)
+    }
+
+    fn unidentified(&self) -> MutexGuard<'_, Unidentified> {
+        self.unidentified
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its socket was not found: it is being closed, or this system does not show it.
+    pub(crate) fn missed(&self) {
+        if self.missed.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_MISSED {
+            self.found(Process::None, None);
+        }
+    }
+
+    /// It was looked up. The first answer stays: a connection does not change its process.
+    pub(crate) fn found(&self, process: Process, running: Option<Running>) {
+        if let Some(running) = running {
+            self.running.get_or_init(|| running);
+        }
+        self.process.get_or_init(|| process);
+    }
+}
+
+/// The process of a holder, to be added to the record of its lease.
+#[derive(Clone, Debug)]
+pub(crate) struct Identified {
+    pub(crate) key: DbKey,
+    pub(crate) grant: Grant,
+    pub(crate) process: Process,
+}
+
+struct Known {
+    client: Identity,
+    application: Option<Identity>,
+    peer: Arc<Peer>,
+    /// As it presents itself.
+    caller: Arc<Caller>,
+}
+
+#[derive(Default)]
+struct Register {
+    by_session: HashMap<SessionId, Known>,
+    by_client: HashMap<Identity, HashMap<SessionNumber, Arc<Peer>>>,
+}
+
+/// The register. Bounded by the connections.
+#[derive(Default)]
+pub(crate) struct Peers {
+    register: Mutex<Register>,
+}
+
+impl Peers {
+    /// A client is known by this from now on: its identity without a process, and its application.
+    pub(crate) fn put(
+        &self,
+        (client, application): (Identity, Option<Identity>),
+        peer: &Arc<Peer>,
+        caller: &Arc<Caller>,
+    ) {
+        let mut register = self.lock();
+        register.remove(peer.session);
+        let known = Known {
+            client,
+            application,
+            peer: peer.clone(),
+            caller: caller.clone(),
+        };
+        register.by_session.insert(peer.session, known);
+        for identity in application.into_iter().chain([client]) {
+            let namesakes = register.by_client.entry(identity).or_default();
+            namesakes.insert(peer.holder.session, peer.clone());
+        }
+    }
+
+    /// A client is gone.
+    pub(crate) fn remove(&self, session: SessionId) {
+        self.lock().remove(session);
+    }
+
+    /// The client with this session, if it is one of this proxy's and still here.
+    pub(crate) fn of_session(&self, session: SessionId) -> Option<(Identity, Arc<Peer>)> {
+        let register = self.lock();
+        let known = register.by_session.get(&session)?;
+        Some((known.client, known.peer.clone()))
+    }
+
+    /// How this client presents itself, if it is one of this proxy's and still here.
+    pub(crate) fn caller(&self, session: SessionId) -> Option<Arc<Caller>> {
+        let register = self.lock();
+        Some(register.by_session.get(&session)?.caller.clone())
+    }
+
+    /// Tells every client's session that the proxy is about to stop.
+    pub(crate) fn drain(&self) {
+        for known in self.lock().by_session.values() {
+            known.peer.holder.nudge.drain();
+        }
+    }
+
+    /// How all clients present themselves.
+    pub(crate) fn callers(&self) -> Vec<Arc<Caller>> {
+        let register = self.lock();
+        let known = register.by_session.values();
+        known.map(|known| known.caller.clone()).collect()
+    }
+
+    /// At most `most` of those whose connections tell the same of them, or of one application.
+    pub(crate) fn namesakes(&self, client: Identity, most: usize) -> Vec<Arc<Peer>> {
+        let register = self.lock();
+        let namesakes = register.by_client.get(&client).into_iter().flatten();
+        namesakes.map(|(_, peer)| peer.clone()).take(most).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Register> {
+        self.register.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Register {
+    fn remove(&mut self, session: SessionId) {
+        let Some(known) = self.by_session.remove(&session) else {
+            return;
+        };
+        for identity in known.application.into_iter().chain([known.client]) {
+            if let Some(namesakes) = self.by_client.get_mut(&identity) {
+                namesakes.remove(&known.peer.holder.session);
+                if namesakes.is_empty() {
+                    self.by_client.remove(&identity);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn peer(number: u8, client: &str) -> Arc<Peer> {
+        let holder = Holder {
+            session: u64::from(number),
+            nudge: Arc::default(),
+        };
+        let address = client.parse().unwrap();
+        Arc::new(Peer::new(
+            SessionId([number; 16]),
+            holder,
+            (address, Origin::Direct),
+            Some(address),
+        ))
+    }
+
+    fn caller(peer: &Peer) -> Arc<Caller> {
+        Arc::new(Caller {
+            session: peer.holder.session,
+            address: peer.client,
+            name: Bytes::new(),
+            user: Bytes::new(),
+            library: None,
+        })
+    }
+
+    #[test]
+    fn a_client_that_takes_a_name_leaves_its_old_namesakes() {
+        let (peers, one, two) = (
+            Peers::default(),
+            peer(1, "127.0.0.1:1"),
+            peer(2, "127.0.0.1:2"),
+        );
+        let (nameless, named) = (Identity::of(&[b""]), Identity::of(&[b"worker"]));
+        peers.put((nameless, None), &one, &caller(&one));
+        peers.put((nameless, None), &two, &caller(&two));
+        assert_eq!(peers.namesakes(nameless, 9).len(), 2);
+        assert_eq!(peers.namesakes(nameless, 1).len(), 1);
+        peers.put((named, None), &one, &caller(&one));
+        assert_eq!(peers.namesakes(nameless, 9).len(), 1);
+        assert!(
+            peers
+                .of_session(one.session)
+                .is_some_and(|(client, _)| client == named)
+        );
+        peers.remove(one.session);
+        peers.remove(two.session);
+        let register = peers.lock();
+        assert!(register.by_session.is_empty() && register.by_client.is_empty());
+    }
+
+    #[test]
+    fn only_a_client_of_this_machine_has_a_process_to_be_looked_up() {
+        assert_eq!(peer(1, "127.8.0.1:1").process(), Process::Pending);
+        assert_eq!(peer(1, "10.0.0.1:1").process(), Process::None);
+        let found = peer(1, "[::1]:1");
+        found.found(Process::Known([1; 8]), None);
+        found.found(Process::None, None);
+        assert_eq!(found.process(), Process::Known([1; 8]));
+    }
+}

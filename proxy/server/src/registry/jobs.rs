@@ -1,0 +1,264 @@
+//! Jobs of a shell: `redis-cli SETNX`, minutes of work, `redis-cli DEL`, each a process of its own. The lock is not that
+//! process's but the job's: the nearest of the processes it came from that still lives. While that lives the lease is kept
+//! alive, and what its other clients send is its own. Redis decides by the identity in the record; this only
+//! says for whom a client speaks. Of a job on another machine nobody sees whether it lives: its lease is kept alive as long as
+//! such jobs of the namespace were seen to take.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use lockwarden_lock::db_key::{DbKey, DbMap};
+use lockwarden_lock::token::{Grant, Identity, Process};
+
+use super::clients::{Holder, Peer};
+use super::processes::{Processes, Running};
+use super::renewals::KeptLease;
+
+/// A client that takes a lock and closes its connection within this time has done all that it was started for.
+const SHORT_LIVED: Duration = Duration::from_secs(3);
+/// So long the first acquire of a connection waits for its process to be found.
+const LOOK_UP_WITHIN: Duration = Duration::from_millis(250);
+/// After so many that were not found, only one in so many is looked for.
+const MAX_IN_VAIN: u32 = 8;
+const LOOK_ONE_IN: u32 = 64;
+/// Above that the lock of one more job goes with its client.
+const MAX_JOBS: usize = 4096;
+
+/// A job that took a lock, as far as it is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    grant: Grant,
+    /// Who was granted the lock, as its record says.
+    identity: Identity,
+    /// The process that asked for it, and those that it comes from; none on another machine.
+    lineage: Vec<Running>,
+    namespace: Arc<str>,
+    granted: Instant,
+    /// When a job on another machine counts as over.
+    until: Option<Instant>,
+    /// Its client has left.
+    pub(crate) holder: Option<Holder>,
+    /// Which process the job is, once that is decided.
+    settled: Option<Running>,
+}
+
+impl Job {
+    /// The process that the job is now; none once it is over.
+    pub(crate) fn leader(&self) -> Option<&Running> {
+        match &self.settled {
+            Some(leader) => Some(leader).filter(|leader| leader.is_alive()),
+            None => self.lineage.iter().find(|running| running.is_alive()),
+        }
+    }
+
+    fn is_elsewhere(&self) -> bool {
+        self.lineage.is_empty()
+    }
+
+    /// A process that goes on without its connection is no part of a job.
+    fn taker_lives(&self) -> bool {
+        self.lineage.first().is_some_and(Running::is_alive)
+    }
+
+    /// Whether it goes on; `is_decided`: which process it is should be known by now.
+    pub(crate) fn lives(&self, is_decided: bool) -> bool {
+        match self.until {
+            Some(until) => Instant::now() < until,
+            None if is_decided && self.settled.is_none() && self.taker_lives() => false,
+            None => self.leader().is_some(),
+        }
+    }
+
+    /// Whether the client that took the lock was there for nothing else.
+    fn is_short_lived(&self, now: Instant) -> bool {
+        now < self.granted + SHORT_LIVED
+    }
+}
+
+/// The locks of short-lived clients.
+#[derive(Default)]
+pub(crate) struct Jobs {
+    jobs: Mutex<DbMap<Job>>,
+    /// By namespace, how long jobs on other machines held a lock at most.
+    longest: Mutex<HashMap<Arc<str>, Duration>>,
+    /// Most proxies have none, and need not look.
+    count: AtomicUsize,
+    /// How many processes in a row could not be found.
+    in_vain: AtomicU32,
+}
+
+impl Jobs {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    pub(crate) fn has(&self, key: &DbKey) -> bool {
+        !self.is_empty() && self.lock().contains_key(key)
+    }
+
+    /// Finds the process of a client that asks for a lock by the first command of its connection, and may end with the reply.
+    /// Where processes cannot be seen, nobody waits for that.
+    pub(crate) async fn look_up(&self, processes: &Processes, peer: &Arc<Peer>) {
+        let in_vain = self.in_vain.load(Ordering::Relaxed);
+        if peer.process() != Process::Pending {
+            return;
+        }
+        if in_vain < MAX_IN_VAIN || in_vain.is_multiple_of(LOOK_ONE_IN) {
+            // What is not found in time is not known, as before.
+            let _ = tokio::time::timeout(LOOK_UP_WITHIN, processes.of(peer)).await;
+        }
+        match peer.running() {
+            Some(_) => self.in_vain.store(0, Ordering::Relaxed),
+            None => self
+                .in_vain
+                .store(in_vain.wrapping_add(1), Ordering::Relaxed),
+        }
+    }
+
+    /// A client was granted a lock by the first command of its connection: this process, or one of another machine. Answers
+    /// whether that is remembered.
+    pub(crate) fn took(
+        &self,
+        key: &DbKey,
+        (grant, identity): (Grant, Identity),
+        of: Option<&Running>,
+        namespace: &Arc<str>,
+    ) -> bool {
+        let now = Instant::now();
+        let job = Job {
+            grant,
+            identity,
+            lineage: of.map(Running::lineage).unwrap_or_default(),
+            namespace: namespace.clone(),
+            granted: now,
+            until: None,
+            holder: None,
+            settled: None,
+        };
+        let mut jobs = self.lock();
+        if jobs.len() >= MAX_JOBS {
+            // Of those that were never given back nothing will be learned.
+            jobs.retain(|_, job| job.holder.is_some() || job.is_short_lived(now));
+        }
+        let has_room = jobs.len() < MAX_JOBS || jobs.contains_key(key);
+        if has_room {
+            jobs.insert(key.clone(), job);
+            self.counted(&jobs);
+        }
+        has_room
+    }
+
+    /// The process as which a client of this lineage is its lock's holder, where both are of one job.
+    pub(crate) fn stands_for(
+        &self,
+        key: &DbKey,
+        client: Identity,
+        lineage: &[Running],
+    ) -> Option<Process> {
+        let job = self.lock().get(key)?.clone();
+        let has_left = job.holder.is_some() || job.is_short_lived(Instant::now());
+        let same_client = job.identity.with_process(Process::None) == client;
+        // A client that goes on is nobody else's part.
+        let is_part = same_client && has_left && !job.taker_lives();
+        let leader = is_part.then(|| job.leader()).flatten()?;
+        lineage.contains(leader).then(|| job.identity.process())
+    }
+
+    /// A lock was given back, late or in time. How long a job on another machine held it is learned.
+    pub(crate) fn released(&self, key: &DbKey, client: Identity) {
+        if self.is_empty() {
+            return;
+        }
+        let mut jobs = self.lock();
+        let is_its = |job: &&Job| job.is_elsewhere() && job.identity == client;
+        if jobs.get(key).filter(is_its).is_none() {
+            return;
+        }
+        let job = jobs.remove(key);
+        self.counted(&jobs);
+        drop(jobs);
+        if let Some(job) = job {
+            let mut longest = self.longest();
+            let longest = longest.entry(job.namespace).or_default();
+            *longest = job.granted.elapsed().max(*longest);
+        }
+    }
+
+    /// The client of this lock's lease is gone. Answers whether its job goes on with it.
+    pub(crate) fn left(&self, key: &DbKey, grant: Grant, in_order: bool) -> bool {
+        let mut jobs = self.lock();
+        let job = jobs.get_mut(key).filter(|job| job.grant == grant);
+        let Some(job) = job.filter(|job| in_order && job.is_short_lived(Instant::now())) else {
+            return false;
+        };
+        if job.is_elsewhere() {
+            let longest = self.longest().get(&job.namespace).copied();
+            // The next one may take longer.
+            job.until = longest.map(|longest| job.granted + longest + longest / 2);
+        }
+        if job.until.is_some() || !job.is_elsewhere() {
+            job.holder = Some(Holder::new());
+        }
+        true
+    }
+
+    /// Who keeps this lease alive now that its client has left.
+    pub(crate) fn holder(&self, key: &DbKey, lease: &KeptLease) -> Option<Holder> {
+        if self.is_empty() {
+            return None;
+        }
+        self.of(key, lease.renewal.grant)?.holder
+    }
+
+    /// The job that took this lease.
+    pub(crate) fn of(&self, key: &DbKey, grant: Grant) -> Option<Job> {
+        let jobs = self.lock();
+        jobs.get(key).filter(|job| job.grant == grant).cloned()
+    }
+
+    /// Which process the job is was decided.
+    pub(crate) fn settle(&self, key: &DbKey, grant: Grant, leader: &Running) {
+        let mut jobs = self.lock();
+        if let Some(job) = jobs.get_mut(key).filter(|job| job.grant == grant) {
+            job.settled.get_or_insert_with(|| leader.clone());
+        }
+    }
+
+    /// Nobody keeps the lease alive any more.
+    pub(crate) fn over(&self, key: &DbKey, job: &Job) {
+        let mut jobs = self.lock();
+        if let Some(job) = jobs
+            .get_mut(key)
+            .filter(|now| now.grant == job.grant && now.is_elsewhere())
+        {
+            // When it is given back, it may be learned that it took longer.
+            (job.holder, job.until) = (None, None);
+            return;
+        }
+        drop(jobs);
+        self.remove(key, job.grant);
+    }
+
+    fn longest(&self) -> MutexGuard<'_, HashMap<Arc<str>, Duration>> {
+        self.longest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The lease is no job's any more.
+    pub(crate) fn remove(&self, key: &DbKey, grant: Grant) {
+        let mut jobs = self.lock();
+        if jobs.get(key).is_some_and(|job| job.grant == grant) {
+            jobs.remove(key);
+            self.counted(&jobs);
+        }
+    }
+
+    fn counted(&self, jobs: &DbMap<Job>) {
+        self.count.store(jobs.len(), Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, DbMap<Job>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,119 @@
+//! The lease table of the whole process: a view for metrics and people, in shards so that sessions
+//! seldom meet. It decides nothing.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::lease::{Held, Lapse, Lease, LeaseEvent, LeaseTable, Transition};
+use lockwarden_lock::token::{Grant, SessionId};
+
+use crate::clock;
+use crate::telemetry::metrics::NamespaceMirror;
+
+const SHARDS: usize = 16;
+
+/// The view.
+#[derive(Default)]
+pub(crate) struct Mirror {
+    shards: [Mutex<LeaseTable>; SHARDS],
+    /// A lease was granted since somebody asked.
+    has_granted: AtomicBool,
+}
+
+impl Mirror {
+    /// Folds in what happened; answers the lease that it ended.
+    pub(crate) fn apply(&self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
+        if let LeaseEvent::Granted { .. } = event
+            && !self.has_granted.load(Ordering::Relaxed)
+        {
+            self.has_granted.store(true, Ordering::Relaxed);
+        }
+        lock(self.shard(key)).apply(key, event, now)
+    }
+
+    fn shard(&self, key: &DbKey) -> &Mutex<LeaseTable> {
+        &self.shards[key.shard() % SHARDS]
+    }
+
+    /// Which lease of a lock is current, and whose, as far as this proxy has seen.
+    pub(crate) fn current(&self, key: &DbKey) -> Option<(Grant, Option<SessionId>)> {
+        let shard = lock(self.shard(key));
+        shard.get(key).map(|lease| (lease.grant, lease.session))
+    }
+
+    /// Shows every lease that this proxy knows of, some of them together. `look` must be quick: sessions
+    /// may wait for it.
+    pub(crate) fn visit(&self, mut look: impl FnMut(&DbKey, &Lease)) {
+        for shard in &self.shards {
+            for (key, lease) in lock(shard).iter() {
+                look(key, lease);
+            }
+        }
+    }
+
+    /// Whether there is a record to be expected on the server: a lease is held, or one was granted since
+    /// the last call.
+    pub(crate) fn has_worked(&self) -> bool {
+        let holds = |shard| lock(shard).iter().next().is_some();
+        self.has_granted.swap(false, Ordering::Relaxed) || self.shards.iter().any(holds)
+    }
+
+    /// The lease of a lock, as far as this proxy has seen.
+    pub(crate) fn lease(&self, key: &DbKey) -> Option<Lease> {
+        lock(self.shard(key)).get(key).cloned()
+    }
+
+    /// The leases that seem to have run out since the last call.
+    pub(crate) fn expire(&self, now: Instant) -> Vec<Lapse> {
+        self.shards
+            .iter()
+            .flat_map(|shard| lock(shard).expire(now))
+            .collect()
+    }
+
+    /// Forgets what a FLUSH of a database, or of all, has erased.
+    pub(crate) fn forget(&self, db: Option<u32>, before: Instant) {
+        self.has_granted.store(false, Ordering::Relaxed);
+        for shard in &self.shards {
+            lock(shard).forget(db, before);
+        }
+    }
+
+    /// What each namespace holds, for the metrics page.
+    pub(crate) fn held(&self, namespaces: usize) -> Vec<NamespaceMirror> {
+        let now = Instant::now();
+        let mut held = vec![Held::default(); namespaces];
+        for shard in &self.shards {
+            let table = lock(shard).held(namespaces, now);
+            for (sum, part) in held.iter_mut().zip(table) {
+                sum.finite += part.finite;
+                sum.endless += part.endless;
+                sum.oldest = match (sum.oldest, part.oldest) {
+                    (Some(a), Some(b)) => Some(a.min(b)),
+                    (a, b) => a.or(b),
+                };
+            }
+        }
+        held.into_iter()
+            .enumerate()
+            .map(|(index, held)| NamespaceMirror {
+                index,
+                held_finite: held.finite,
+                held_none: held.endless,
+                oldest_unix_seconds: held.oldest.map(|at| unix_seconds(now - at)),
+                waiting: 0,
+            })
+            .collect()
+    }
+}
+
+fn lock(shard: &Mutex<LeaseTable>) -> std::sync::MutexGuard<'_, LeaseTable> {
+    // A table that a panic left behind is still a view that decides nothing.
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn unix_seconds(ago: Duration) -> f64 {
+    clock::unix_now().saturating_sub(ago).as_secs_f64()
+}

@@ -1,0 +1,172 @@
+//! Which process of this machine is at the other end of a loopback connection: the inode of the
+//! client's socket (`proc_net.rs`), and whoever has that open (`proc_fd.rs`). Asked on a thread of its own,
+//! for many connections at once. It needs `/proc`, the same network namespace, and a process that this
+//! user may look into; otherwise there is no answer.
+
+mod cache;
+mod lineage;
+mod proc_fd;
+mod proc_net;
+mod sock_diag;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use std::{fs, thread};
+
+use lockwarden_lock::token::Process;
+use tokio::sync::oneshot;
+
+use super::clients::Peer;
+pub(crate) use lineage::Running;
+use proc_fd::Search;
+use proc_net::Inodes;
+
+/// Connections that wait to be looked up; one more stays unknown for now.
+const MOST_WAITING: usize = 1024;
+/// Connections that are looked up in one go.
+const BATCH: usize = 256;
+/// How long whoever asks waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What tells this machine's loopback addresses from every other's: its boot and its network
+/// namespace. Empty where the system does not say.
+pub(crate) static MACHINE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let boot = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    [boot.trim_ascii(), namespace("net").as_bytes()].concat()
+});
+
+/// Numbers of processes are unique in here only.
+static PROCESS_NAMESPACE: LazyLock<String> = LazyLock::new(|| namespace("pid"));
+
+fn namespace(kind: &str) -> String {
+    let link = fs::read_link(Path::new("/proc/self/ns").join(kind)).unwrap_or_default();
+    link.to_string_lossy().into_owned()
+}
+
+struct Wanted {
+    peer: Arc<Peer>,
+    done: oneshot::Sender<()>,
+}
+
+/// The way to ask.
+pub(crate) struct Processes {
+    queue: SyncSender<Wanted>,
+}
+
+impl Processes {
+    /// Starts the thread, which ends with the last way to ask.
+    pub(crate) fn start() -> std::io::Result<Processes> {
+        let (queue, wanted) = sync_channel(MOST_WAITING);
+        thread::Builder::new()
+            .name("lockwarden-processes".into())
+            .spawn(move || serve(&wanted))?;
+        Ok(Processes { queue })
+    }
+
+    /// The process of a client; pending where it could not be found out now.
+    pub(crate) async fn of(&self, peer: &Arc<Peer>) -> Process {
+        if peer.process() == Process::Pending {
+            let (done, answered) = oneshot::channel();
+            let wanted = Wanted {
+                peer: peer.clone(),
+                done,
+            };
+            if self.queue.try_send(wanted).is_ok() {
+                // Either way the peer says what is known now.
+                let _ = tokio::time::timeout(PATIENCE, answered).await;
+            }
+        }
+        peer.process()
+    }
+}
+
+fn serve(wanted: &Receiver<Wanted>) {
+    let mut finder = Finder::default();
+    while let Ok(first) = wanted.recv() {
+        let mut batch = vec![first];
+        while batch.len() < BATCH
+            && let Ok(next) = wanted.try_recv()
+        {
+            batch.push(next);
+        }
+        finder.look_up(batch.iter().map(|wanted| &wanted.peer));
+        for Wanted { done, .. } in batch {
+            // Whoever asked may have stopped waiting.
+            let _ = done.send(());
+        }
+    }
+}
+
+/// The two ends of a connection, as the client's socket has them. An IPv4 address that is written as an
+/// IPv6 one is that IPv4 address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Pair {
+    client: SocketAddr,
+    local: SocketAddr,
+}
+
+impl Pair {
+    fn new(client: SocketAddr, local: SocketAddr) -> Pair {
+        let plain =
+            |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
+        Pair {
+            client: plain(client),
+            local: plain(local),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Finder {
+    inodes: Inodes,
+    search: Search,
+}
+
+impl Finder {
+    /// Tells each of these clients its process, or that it was missed: once, however many wait for it.
+    fn look_up<'a>(&mut self, peers: impl Iterator<Item = &'a Arc<Peer>>) {
+        let mut pending: Vec<&Arc<Peer>> = peers
+            .filter(|peer| peer.process() == Process::Pending)
+            .collect();
+        pending.sort_unstable_by_key(|peer| Arc::as_ptr(peer));
+        pending.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let pair = |peer: &Peer| Pair::new(peer.client, peer.local);
+        let pairs: Vec<Pair> = pending.iter().map(|peer| pair(peer)).collect();
+        let found = self.locate(&pairs);
+        for peer in pending {
+            match found.get(&pair(peer)) {
+                Some((process, running)) => peer.found(*process, running.clone()),
+                None => peer.missed(),
+            }
+        }
+    }
+
+    /// The processes behind those connections. A connection that is closed already has none.
+    fn locate(&mut self, pairs: &[Pair]) -> HashMap<Pair, (Process, Option<Running>)> {
+        let inodes = self.inodes.of(pairs);
+        let processes = self.search.find(inodes.values().copied());
+        let process = |(pair, inode)| {
+            // A socket that is there and whose process is not found is somebody's that may not be seen.
+            let found = processes.get(&inode).cloned();
+            let found = found.map_or((Process::None, None), |(process, running)| {
+                (process, Some(running))
+            });
+            (pair, found)
+        };
+        inodes.into_iter().map(process).collect()
+    }
+
+    #[cfg(test)]
+    fn find(&mut self, pairs: &[Pair]) -> HashMap<Pair, Process> {
+        let found = self.locate(pairs).into_iter();
+        found.map(|(pair, (process, _))| (pair, process)).collect()
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests;

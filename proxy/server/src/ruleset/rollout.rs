@@ -1,0 +1,219 @@
+//! Enforcing for some: which clients a namespace in monitor mode refuses for already, and the
+//! configuration as each of them sees it. A client is told by what its connection says of it, so
+//! every proxy and every connection of one application comes to the same answer; nothing is kept
+//! about it anywhere.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use lockwarden_lock::glob::Glob;
+use lockwarden_lock::settle::{Adopt, Mode, Rules};
+
+use super::{Active, NamespaceDetails};
+use crate::config;
+use crate::telemetry::events::DEFAULT_USER;
+
+/// Cohorts that are shared between sessions; one more is a session's own. Their number is that of
+/// the sets of namespaces that some client is enforced in, and those are few.
+const MOST_COHORTS: usize = 256;
+
+/// What a connection says of its application.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Application<'a> {
+    /// `CLIENT SETNAME`; empty where none was set.
+    pub(crate) name: &'a [u8],
+    /// The ACL user.
+    pub(crate) user: &'a [u8],
+    /// The address it comes from.
+    pub(crate) address: IpAddr,
+}
+
+impl Application<'_> {
+    /// A place from 0 to 99 that only depends on who the application is: by the first of name,
+    /// user and address that tells it from others. It is the same in every namespace, so that
+    /// raising a percentage adds applications and drops none, and an application is new to
+    /// enforcing once and not once a namespace.
+    fn place(&self, address: &str) -> u64 {
+        let who = if !self.name.is_empty() {
+            self.name
+        } else if self.user != DEFAULT_USER {
+            self.user
+        } else {
+            address.as_bytes()
+        };
+        twox_hash::XxHash3_64::oneshot(who) % 100
+    }
+}
+
+/// Whose refusals are carried out.
+#[derive(Clone)]
+pub(crate) struct EnforceFor {
+    clients: Vec<Glob>,
+    percent: u8,
+}
+
+impl EnforceFor {
+    fn new(configured: &config::EnforceFor) -> EnforceFor {
+        EnforceFor {
+            clients: configured.clients.iter().cloned().map(Glob::new).collect(),
+            percent: configured.percent,
+        }
+    }
+
+    /// Whether this application is among them: named by one of the globs, and in the percentage.
+    fn chooses(&self, application: &Application<'_>) -> bool {
+        let address = application.address.to_canonical().to_string();
+        let said = [application.name, application.user, address.as_bytes()];
+        let named = |glob: &Glob| said.iter().any(|word| glob.matches(word));
+        self.clients.iter().any(named) && application.place(&address) < u64::from(self.percent)
+    }
+}
+
+/// A namespace that is enforced for some.
+#[derive(Clone)]
+pub(crate) struct Partly {
+    for_whom: EnforceFor,
+    /// What holds for the others.
+    watched: Rules,
+    /// What holds for them.
+    enforced: Rules,
+}
+
+impl Partly {
+    /// `watched` are the rules of the namespace.
+    pub(crate) fn new(configured: &config::EnforceFor, watched: Rules) -> Partly {
+        Partly {
+            for_whom: EnforceFor::new(configured),
+            watched,
+            enforced: Rules {
+                mode: Mode::Enforce,
+                // A lock from before is perhaps of a client that is only watched, and nothing may
+                // change for that one.
+                adopt: Adopt::Report,
+                ..watched
+            },
+        }
+    }
+}
+
+/// The configuration as clients see it that are enforced in some namespaces. Shared, and gone with
+/// the last session that uses it.
+#[derive(Default)]
+pub(crate) struct Cohorts(Mutex<HashMap<Box<[usize]>, Weak<Active>>>);
+
+/// The configuration as this application sees it. A view may be given in place of the configuration
+/// that it was made from.
+pub(crate) fn seen_by(active: &Arc<Active>, application: &Application<'_>) -> Arc<Active> {
+    let Some(cohorts) = &active.cohorts else {
+        return active.clone();
+    };
+    let enforced_in = |(_, details): &(usize, &NamespaceDetails)| {
+        let partly = details.partly.as_deref();
+        partly.is_some_and(|partly| partly.for_whom.chooses(application))
+    };
+    let namespaces = active.details.iter().enumerate();
+    let set: Box<[usize]> = namespaces
+        .filter(enforced_in)
+        .map(|(index, _)| index)
+        .collect();
+    cohorts.get(active, set)
+}
+
+impl Cohorts {
+    /// Only where some namespace is enforced for some: elsewhere no session has to ask.
+    pub(crate) fn of(details: &[NamespaceDetails]) -> Option<Arc<Cohorts>> {
+        let any = details.iter().any(|details| details.partly.is_some());
+        any.then(Arc::default)
+    }
+
+    fn get(&self, active: &Active, set: Box<[usize]>) -> Arc<Active> {
+        let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = views.get(&set).and_then(Weak::upgrade) {
+            return known;
+        }
+        if views.len() >= MOST_COHORTS {
+            views.retain(|_, view| view.strong_count() > 0);
+        }
+        let mut details = active.details.clone();
+        for (index, details) in details.iter_mut().enumerate() {
+            if let Some(partly) = &details.partly {
+                details.rules = match set.binary_search(&index) {
+                    Ok(_) => partly.enforced,
+                    Err(_) => partly.watched,
+                };
+            }
+        }
+        let view = Arc::new(active.with_details(details));
+        if views.len() < MOST_COHORTS {
+            views.insert(set, Arc::downgrade(&view));
+        }
+        view
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn enforce_for(clients: &[&str], percent: u8) -> EnforceFor {
+        let clients = clients.iter().map(|glob| glob.as_bytes().to_vec().into());
+        EnforceFor::new(&config::EnforceFor {
+            clients: clients.collect(),
+            percent,
+        })
+    }
+
+    fn application<'a>(name: &'a str, user: &'a str, address: &str) -> Application<'a> {
+        Application {
+            name: name.as_bytes(),
+            user: user.as_bytes(),
+            address: address.parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_client_is_named_by_its_name_its_user_or_its_address() {
+        let chosen = enforce_for(&["billing*", "10.1.*"], 100);
+        for (name, user, address, expected) in [
+            ("billing-7", "default", "10.2.0.1", true),
+            ("", "billing", "10.2.0.1", true),
+            ("", "default", "10.1.0.1", true),
+            ("", "default", "::ffff:10.1.0.1", true),
+            ("orders", "orders", "10.2.0.1", false),
+            ("", "default", "10.11.0.1", false),
+        ] {
+            let application = application(name, user, address);
+            assert_eq!(chosen.chooses(&application), expected, "{application:?}");
+        }
+    }
+
+    #[test]
+    fn a_percentage_takes_about_that_many_and_a_larger_one_drops_nobody() {
+        let chosen = |percent| {
+            let chosen = enforce_for(&["*"], percent);
+            let names = (0..1000).map(|number| format!("app-{number}"));
+            names
+                .filter(|name| chosen.chooses(&application(name, "default", "10.0.0.1")))
+                .collect::<Vec<_>>()
+        };
+        let (ten, twenty, all) = (chosen(10), chosen(20), chosen(100));
+        assert!((60..=140).contains(&ten.len()), "{}", ten.len());
+        assert!(ten.iter().all(|name| twenty.contains(name)));
+        assert_eq!(all.len(), 1000);
+    }
+
+    #[test]
+    fn the_connections_of_one_application_have_one_place() {
+        let place = |name, user, address: &str| application(name, user, address).place(address);
+        assert_eq!(
+            place("billing", "default", "10.0.0.1"),
+            place("billing", "svc", "10.0.0.2")
+        );
+        assert_eq!(place("", "svc", "10.0.0.1"), place("", "svc", "10.0.0.2"));
+        // The very places: they must not change with a new version, or applications would be
+        // switched by an upgrade.
+        assert_eq!(place("billing", "default", "10.0.0.1"), 14);
+        assert_eq!(place("", "default", "10.0.0.1"), 10);
+    }
+}

@@ -1,0 +1,299 @@
+//! Whether a user's rights suffice for a step: what is known of them, what an answer teaches, and the clear line
+//! that says what is missing. The memory itself is in `crate::backend::rights`.
+
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::op::LockCommand;
+use lockwarden_lock::outcome::{Answers, Missing, NothingRun, Why};
+use lockwarden_lock::plan::{Form, Guard, Needs};
+use lockwarden_lock::recipe::ScriptSha;
+use lockwarden_lock::settle::Mode;
+
+use super::admin_commands::flush_rights_line;
+use super::connection_state::{Place, RightsQuestion};
+use super::transport::Muted;
+use super::{InFlight, Look, Session, error_frame};
+use crate::backend::rights::Known;
+use crate::backend::server_info::Scripts;
+use crate::ruleset::Active;
+
+/// Steps that one session remembers of its user.
+const MAX_REMEMBERED: usize = 16;
+
+/// What of a step was given to Redis to be queued in a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Queued {
+    /// The command ahead of it.
+    Guard,
+    /// The step itself.
+    Step,
+}
+
+/// What is needed to word Redis's answer to it.
+#[derive(Debug)]
+pub(crate) struct QueuedStep {
+    pub(crate) what: Queued,
+    /// The application's command.
+    pub(crate) command: &'static str,
+    pub(crate) namespace: NamespaceId,
+    pub(crate) needs: Needs,
+}
+
+impl Session {
+    /// What is known of this user's rights for a step.
+    pub(crate) fn rights(&mut self, namespace: NamespaceId, needs: Needs, now: Instant) -> Known {
+        let remembered = &mut self.state.sufficient;
+        let is_it =
+            |known: &(NamespaceId, Needs, Instant)| known.0 == namespace && known.1 == needs;
+        if let Some(at) = remembered.iter().position(is_it) {
+            if now < remembered[at].2 {
+                return Known::Good;
+            }
+            remembered.swap_remove(at);
+        }
+        let rights = &self.shared.rights;
+        let (known, until) = rights.known(&self.state.user, namespace, needs, now);
+        if known == Known::Good {
+            if remembered.len() >= MAX_REMEMBERED {
+                remembered.clear();
+            }
+            remembered.push((namespace, needs, until));
+        }
+        known
+    }
+
+    /// A step that looked at its rights first has found them, unless it was not run.
+    pub(crate) fn learn_of_check(
+        &mut self,
+        flight: &mut InFlight,
+        answers: &Answers,
+        now: Instant,
+    ) {
+        let Some(needs) = flight.unchecked.take() else {
+            return;
+        };
+        if matches!(answers, Answers::Error(_) | Answers::Lacking(_)) {
+            return;
+        }
+        let namespace = flight.permitted.command().op.target().namespace;
+        let rights = &self.shared.rights;
+        rights.suffice(&self.state.user, namespace, needs, now);
+    }
+
+    /// A step was not run for want of rights: remembers that, and tells the log once.
+    pub(crate) fn learn_of_lack(
+        &mut self,
+        command: &LockCommand,
+        proof: &NothingRun,
+        active: &Active,
+    ) {
+        let missing = match proof.why() {
+            Why::NoRights(missing) => missing.clone(),
+            Why::NoScripts => return self.shared.backend.server.set_scripts(Scripts::Unknown),
+        };
+        let (namespace, needs) = (command.op.target().namespace, Needs::of(command));
+        let user = self.state.user.clone();
+        self.lacks(&user, namespace, needs, missing, active);
+    }
+
+    fn lacks(
+        &mut self,
+        user: &Bytes,
+        namespace: NamespaceId,
+        needs: Needs,
+        missing: Missing,
+        active: &Active,
+    ) {
+        self.state.sufficient.clear();
+        let rights = &self.shared.rights;
+        // What is missing is told by the check the next time.
+        if missing.is_empty() {
+            return rights.forget(user);
+        }
+        let told = missing.rules(&active.companion_prefix);
+        if !rights.lack(user, namespace, needs, missing, Instant::now()) {
+            return;
+        }
+        let details = active.namespace(namespace);
+        let what = match details.rules.mode {
+            Mode::Monitor => "a user lacks rights: its lock commands are forwarded unjudged",
+            Mode::Enforce => "a user lacks rights: its lock commands are refused",
+        };
+        tracing::warn!(
+            user = %String::from_utf8_lossy(user),
+            namespace = %details.name,
+            step = needs.step(),
+            lacks = told,
+            "{what}"
+        );
+    }
+
+    /// Asks behind a block for rights that were not known in it. Nothing of the client's waits for the answers: they
+    /// come behind an EXEC that writes, and so has to wait for whatever writes wait for.
+    pub(crate) fn ask_for_rights(&mut self, questions: &[RightsQuestion]) {
+        let prefix = self.active().companion_prefix.clone();
+        for question in questions {
+            let RightsQuestion {
+                user,
+                target,
+                needs,
+            } = question;
+            let flags = self.shared.backend.server.reads_script_flags();
+            let step = needs.question(&target.key, &prefix).flagged(flags);
+            let asked = RightsQuestion {
+                user: user.clone(),
+                target: target.clone(),
+                needs: *needs,
+            };
+            let look = Look::Rights(Box::new(asked));
+            self.wires.execute(&step, Form::Text, look, Muted::Yes);
+        }
+    }
+
+    /// The answer to such a question.
+    pub(crate) fn learn_of_rights(&mut self, asked: &RightsQuestion, answer: &Bytes) {
+        let Ok(answers) = self.read_answers(answer) else {
+            return;
+        };
+        let active = self.active();
+        let namespace = asked.target.namespace;
+        match (answers.nothing_run(), answers) {
+            (None, Answers::Lacking(_)) => {
+                let rights = &self.shared.rights;
+                rights.suffice(&asked.user, namespace, asked.needs, Instant::now());
+            }
+            (Some(proof), _) => match proof.why() {
+                Why::NoRights(missing) => {
+                    let missing = missing.clone();
+                    self.lacks(&asked.user, namespace, asked.needs, missing, &active);
+                }
+                Why::NoScripts => self.shared.backend.server.set_scripts(Scripts::Unknown),
+            },
+            (None, _) => {}
+        }
+    }
+
+    /// Redis's answer to what was queued in the place of the client's command, which gets one reply.
+    pub(crate) fn learn_of_queued(&mut self, step: &QueuedStep, frame: &Bytes, muted: Muted) {
+        let refused = frame.starts_with(b"-");
+        let reply = match step.what {
+            Queued::Guard if refused => {
+                self.state.guard_refused = true;
+                self.refused_when_queued(step, frame)
+            }
+            Queued::Guard => return,
+            Queued::Step if std::mem::take(&mut self.state.guard_refused) => return,
+            Queued::Step if refused => self.refused_when_queued(step, frame),
+            Queued::Step => BytesMut::from(&frame[..]),
+        };
+        self.reply(&reply, muted);
+    }
+
+    /// Redis's own words, unless they are about a command that the client did not send.
+    fn refused_when_queued(&mut self, step: &QueuedStep, frame: &Bytes) -> BytesMut {
+        let words = BytesMut::from(&frame[..]);
+        if step.needs.step() == "flush" {
+            let error = frame.slice_ref(frame[1..].trim_ascii_end());
+            return flush_rights_line(&error, step.command)
+                .map_or(words, |line| error_frame(&line));
+        }
+        let proof = match self.read_answers(frame) {
+            Ok(answers) => answers.nothing_run(),
+            Err(_) => None,
+        };
+        let Some(proof) = proof else {
+            return words;
+        };
+        let active = self.active();
+        if let Why::NoRights(missing) = proof.why() {
+            let user = self.state.user.clone();
+            self.lacks(&user, step.namespace, step.needs, missing.clone(), &active);
+        }
+        let line = rights_line(
+            proof.why(),
+            step.command,
+            step.needs,
+            &active.companion_prefix,
+        );
+        error_frame(&line)
+    }
+
+    /// In a block where nothing is enforced: a step is queued only for a user who is known to have the rights that it
+    /// takes, since one that Redis turns away would spoil the block. Else the client's own command is, and afterwards
+    /// the question is asked.
+    pub(crate) fn wonders_in_block(&mut self, command: &LockCommand, known: &Known) -> bool {
+        let Some(block) = &mut self.state.block else {
+            return false;
+        };
+        if *known == Known::Good {
+            return false;
+        }
+        block.wonder(RightsQuestion {
+            user: self.state.user.clone(),
+            target: command.op.target().clone(),
+            needs: Needs::of(command),
+        });
+        *known == Known::Nothing
+    }
+
+    /// The text of the script that an application sent, or named.
+    fn script_text(&self, command: &LockCommand) -> Option<Bytes> {
+        let word = command.argv.get(1)?;
+        match command.name {
+            "eval" => Some(word.clone()),
+            "evalsha" => {
+                let facts = self.shared.texts.get(&ScriptSha::from_hex(word)?)?;
+                Some(facts.text.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// A guard takes a place in the block, of which the client does not know.
+    pub(crate) fn queue_guard(&mut self, command: &LockCommand, active: &Active, muted: Muted) {
+        let script = self.script_text(command);
+        let Some(guard) = Guard::of(command, script.as_deref()) else {
+            return;
+        };
+        let Some(block) = &mut self.state.block else {
+            return;
+        };
+        block.places.push((block.queued, Place::Guard));
+        block.queued += 1;
+        let look = Look::Queued(Box::new(QueuedStep {
+            what: Queued::Guard,
+            command: command.name,
+            namespace: command.op.target().namespace,
+            needs: Needs::of(command),
+        }));
+        let key = &command.op.target().key;
+        self.wires
+            .guard(guard, key, &active.companion_prefix, look, muted);
+    }
+}
+
+/// The line for a user whose step was not run: what is missing, and all that it takes.
+pub(crate) fn rights_line(why: &Why, command: &str, needs: Needs, prefix: &[u8]) -> String {
+    let command = command.to_ascii_uppercase();
+    let mut line = format!("NOPERM lockwarden runs {command} on a lock as a script: ");
+    match why {
+        Why::NoScripts => line.push_str("the server has no EVAL or no EVALSHA"),
+        Why::NoRights(missing) => {
+            if !missing.is_empty() {
+                line.push_str(&format!("this user lacks {}; ", missing.rules(prefix)));
+            }
+            line.push_str("it needs +eval +evalsha");
+            for command in needs.commands() {
+                line.push_str(" +");
+                line.push_str(command);
+            }
+            line.push_str(&format!(
+                " and the keys ~{}* beside its locks",
+                String::from_utf8_lossy(prefix)
+            ));
+        }
+    }
+    line
+}

@@ -1,0 +1,170 @@
+//! How a session ends, as far as its leases are concerned: which of its last grants the client did
+//! not hear of, and the marking of those.
+
+use std::time::{Duration, Instant};
+
+use lockwarden_lock::plan::Form;
+use lockwarden_resp::parse_reply;
+
+use super::transport::request_buffer::Inbox;
+use super::transport::{End, Event, Muted, Want};
+use super::{InFlight, Look, Session};
+use crate::clock::Moment;
+use crate::registry::undelivered::Undelivered;
+use crate::state::effects;
+use crate::telemetry::vocabulary::UndeliveredOutcome;
+
+/// How long a session that lost its client waits for its own connection to take the marks.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a session that Redis has left looks whether it still holds a lock.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+impl Session {
+    /// A step that may grant is about to be sent: should the client go before its answer comes, it
+    /// cannot have heard of it.
+    pub(crate) fn step_is_under_way(&mut self, flight: &InFlight) {
+        if flight.grants.is_empty() {
+            return;
+        }
+        let targets = flight.permitted.command().op.targets();
+        for ((target, key), grant) in targets.iter().zip(&flight.keys).zip(&flight.grants) {
+            self.unheard.sent(Undelivered {
+                namespace: target.namespace,
+                key: key.clone(),
+                session: self.state.who().session,
+                grant: Some(*grant),
+            });
+        }
+    }
+
+    /// The replies to what was granted were just handed over.
+    pub(crate) fn grants_are_told(&mut self, muted: Muted, at: Instant) {
+        let end = match muted {
+            Muted::No => Some(self.wires.position()),
+            Muted::Yes => None,
+        };
+        self.unheard.replied(end, at);
+    }
+
+    /// Redis closed the connection of a client. The client hears of it as it would from Redis; and for as long as
+    /// it does not close its own end it is there, and its locks are kept alive: without the proxy they would stay.
+    pub(super) async fn wait_for_holder(&mut self) {
+        let mut drain = self.shared.drain.subscribe();
+        self.wires.say_goodbye();
+        while self.shared.kept.has(self.number) && !*drain.borrow() {
+            tokio::select! {
+                () = self.wires.client_stirs() => return,
+                _ = drain.changed() => {}
+                () = tokio::time::sleep(LOOK_AGAIN) => {}
+            }
+        }
+    }
+
+    /// Whether a reply to a grant may not have been read by a client whose end was noticed.
+    fn leaves_unread(&mut self) -> bool {
+        let delivery = self.wires.delivery(Instant::now());
+        self.unheard.ends(delivery)
+    }
+
+    /// The client sends no more. Whether it still listens is found out while its leases can be
+    /// marked over its own connection.
+    pub(super) async fn client_done(&mut self) -> Result<(), End> {
+        let idle = self.wires.is_idle() && !self.wires.pushes.takes_no_commands();
+        if idle && self.leaves_unread() {
+            if self.wires.was_turned_down().await {
+                return Err(End::Client);
+            }
+            self.unheard.heard();
+        }
+        self.wires.half_close();
+        Ok(())
+    }
+
+    /// Marks what the client did not hear of. Its connection is over.
+    pub(super) async fn mark_undelivered(&mut self, end: &End, inbox: &mut Inbox) {
+        let unread = self.leaves_unread()
+            && match end {
+                End::Client | End::Evicted => true,
+                End::Backend | End::Done | End::OutOfStep(_) | End::Framing(_) => {
+                    inbox.done && self.wires.was_turned_down().await
+                }
+            };
+        let mut lost = self.unheard.end(unread);
+        if lost.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        for lease in &mut lost {
+            // Without an earlier lease of its own, whatever this session holds by now is meant.
+            if self.evidence.own(&lease.key, now).is_none() {
+                lease.grant = None;
+            }
+        }
+        if matches!(end, End::Client) {
+            lost = self.mark_over_own_connection(lost, inbox).await;
+        }
+        for lease in lost {
+            if let Some(given_up) = self.shared.undelivered.add(lease) {
+                effects::count_undelivered(&self.shared, &given_up, UndeliveredOutcome::Failed);
+            }
+        }
+    }
+
+    /// Over the session's own connection a mark cannot overtake the step that it is about. Answers
+    /// what could not be marked so.
+    async fn mark_over_own_connection(
+        &mut self,
+        lost: Vec<Undelivered>,
+        inbox: &mut Inbox,
+    ) -> Vec<Undelivered> {
+        let usable = self.wires.may_still_ask()
+            && self.state.block.is_none()
+            && self.state.unsettled == 0
+            && !self.wires.pushes.takes_no_commands();
+        if !usable {
+            return lost;
+        }
+        self.wires.client_is_gone();
+        self.turn_to_writes();
+        let active = self.active();
+        let prefix = &active.companion_prefix;
+        let mut orphans_answer = None;
+        let mut waiting: Vec<Option<Undelivered>> = lost.into_iter().map(Some).collect();
+        for (at, lease) in waiting.iter().enumerate() {
+            if let Some(lease) = lease
+                && lease.key.db == self.state.selected
+            {
+                let step = lease.plan(prefix);
+                self.wires
+                    .execute(&step, Form::Text, Look::Marked(at), Muted::Yes);
+            }
+        }
+        let protocol = self.state.protocol;
+        let (wires, shared) = (&mut self.wires, &self.shared);
+        let marking = async {
+            loop {
+                match wires.next(inbox, Want::Nothing).await {
+                    Ok(Event::Reply(Look::Marked(at), frame, _)) => {
+                        let answer = parse_reply(&frame, protocol).ok();
+                        if let Some(lease) = waiting[at].take() {
+                            waiting[at] = effects::mark_answered(shared, lease, answer.as_ref());
+                        }
+                    }
+                    Ok(Event::Reply(Look::Answer, frame, _)) => orphans_answer = Some(frame),
+                    Ok(Event::Settled) | Err(_) => break,
+                    Ok(_) => {}
+                }
+            }
+        };
+        // What is not answered in time, the proxy's own connection tries again: marking twice is
+        // marking once.
+        let _ = tokio::time::timeout(PATIENCE, marking).await;
+        if let (Some(flight), Some(answer)) = (self.orphan.take(), orphans_answer)
+            && !answer.starts_with(b"-NOSCRIPT")
+            && let Ok(answers) = self.read_answers(&answer)
+        {
+            self.account(&flight, &answers, &active, Moment::now());
+        }
+        waiting.into_iter().flatten().collect()
+    }
+}

@@ -1,0 +1,359 @@
+//! Scripts that declare no lock, and may compute the name of one: they run behind a guard, and what they
+//! answer is put back into the words that it would have without. Which scripts that are is said by the
+//! lock crate; here they are sent, and refusals of the guard are told.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::classify::{ComputedNames, ComputedScript, LONGEST_WRAPPED, PassThrough};
+use lockwarden_lock::op::{LockCommand, LockOp, OpaqueKind, Target};
+use lockwarden_lock::outcome::{self, Barred};
+use lockwarden_lock::plan::{self, Form, Needs};
+use lockwarden_lock::recipe::{Envelope, ScriptFacts};
+use lockwarden_lock::scripts::guard::Guard;
+use lockwarden_lock::settle::{Code, Mode, Refused, computes_names};
+use lockwarden_resp::{Value, put_request, put_value};
+
+use super::acl::{Queued, QueuedStep};
+use super::connection_state::Place;
+use super::opaque_scripts::{Examined, put_back_sha};
+use super::transport::request_buffer::Inbox;
+use super::transport::{End, Muted};
+use super::{Look, Session, error_frame};
+use crate::ruleset::Active;
+use crate::telemetry::events::Happened;
+use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
+
+/// As long as a script's name, and that of none.
+const NO_SCRIPT: &[u8] = &[b'0'; 40];
+
+/// A script behind a guard, on its way.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    script: ComputedScript,
+    envelope: Envelope,
+}
+
+impl Session {
+    /// A script that may compute the name of a lock.
+    pub(crate) async fn computed_script(
+        &mut self,
+        inbox: &mut Inbox,
+        script: Box<ComputedScript>,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if let Some(error) = self.barred(inbox, script.name.as_bytes()).await? {
+            self.reply(&error, muted);
+            return Ok(());
+        }
+        let active = &self.seen(active.clone());
+        let is_enforced = active.rules(script.target.namespace).mode == Mode::Enforce;
+        match &active.computed_names {
+            ComputedNames::Watch(guard) if is_enforced => {
+                let guard = guard.clone();
+                return self.guarded(inbox, *script, guard, active, muted).await;
+            }
+            ComputedNames::Deny if is_enforced => {
+                let why = "this script computes names of keys, which may be those of locks";
+                let refused = refused(command(&script), script.target.clone(), why.to_owned());
+                self.refuse(&refused, None, active, muted);
+            }
+            ComputedNames::Forward | ComputedNames::Watch(_) | ComputedNames::Deny => {
+                self.computes_unjudged(&script.target, script.name, active);
+                self.count(CommandClass::Policy, CommandResult::Ok);
+                self.wires
+                    .forward(PassThrough::unchanged(&script.frame), muted);
+                self.queued();
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs it behind the guard.
+    async fn guarded(
+        &mut self,
+        inbox: &mut Inbox,
+        script: ComputedScript,
+        guard: Arc<Guard>,
+        active: &Active,
+        muted: Muted,
+    ) -> Result<(), End> {
+        let cannot = if script.script.calls_others {
+            Some("this script names another one, around the guard that it needs")
+        } else if script.script.text.len() > LONGEST_WRAPPED {
+            Some("this script computes names of keys, and is too long to be guarded")
+        } else {
+            None
+        };
+        if let Some(why) = cannot {
+            let refused = refused(command(&script), script.target.clone(), why.to_owned());
+            self.refuse(&refused, None, active, muted);
+            return Ok(());
+        }
+        if !script.script.compiles() {
+            match self.examine_anyhow(inbox, &script.script).await? {
+                Examined::Sound => {}
+                // Older servers make a function of a text by putting it before an `end`, so one that has no
+                // `end` cannot close that function, and Redis says best what is wrong with it.
+                Examined::Unsound(_) if !speaks_of_an_end(&script.script.text) => {
+                    self.count(CommandClass::PassThrough, CommandResult::Ok);
+                    self.wires
+                        .forward(PassThrough::unchanged(&script.frame), muted);
+                    self.queued();
+                    return Ok(());
+                }
+                Examined::Unsound(text) => {
+                    self.count(CommandClass::Policy, CommandResult::Error);
+                    self.error(&text, muted);
+                    return Ok(());
+                }
+                Examined::TurnedAway(_) => {
+                    let why = "lockwarden may run no scripts of its own, and cannot guard this one";
+                    let target = script.target.clone();
+                    let refused = refused(command(&script), target, why.to_owned());
+                    self.refuse(&refused, None, active, muted);
+                    return Ok(());
+                }
+            }
+        }
+        let words = script.argv.get(2..).unwrap_or_default();
+        let step = plan::guarded(script.script.clone(), guard.clone(), words);
+        let look = Look::Queued(Box::new(QueuedStep {
+            what: Queued::Step,
+            command: script.name,
+            namespace: script.target.namespace,
+            needs: Needs::of(&command(&script)),
+        }));
+        let script = Guarded {
+            script,
+            envelope: Envelope {
+                judged: false,
+                guard: Some(guard),
+            },
+        };
+        if let Some(block) = &mut self.state.block {
+            let place = Place::Guarded(Box::new(script));
+            block.places.push((block.queued, place));
+            block.queued += 1;
+            self.wires.execute_queued(&step, look, muted);
+            return Ok(());
+        }
+        let mut answer = self.execute(inbox, &step).await?;
+        if answer.starts_with(b"-NOPERM") && script.script.name == "evalsha" {
+            // Its user may run scripts that are known, so the proxy makes this one known.
+            let text = script.envelope.around(&script.script.script.text);
+            if self.make_known(&text).await {
+                self.wires
+                    .execute(&step, Form::Sha, Look::Answer, Muted::Yes);
+                answer = self.answer(inbox).await?;
+            }
+        }
+        let reply = self.conclude_guarded(&script, &answer, active)?;
+        if muted == Muted::No {
+            self.wires.reply(&reply);
+        }
+        Ok(())
+    }
+
+    /// Whether a server now has a text, over a connection of the proxy's own.
+    async fn make_known(&self, text: &[u8]) -> bool {
+        let Ok(mut aside) = self.shared.backend.address.converse().await else {
+            return false;
+        };
+        let answer = aside.ask(&[b"SCRIPT".as_slice(), b"LOAD", text]).await;
+        answer.is_ok_and(|answer| !matches!(answer, Value::Error(_)))
+    }
+
+    /// The reply to a script that ran behind a guard, and what follows from it.
+    pub(crate) fn conclude_guarded(
+        &mut self,
+        guarded: &Guarded,
+        answer: &Bytes,
+        active: &Active,
+    ) -> Result<Bytes, End> {
+        let (script, facts) = (&guarded.script, &guarded.script.script);
+        if answer.starts_with(b"-ERR Error compiling script") {
+            // Its own text was compiled before, and Lua has limits for a function.
+            let why = "this script computes names of keys, and has too many local variables to be guarded";
+            let refused = refused(command(script), script.target.clone(), why.to_owned());
+            return Ok(error_frame(&self.refused(&refused, None, active)).freeze());
+        }
+        if answer.starts_with(b"-") {
+            self.count(CommandClass::Policy, CommandResult::Error);
+            return Ok(put_back_sha(answer, facts, &guarded.envelope));
+        }
+        let read = outcome::read_guarded(answer, self.state.protocol)
+            .map_err(|_| End::OutOfStep("a script's answer is not its own".to_owned()))?;
+        let (reply, result) = match read {
+            outcome::Guarded::Returned(reply, barred) => {
+                self.caught(script, barred, active);
+                (reply, CommandResult::Ok)
+            }
+            outcome::Guarded::ReturnedNothing(barred) => {
+                self.caught(script, Some(barred), active);
+                let mut reply = BytesMut::new();
+                put_value(&mut reply, &Value::Null, self.state.protocol);
+                (reply.freeze(), CommandResult::Ok)
+            }
+            outcome::Guarded::Raised(text, at, barred) => {
+                self.caught(script, barred, active);
+                (
+                    self.raised(facts, &text, &at).freeze(),
+                    CommandResult::Error,
+                )
+            }
+            outcome::Guarded::Refused(barred) => {
+                let line = self.barred_line(command(script), &barred, &script.target, active);
+                return Ok(error_frame(&line).freeze());
+            }
+        };
+        self.count(CommandClass::Policy, result);
+        Ok(reply)
+    }
+
+    /// A refusal of the guard that the script caught: it is told all the same.
+    fn caught(&mut self, script: &ComputedScript, barred: Option<Barred>, active: &Active) {
+        if let Some(barred) = barred {
+            self.barred_line(command(script), &barred, &script.target, active);
+        }
+    }
+
+    /// Counts and logs what the guard refused; answers the error line. `otherwise` is the lock that is named
+    /// where the command names none.
+    pub(crate) fn barred_line(
+        &mut self,
+        command: Box<LockCommand>,
+        barred: &Barred,
+        otherwise: &Target,
+        active: &Active,
+    ) -> String {
+        let name = String::from_utf8_lossy(&barred.command).to_ascii_uppercase();
+        let lock_of = |key: &[u8]| {
+            let behind = key
+                .windows(2)
+                .position(|pair| matches!(pair, b"}:" | b"}#"));
+            let own = behind.and_then(|at| active.namespaces.find(&key[at + 2..]));
+            active.namespaces.find(key).or(own)
+        };
+        let target = Target {
+            namespace: lock_of(&barred.key).unwrap_or(otherwise.namespace),
+            key: barred.key.clone(),
+        };
+        let why = match barred.key.is_empty() {
+            true => format!("a script that computes names of keys may not call {name}"),
+            false => {
+                format!("{name} of a lock that this script does not declare; hand it over in KEYS")
+            }
+        };
+        self.refused(&refused(command, target, why), None, active)
+    }
+
+    /// A script that may compute the name of a lock runs as it is.
+    pub(crate) fn computes_unjudged(
+        &self,
+        target: &Target,
+        command: &'static str,
+        active: &Active,
+    ) {
+        let why = UnjudgedWhy::ComputedNames;
+        active
+            .namespace(target.namespace)
+            .metrics
+            .unjudged
+            .at(why)
+            .inc();
+        let entry = self.entry(Happened::Unjudged(why), target, command, None, active);
+        self.shared.trail.leave(entry);
+    }
+
+    /// `EVALSHA` of a text that this proxy has not seen, and without a lock among its keys: it may compute
+    /// the name of one. Redis is asked for a script that nobody has, and says in its own words that there is
+    /// none; every client answers that with the text. Inside a block there is no such answer, so it is
+    /// refused there, unless Redis does not know the text either.
+    pub(crate) async fn unseen_script(
+        &mut self,
+        inbox: &mut Inbox,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if let Some(error) = self.barred(inbox, b"evalsha").await? {
+            self.reply(&error, muted);
+            return Ok(());
+        }
+        let active = &self.seen(active.clone());
+        let mut words: Vec<Bytes> = (inbox.request().args())
+            .map(Bytes::copy_from_slice)
+            .collect();
+        if active.computed_names != ComputedNames::Forward {
+            let sha = words.get(1).cloned().unwrap_or_default();
+            if self.state.block.is_some() && !self.is_absent(&sha).await {
+                self.count(CommandClass::Policy, CommandResult::Error);
+                let line = "LOCKDENIED unsafe-script cmd=EVALSHA policy=scripts hint=\"lockwarden has not seen \
+                            this script, and it may name locks; load it with SCRIPT LOAD before the block\"";
+                self.error(line, muted);
+                return Ok(());
+            }
+            // Should it be loaded meanwhile, it is not this text that runs.
+            if let Some(sha) = words.get_mut(1).filter(|sha| sha.len() == NO_SCRIPT.len()) {
+                *sha = Bytes::from_static(NO_SCRIPT);
+            }
+        }
+        let mut frame = BytesMut::new();
+        put_request(&mut frame, &words);
+        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        self.wires.forward(PassThrough::unchanged(&frame), muted);
+        self.queued();
+        Ok(())
+    }
+
+    /// Whether Redis says, over a connection of the proxy's own, that it knows no script by this name.
+    async fn is_absent(&self, sha: &[u8]) -> bool {
+        let asked = async {
+            let mut aside = self.shared.backend.address.converse().await?;
+            aside.ask(&[b"SCRIPT".as_slice(), b"EXISTS", sha]).await
+        };
+        matches!(asked.await, Ok(Value::Array(known)) if known == [Value::Integer(0)])
+    }
+
+    /// Whether a text is a chunk of its own; a user who may not find out does not have to.
+    async fn examine_anyhow(
+        &mut self,
+        inbox: &mut Inbox,
+        script: &ScriptFacts,
+    ) -> Result<Examined, End> {
+        match self.examine(inbox, script).await? {
+            Examined::TurnedAway(_) if self.state.block.is_none() => {
+                self.examine_aside(script).await
+            }
+            examined => Ok(examined),
+        }
+    }
+}
+
+fn speaks_of_an_end(text: &[u8]) -> bool {
+    text.windows(3).any(|three| three == b"end")
+}
+
+/// The client's command, for whoever tells of its refusal.
+fn command(script: &ComputedScript) -> Box<LockCommand> {
+    Box::new(LockCommand {
+        name: script.name,
+        op: LockOp::Opaque {
+            target: script.target.clone(),
+            kind: OpaqueKind::Script,
+        },
+        argv: script.argv.clone(),
+        frame: script.frame.clone(),
+    })
+}
+
+fn refused(command: Box<LockCommand>, target: Target, why: String) -> Refused {
+    Refused {
+        command,
+        target,
+        code: Code::Denied,
+        denial: computes_names(why),
+        native: false,
+    }
+}

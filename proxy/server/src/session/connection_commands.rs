@@ -1,0 +1,557 @@
+//! Commands that change the connection itself: forwarded and tracked, so that judging and pairing
+//! go on from what Redis has accepted. `CLIENT REPLY` is the exception: the proxy does it, and the
+//! backend always answers. Those on which the reading of what follows depends are order barriers.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::classify::PassThrough;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::op::Arguments;
+use lockwarden_lock::recipe::ScriptSha;
+use lockwarden_lock::table::{SessionVerb, parse_integer};
+use lockwarden_lock::token::Grant;
+use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
+
+use super::connection_state::{Block, Place, ReplyMode, StateChange};
+use super::transport::pushes::Channels;
+use super::transport::request_buffer::Inbox;
+use super::transport::{End, Muted, maintenance_notices};
+use super::{Look, Session, replicas};
+use crate::backend::profile::Login;
+use crate::holders::handover::Ended;
+use crate::state::effects;
+use crate::telemetry::events::DEFAULT_USER;
+use crate::telemetry::vocabulary::{CommandClass, CommandResult};
+
+/// A user who may not read a record is not tried with the next before this time has passed.
+const UNREADABLE_FOR: Duration = Duration::from_secs(10);
+
+impl Session {
+    /// Whether the client wants the reply to the next command.
+    pub(crate) fn next_muted(&mut self) -> Muted {
+        match self.state.reply_mode {
+            ReplyMode::On => Muted::No,
+            ReplyMode::Off => Muted::Yes,
+            ReplyMode::Skip => {
+                self.state.reply_mode = ReplyMode::On;
+                Muted::Yes
+            }
+        }
+    }
+
+    /// A command went to Redis; inside a block it stands at the next place.
+    pub(crate) fn queued(&mut self) {
+        if let Some(block) = &mut self.state.block {
+            block.queued += 1;
+        }
+    }
+
+    pub(crate) async fn session_verb(
+        &mut self,
+        inbox: &mut Inbox,
+        verb: SessionVerb,
+        words: Arguments,
+        frame: Bytes,
+        muted: Muted,
+    ) -> Result<(), End> {
+        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        let pass = PassThrough::unchanged(&frame);
+        match verb {
+            SessionVerb::Multi => return self.multi(inbox, pass, muted).await,
+            SessionVerb::Exec => return self.exec(inbox, pass, muted).await,
+            SessionVerb::Discard => self.discard(pass, muted),
+            SessionVerb::Watch => return self.watch(inbox, &words, pass, muted).await,
+            SessionVerb::Unwatch => {
+                if self.state.block.is_none() {
+                    self.unwatch();
+                    self.end(pass, muted);
+                } else {
+                    self.wires.forward(pass, muted);
+                    self.queued();
+                }
+            }
+            SessionVerb::Reset => {
+                self.state.block = None;
+                self.unwatch();
+                // It ends OFF before it is answered, a SKIP just before it after that.
+                let heard = match self.state.reply_mode {
+                    ReplyMode::Off => Muted::No,
+                    ReplyMode::On | ReplyMode::Skip => muted,
+                };
+                self.change_state(StateChange::Reset, pass, heard);
+                return self.settled(inbox).await;
+            }
+            // Redis hangs up and reads no further.
+            SessionVerb::Quit => {
+                self.took_leave = true;
+                self.ended = Ended::ByClient(Instant::now());
+                self.state.block = None;
+                if self.wires.is_shared() {
+                    self.answer_locally(BytesMut::from(&b"+OK\r\n"[..]), muted);
+                } else {
+                    self.wires.forward(pass, muted);
+                }
+                return Err(self.last_replies(inbox).await);
+            }
+            SessionVerb::Auth => {
+                let (user, password) = match &words[..] {
+                    [user, password] => (user.clone(), password.clone()),
+                    [password] => (Bytes::from_static(DEFAULT_USER), password.clone()),
+                    // Redis will say that this is none.
+                    _ => (Bytes::from_static(DEFAULT_USER), Bytes::new()),
+                };
+                let change = StateChange::Auth(Login { user, password });
+                return self.log_in(inbox, change, pass, muted).await;
+            }
+            SessionVerb::Hello => {
+                let change = hello(&words);
+                if matches!(change, StateChange::Hello { login: Some(_), .. }) {
+                    return self.log_in(inbox, change, pass, muted).await;
+                }
+                self.change_state(change, pass, muted);
+            }
+            SessionVerb::Select => match words.first().and_then(|word| database(word)) {
+                Some(db) => self.change_state(StateChange::Select(db), pass, muted),
+                None => {
+                    self.wires.forward(pass, muted);
+                    self.queued();
+                }
+            },
+            SessionVerb::ClientSetName => {
+                let name = words.get(1).cloned().unwrap_or_default();
+                self.change_state(StateChange::Name(name), pass, muted);
+            }
+            // It is what the client says of itself, whether or not its server is new enough to keep it.
+            SessionVerb::ClientSetInfo => {
+                if let [_, what, value] = &words[..] {
+                    self.state.library.set(what, value);
+                    self.introduce();
+                }
+                self.wires.forward(pass, muted);
+                self.queued();
+            }
+            SessionVerb::ClientMaintNotifications => {
+                let asked = maintenance_notices::without_addresses(&words);
+                let pass = asked.as_deref().map_or(pass, PassThrough::unchanged);
+                self.wires.forward(pass, muted);
+                self.queued();
+            }
+            SessionVerb::ClientTracking => {
+                let says = |what: &[u8]| words.iter().any(|word| word.eq_ignore_ascii_case(what));
+                // With BCAST Redis does not note what is read.
+                let on = says(b"ON");
+                let reads = on && !says(b"BCAST");
+                self.change_state(StateChange::Tracking { on, reads }, pass, muted);
+                // Nothing may be read between this command and the next.
+                if self.state.block.is_none() {
+                    return self.settled(inbox).await;
+                }
+            }
+            SessionVerb::ClientReply => {
+                return self.client_reply(inbox, &words, pass, muted).await;
+            }
+            SessionVerb::Subscribe(kind) => {
+                self.channels(Channels::new(kind, true, words.len()), pass, muted)
+            }
+            SessionVerb::Unsubscribe(kind) => {
+                self.channels(Channels::new(kind, false, words.len()), pass, muted)
+            }
+            SessionVerb::Monitor => {
+                if self.may_administer(inbox, "monitor", muted).await? {
+                    return self.monitor(inbox, pass, muted).await;
+                }
+            }
+            SessionVerb::Replication => {
+                self.count(CommandClass::Admin, CommandResult::Error);
+                self.error(
+                    "ERR lockwarden does not relay replication; connect replicas to Redis itself",
+                    muted,
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Forwards a command whose reply says whether the state changed.
+    pub(crate) fn change_state(
+        &mut self,
+        change: StateChange,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) {
+        if let Some(block) = &mut self.state.block {
+            if let StateChange::Select(db) = change {
+                block.db = Some(db);
+            }
+            block.places.push((block.queued, Place::Change(change)));
+            block.queued += 1;
+            self.wires.forward(pass, muted);
+            return;
+        }
+        self.state.unsettled += 1;
+        self.wires
+            .forward_and_look(pass, Look::State(Box::new(change)), muted);
+    }
+
+    /// Forwards what ends a block or a WATCH. Where connections change hands, it has to be known that
+    /// it did.
+    pub(crate) fn end(&mut self, pass: PassThrough<'_>, muted: Muted) {
+        if self.multiplexed {
+            self.change_state(StateChange::Ended, pass, muted);
+        } else {
+            self.wires.forward(pass, muted);
+        }
+    }
+
+    /// A reply that somebody wanted to look at.
+    pub(crate) fn learn(
+        &mut self,
+        look: Look,
+        frame: Bytes,
+        muted: Muted,
+        inbox: &mut Inbox,
+    ) -> Result<(), End> {
+        match look {
+            Look::State(change) => {
+                self.state.unsettled = self.state.unsettled.saturating_sub(1);
+                if muted == Muted::No {
+                    self.wires.reply(&frame);
+                }
+                self.apply(*change, frame.first() != Some(&b'-'), inbox);
+            }
+            Look::ReadGrant => {
+                self.state.unsettled = self.state.unsettled.saturating_sub(1);
+                if frame.starts_with(b"-NOPERM") {
+                    self.state.unreadable_until = Some(Instant::now() + UNREADABLE_FOR);
+                }
+                let value = parse_reply(&frame, self.state.protocol);
+                let grant = value.ok().and_then(|value| value.as_bytes().cloned());
+                self.state
+                    .read_grants
+                    .push(grant.and_then(|grant| Grant::from_slice(&grant)));
+            }
+            Look::ReadValue(keys) => {
+                self.state.unsettled = self.state.unsettled.saturating_sub(1);
+                if muted == Muted::No {
+                    self.wires.reply(&frame);
+                }
+                self.observe(*keys, &frame);
+            }
+            Look::Scripts(names) => {
+                if muted == Muted::No {
+                    let told = self.only_known(&names, &frame);
+                    self.wires.reply(&told);
+                }
+            }
+            Look::Queued(step) => self.learn_of_queued(&step, &frame, muted),
+            Look::Rights(asked) => self.learn_of_rights(&asked, &frame),
+            Look::Renewed(renewed) => {
+                self.own_step_failed(&frame);
+                if let Ok(value) = parse_reply(&frame, self.state.protocol) {
+                    effects::renewal_answered(&self.shared, &renewed.0, &renewed.1, &value);
+                }
+            }
+            Look::Role => self.learn_role(&frame),
+            Look::Replicas => {
+                if replicas::names_any(&frame) {
+                    self.shared.metrics.replicas_told();
+                }
+                if muted == Muted::No {
+                    self.wires.reply(&frame);
+                }
+            }
+            // A session whose client is gone reads these itself.
+            Look::Own | Look::Marked(_) => self.own_step_failed(&frame),
+            Look::Answer => {
+                return Err(End::OutOfStep("an answer that nobody waits for".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the state as Redis did.
+    pub(crate) fn apply(&mut self, change: StateChange, accepted: bool, inbox: &mut Inbox) {
+        match (change, accepted) {
+            // A nested MULTI was refused, but the block it stands in goes on.
+            (StateChange::Multi, false) => self.state.block = None,
+            // Redis 6.2 may have logged it in before it found what was wrong.
+            (StateChange::Ended | StateChange::Hello { login: Some(_), .. }, false) => {
+                self.state.is_pinned = true;
+            }
+            (_, false) | (StateChange::Multi | StateChange::Ended, true) => {}
+            (StateChange::Select(db), true) => self.state.selected = db,
+            (StateChange::Auth(login), true) => self.logged_in(login, inbox),
+            (
+                StateChange::Hello {
+                    protocol,
+                    login,
+                    name,
+                },
+                true,
+            ) => {
+                if let Some(protocol) = protocol {
+                    self.state.protocol = protocol;
+                    self.wires.pushes.set_resp3(protocol == Protocol::Resp3);
+                }
+                if let Some(login) = login {
+                    self.logged_in(login, inbox);
+                }
+                if let Some(name) = name {
+                    self.state.set_name(name);
+                    self.introduce();
+                }
+            }
+            (StateChange::Name(name), true) => {
+                self.state.set_name(name);
+                self.introduce();
+            }
+            (StateChange::Tracking { on, reads }, true) => {
+                (self.state.is_tracking, self.state.tracking) = (on, reads);
+            }
+            (StateChange::Reset, true) => {
+                self.state.reset();
+                self.state.was_let_in = !self.shared.backend.server.may_want_password();
+                self.introduce();
+                self.wires.pushes.reset();
+                if self.shared.backend.server.wants_password() {
+                    inbox.set_limits(RequestLimits::before_auth());
+                }
+            }
+            (StateChange::Monitor, true) => self.wires.pushes.set_monitoring(),
+            (StateChange::Loaded(text), true) => {
+                self.shared.texts.saw(&text);
+            }
+            (StateChange::Functions, true) => self.shared.functions.forget(),
+            (StateChange::Subscribed, true) => self.wires.pushes.set_unknown(),
+        }
+    }
+
+    /// `SCRIPT EXISTS`. Inside a block its answer is Redis's alone.
+    pub(crate) fn script_exists(&mut self, names: Arguments, pass: PassThrough<'_>, muted: Muted) {
+        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        if self.state.block.is_some() {
+            self.wires.forward(pass, muted);
+            self.queued();
+            return;
+        }
+        self.wires
+            .forward_and_look(pass, Look::Scripts(Box::new(names)), muted);
+    }
+
+    /// Says 1 only of scripts that the server has and this proxy knows.
+    fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
+        let known =
+            |name: &Bytes| ScriptSha::from_hex(name).and_then(|sha| self.shared.texts.get(&sha));
+        let Ok(Value::Array(mut items)) = parse_reply(frame, self.state.protocol) else {
+            return BytesMut::from(&frame[..]);
+        };
+        for (item, name) in items.iter_mut().zip(names) {
+            if known(name).is_none() {
+                *item = Value::Integer(0);
+            }
+        }
+        let mut told = BytesMut::new();
+        put_value(&mut told, &Value::Array(items), self.state.protocol);
+        told
+    }
+
+    fn logged_in(&mut self, login: Login, inbox: &mut Inbox) {
+        // Whether this user may select the database that another has selected is not known, and a new connection
+        // would have to.
+        self.state.is_pinned |= self.state.selected != 0 && self.state.user != login.user;
+        self.state.set_user(login.user.clone());
+        // Nowhere else is the password of any use.
+        self.state.login = self.multiplexed.then_some(login);
+        self.introduce();
+        inbox.set_limits(RequestLimits::default());
+    }
+
+    async fn monitor(
+        &mut self,
+        inbox: &mut Inbox,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if self.state.block.is_none() {
+            self.settled(inbox).await?;
+            // Redis says nothing to a second one.
+            if self.wires.pushes.is_monitoring() {
+                self.wires.forward_unanswered(pass);
+                return Ok(());
+            }
+        }
+        self.change_state(StateChange::Monitor, pass, muted);
+        Ok(())
+    }
+
+    /// Redis from 7.2 on leaves a login that fails without an answer while earlier answers are still
+    /// in its hands, and nobody could tell whose the next one is. So they are waited for; and the
+    /// login too, since requests are short before it and may be longer behind it.
+    async fn log_in(
+        &mut self,
+        inbox: &mut Inbox,
+        change: StateChange,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if self.state.block.is_some() {
+            self.change_state(change, pass, muted);
+            return Ok(());
+        }
+        self.all_answered(inbox).await?;
+        self.change_state(change, pass, muted);
+        self.settled(inbox).await
+    }
+
+    async fn multi(
+        &mut self,
+        inbox: &mut Inbox,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if self.state.block.is_some() {
+            self.wires.forward(pass, muted);
+            return Ok(());
+        }
+        let certain = self.state.may_begin_block
+            && self.state.unsettled == 0
+            && !self.wires.pushes.takes_no_commands();
+        self.change_state(StateChange::Multi, pass, muted);
+        self.state.block = Some(Block::default());
+        // Where Redis might refuse it, what follows could not be told from what is queued.
+        if !certain {
+            self.settled(inbox).await?;
+            self.state.may_begin_block = self.state.block.is_some();
+        }
+        Ok(())
+    }
+
+    async fn watch(
+        &mut self,
+        inbox: &mut Inbox,
+        words: &Arguments,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        let active = self.active();
+        let is_lock = |word: &Bytes| active.namespaces.find(word).is_some();
+        self.state.is_watching |= self.state.block.is_none();
+        if self.state.block.is_none() && words.iter().any(is_lock) {
+            self.settled(inbox).await?;
+            let db = self.state.db();
+            for word in words.iter().filter(|word| is_lock(word)) {
+                let key = DbKey::new(db, word.clone());
+                if !self.state.watched.contains(&key) {
+                    self.shared.watches.add(&key);
+                    self.state.watched.push(key);
+                }
+            }
+        }
+        self.wires.forward(pass, muted);
+        Ok(())
+    }
+
+    /// Every WATCH of this connection is over.
+    pub(crate) fn unwatch(&mut self) {
+        self.state.is_watching = false;
+        for key in self.state.watched.drain(..) {
+            self.shared.watches.remove(&key);
+        }
+        self.evidence.unwatched();
+    }
+
+    /// Redis is asked only whether this user may, in words that change nothing there.
+    async fn client_reply(
+        &mut self,
+        inbox: &mut Inbox,
+        words: &Arguments,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        let word = words.get(1).map(|word| word.to_ascii_uppercase());
+        let mode = match word.as_deref() {
+            Some(b"ON") => ReplyMode::On,
+            Some(b"OFF") => ReplyMode::Off,
+            Some(b"SKIP") => ReplyMode::Skip,
+            _ => {
+                self.wires.forward(pass, muted);
+                self.queued();
+                return Ok(());
+            }
+        };
+        if self.state.block.is_some() {
+            // From Redis the array of EXEC would never come whole.
+            self.error(
+                "ERR CLIENT REPLY is not possible inside a transaction through lockwarden",
+                muted,
+            );
+            return Ok(());
+        }
+        self.settled(inbox).await?;
+        if !self.state.may_silence || self.wires.pushes.takes_no_commands() {
+            self.wires
+                .inquire(&[b"CLIENT", b"REPLY", b"ON"], Look::Answer);
+            let answer = self.answer(inbox).await?;
+            if answer.starts_with(b"-") {
+                self.reply(&BytesMut::from(&answer[..]), muted);
+                return Ok(());
+            }
+            self.state.may_silence = true;
+        }
+        match (mode, self.state.reply_mode) {
+            (ReplyMode::Skip, ReplyMode::Off) => {}
+            (mode, _) => self.state.reply_mode = mode,
+        }
+        if mode == ReplyMode::On {
+            // Whatever the mode was, Redis answers this.
+            self.wires.answer(Bytes::from_static(b"+OK\r\n"));
+        }
+        Ok(())
+    }
+
+    fn channels(&mut self, channels: Channels, pass: PassThrough<'_>, muted: Muted) {
+        if self.state.block.is_some() {
+            self.change_state(StateChange::Subscribed, pass, muted);
+        } else {
+            self.wires.forward_channels(pass, channels);
+        }
+    }
+}
+
+/// `HELLO [version [AUTH user password] [SETNAME name]]`; what Redis refuses changes nothing.
+fn hello(words: &Arguments) -> StateChange {
+    let protocol = match words.first().map(|word| &word[..]) {
+        Some(b"2") => Some(Protocol::Resp2),
+        Some(b"3") => Some(Protocol::Resp3),
+        _ => None,
+    };
+    let (mut login, mut name) = (None, None);
+    let mut at = 1;
+    while at < words.len() {
+        if words[at].eq_ignore_ascii_case(b"AUTH") {
+            let told = words.get(at + 1).zip(words.get(at + 2));
+            login = told.map(|(user, password)| Login {
+                user: user.clone(),
+                password: password.clone(),
+            });
+            at += 3;
+        } else if words[at].eq_ignore_ascii_case(b"SETNAME") {
+            name = words.get(at + 1).cloned();
+            at += 2;
+        } else {
+            at += 1;
+        }
+    }
+    StateChange::Hello {
+        protocol,
+        login,
+        name,
+    }
+}
+
+fn database(word: &[u8]) -> Option<u32> {
+    parse_integer(word)
+        .ok()
+        .and_then(|db| u32::try_from(db).ok())
+}

@@ -1,0 +1,369 @@
+//! What Redis remembers of a connection, as far as judging and pairing depend on it. Tracked, not
+//! emulated: it changes when Redis's reply says that it did.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use lockwarden_lock::administration::Flush;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::op::Target;
+use lockwarden_lock::plan::{Needs, Plan, Who};
+use lockwarden_lock::table::Listing;
+use lockwarden_lock::token::{Grant, Identity};
+use lockwarden_resp::Protocol;
+use smallvec::SmallVec;
+
+use super::InFlight;
+use super::computed_scripts::Guarded;
+use super::multiplexing::Mixing;
+use crate::backend::profile::Login;
+use crate::net::listener::is_loopback;
+use crate::net::proxy_protocol::Origin;
+use crate::registry::clients::Peer;
+use crate::registry::processes::MACHINE;
+use crate::telemetry::events::DEFAULT_USER;
+use crate::text::escape::spell;
+
+/// A change that takes effect when its reply is no error.
+#[derive(Clone, Debug)]
+pub(crate) enum StateChange {
+    /// `SELECT`.
+    Select(u32),
+    /// `AUTH` as this user.
+    Auth(Login),
+    /// `HELLO`, with what it says.
+    Hello {
+        protocol: Option<Protocol>,
+        login: Option<Login>,
+        name: Option<Bytes>,
+    },
+    /// `CLIENT SETNAME`.
+    Name(Bytes),
+    /// `CLIENT TRACKING`.
+    Tracking {
+        /// Whether it is on at all.
+        on: bool,
+        /// Whether every read is noted.
+        reads: bool,
+    },
+    /// `MULTI`; an error means that there is no block after all.
+    Multi,
+    /// `DISCARD` or `UNWATCH`; an error means that Redis goes on with what should have ended.
+    Ended,
+    /// `RESET`.
+    Reset,
+    /// `MONITOR`.
+    Monitor,
+    /// `SCRIPT LOAD` of this text.
+    Loaded(Bytes),
+    /// `FUNCTION LOAD` and whatever else changes functions.
+    Functions,
+    /// A subscription inside a transaction.
+    Subscribed,
+}
+
+/// `CLIENT REPLY`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyMode {
+    On,
+    Off,
+    /// Not for the next command.
+    Skip,
+}
+
+/// What stands at one place of a MULTI block, where that matters.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// A lock command, replaced by its script.
+    Step(Box<InFlight>),
+    /// A script that may compute the name of a lock, behind a guard.
+    Guarded(Box<Guarded>),
+    /// A FLUSH, replaced by its script.
+    Flush(Box<Flush>),
+    /// A change of the connection's state.
+    Change(StateChange),
+    /// Names of keys.
+    Listing(Listing),
+    /// An error that Redis would give, in place of a command that is not sent.
+    Error(String),
+    /// A command of the proxy's own ahead of a step, of which the client does not know.
+    Guard,
+}
+
+/// A question about the rights that a step takes, to be asked behind a block.
+#[derive(Debug)]
+pub(crate) struct RightsQuestion {
+    pub(crate) user: Bytes,
+    pub(crate) target: Target,
+    pub(crate) needs: Needs,
+}
+
+/// Questions that are asked behind one block.
+const MAX_QUESTIONS: usize = 16;
+
+/// A MULTI block that is being queued.
+#[derive(Debug, Default)]
+pub(crate) struct Block {
+    /// Commands that Redis was given to queue.
+    pub(crate) queued: usize,
+    /// Those that somebody has to look at when the block was executed, by their place.
+    pub(crate) places: Vec<(usize, Place)>,
+    /// Names drawn for leases that earlier commands of the block may take.
+    pub(crate) grants: HashMap<DbKey, Vec<Grant>>,
+    /// The database that a SELECT inside the block switches to.
+    pub(crate) db: Option<u32>,
+    /// The first error at queue time that Redis does not know of.
+    pub(crate) spoiled: Option<String>,
+    /// Steps of the proxy's own that follow when the block is over.
+    pub(crate) afterwards: Vec<Plan>,
+    /// What is to be found out for the next block.
+    pub(crate) questions: Vec<RightsQuestion>,
+}
+
+/// Steps that may follow a block; what is refused in it beyond that changes no keep-alive.
+pub(crate) const MAX_AFTERWARDS: usize = 64;
+
+impl Block {
+    /// The block will not be executed; the first reason counts.
+    pub(crate) fn spoil(&mut self, text: &str) {
+        self.spoiled.get_or_insert_with(|| text.to_owned());
+    }
+
+    /// Asks for these rights when the block is over.
+    pub(crate) fn wonder(&mut self, question: RightsQuestion) {
+        let is_it = |known: &RightsQuestion| {
+            known.needs == question.needs && known.target.namespace == question.target.namespace
+        };
+        if self.questions.len() < MAX_QUESTIONS && !self.questions.iter().any(is_it) {
+            self.questions.push(question);
+        }
+    }
+}
+
+/// What a client says of its library by `CLIENT SETINFO`, for people.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Library {
+    name: Bytes,
+    version: Bytes,
+}
+
+/// Of a longer name or version the rest is not kept.
+const LONGEST_LIBRARY: usize = 64;
+
+impl Library {
+    /// Whether so long a word is kept whole.
+    pub(crate) fn keeps(word: &[u8]) -> bool {
+        word.len() <= LONGEST_LIBRARY
+    }
+
+    /// What was said, with the word by which it was.
+    pub(crate) fn said(&self) -> impl Iterator<Item = (&'static [u8], &Bytes)> {
+        let both: [(&[u8], _); 2] = [(b"LIB-NAME", &self.name), (b"LIB-VER", &self.version)];
+        both.into_iter().filter(|(_, said)| !said.is_empty())
+    }
+
+    /// `LIB-NAME` or `LIB-VER`; Redis takes nothing else.
+    pub(crate) fn set(&mut self, what: &[u8], value: &Bytes) {
+        let value = Bytes::copy_from_slice(&value[..value.len().min(LONGEST_LIBRARY)]);
+        if what.eq_ignore_ascii_case(b"LIB-NAME") {
+            self.name = value;
+        } else if what.eq_ignore_ascii_case(b"LIB-VER") {
+            self.version = value;
+        }
+    }
+
+    /// As text; `None` where nothing was said.
+    pub(crate) fn told(&self) -> Option<Arc<str>> {
+        let parts = [&self.name, &self.version];
+        let told: Vec<String> = parts
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .map(|part| spell(part))
+            .collect();
+        (!told.is_empty()).then(|| told.join(" ").into())
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) selected: u32,
+    pub(crate) user: Bytes,
+    pub(crate) name: Bytes,
+    pub(crate) library: Library,
+    pub(crate) protocol: Protocol,
+    /// Redis notes every read.
+    pub(crate) tracking: bool,
+    /// Redis sends invalidations.
+    pub(crate) is_tracking: bool,
+    pub(crate) reply_mode: ReplyMode,
+    pub(crate) block: Option<Block>,
+    /// Lock keys that are watched.
+    pub(crate) watched: Vec<DbKey>,
+    /// Replies on their way that may change what judging depends on.
+    pub(crate) unsettled: usize,
+    /// Grants read ahead of a value whose reply is still to come.
+    pub(crate) read_grants: Vec<Option<Grant>>,
+    /// Whether a login has succeeded, or was found not to be needed.
+    pub(crate) logged_in: bool,
+    /// The steps that this user's rights suffice for, and until when that is believed.
+    pub(crate) sufficient: SmallVec<[(NamespaceId, Needs, Instant); 2]>,
+    /// Until then the records are not read, because the user may not.
+    pub(crate) unreadable_until: Option<Instant>,
+    /// Redis did not queue the command ahead of a step, and the client was told so.
+    pub(crate) guard_refused: bool,
+    /// Whether Redis is known to let this user send `CLIENT REPLY`, which the proxy carries out.
+    pub(crate) may_silence: bool,
+    /// Whether Redis has taken a `MULTI` of this user before.
+    pub(crate) may_begin_block: bool,
+    /// What the user proved to be theirs, where that is needed to share a connection.
+    pub(crate) login: Option<Login>,
+    /// It was let in when nobody had to log in: as on Redis, a password that is set later is for others.
+    pub(crate) was_let_in: bool,
+    /// Keys are watched, locks or others.
+    pub(crate) is_watching: bool,
+    /// By which shared connection its reads go.
+    pub(crate) mixing: Mixing,
+    /// Requests were sent by a shared connection, of whose writes `WAIT` does not know on the own one.
+    pub(crate) has_shared: bool,
+    /// The connection of its own is not like a new one, or was told by its number: nobody else gets it.
+    pub(crate) is_personal: bool,
+    /// The connection of its own has a name or was asked for its number: it is kept as long as the
+    /// session.
+    pub(crate) is_marked: bool,
+    /// Something was set on the connection of its own that later commands depend on.
+    pub(crate) is_pinned: bool,
+    peer: Arc<Peer>,
+    client: Identity,
+    application: Option<Identity>,
+}
+
+impl State {
+    pub(crate) fn new(peer: Arc<Peer>) -> State {
+        let user = Bytes::from_static(DEFAULT_USER);
+        let client = identity(&user, b"", &peer);
+        State {
+            selected: 0,
+            user,
+            name: Bytes::new(),
+            library: Library::default(),
+            protocol: Protocol::Resp2,
+            tracking: false,
+            is_tracking: false,
+            reply_mode: ReplyMode::On,
+            block: None,
+            watched: Vec::new(),
+            unsettled: 0,
+            read_grants: Vec::new(),
+            logged_in: false,
+            sufficient: SmallVec::new(),
+            unreadable_until: None,
+            guard_refused: false,
+            may_silence: false,
+            may_begin_block: false,
+            login: None,
+            was_let_in: false,
+            is_watching: false,
+            mixing: Mixing::default(),
+            has_shared: false,
+            is_personal: false,
+            is_marked: false,
+            is_pinned: false,
+            peer,
+            client,
+            application: None,
+        }
+    }
+
+    /// The database that the next command acts on.
+    pub(crate) fn db(&self) -> u32 {
+        self.block
+            .as_ref()
+            .and_then(|block| block.db)
+            .unwrap_or(self.selected)
+    }
+
+    pub(crate) fn who(&self) -> Who {
+        Who {
+            session: self.peer.session,
+            client: self.client,
+            process: self.peer.process(),
+            application: self.application,
+            local: self.peer.is_local(),
+            db: self.db(),
+            may_ask_back: false,
+        }
+    }
+
+    /// Who it says that it is.
+    pub(crate) fn client(&self) -> Identity {
+        self.client
+    }
+
+    pub(crate) fn peer(&self) -> &Arc<Peer> {
+        &self.peer
+    }
+
+    pub(crate) fn set_user(&mut self, user: Bytes) {
+        self.user = user;
+        self.logged_in = true;
+        self.sufficient.clear();
+        self.unreadable_until = None;
+        self.may_silence = false;
+        self.may_begin_block = false;
+        self.identify();
+    }
+
+    pub(crate) fn set_name(&mut self, name: Bytes) {
+        self.name = name;
+        self.identify();
+    }
+
+    /// `RESET` puts the connection back to its beginning.
+    pub(crate) fn reset(&mut self) {
+        let (unsettled, library) = (self.unsettled, self.library.clone());
+        let (has_shared, is_personal) = (self.has_shared, self.is_personal);
+        // Not everything that was set on it ends.
+        let is_marked = self.is_marked || self.is_pinned;
+        *self = State::new(self.peer.clone());
+        self.unsettled = unsettled;
+        self.has_shared = has_shared;
+        self.is_personal = is_personal;
+        self.is_marked = is_marked;
+        // Redis keeps it, too.
+        self.library = library;
+    }
+
+    fn identify(&mut self) {
+        self.client = identity(&self.user, &self.name, &self.peer);
+        self.application = application(&self.user, &self.name);
+    }
+}
+
+/// The application that a client says it is, on whatever machine: its ACL user, or else its name.
+fn application(user: &[u8], name: &[u8]) -> Option<Identity> {
+    if user != DEFAULT_USER {
+        return Some(Identity::of(&[b"application", b"user", user]));
+    }
+    (!name.is_empty()).then(|| Identity::of(&[b"application", b"name", name]))
+}
+
+/// Who a client is, without its process. Every machine has the same loopback addresses, so which
+/// machine it is belongs to them; and a client of whom nothing was told is nobody else's equal.
+fn identity(user: &[u8], name: &[u8], peer: &Peer) -> Identity {
+    let address = peer.client.ip().to_canonical().to_string();
+    let balancer;
+    let machine: &[u8] = match peer.origin {
+        Origin::Direct if is_loopback(peer.client) => &MACHINE,
+        Origin::Told(by) if is_loopback(peer.client) => {
+            balancer = by.to_canonical().to_string();
+            balancer.as_bytes()
+        }
+        Origin::Direct | Origin::Told(_) => b"",
+        Origin::Untold => &peer.session.0,
+    };
+    Identity::of(&[user, name, address.as_bytes(), machine])
+}

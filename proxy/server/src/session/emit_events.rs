@@ -1,0 +1,182 @@
+//! What a session leaves on the trail. It changes no reply and decides nothing.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use lockwarden_lock::decision::{Denial, Operation};
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::op::{LockOp, Target};
+use lockwarden_lock::outcome::{Ended, Outcome};
+
+use super::Session;
+use super::connection_state::State;
+use crate::clock::{Moment, now_ms};
+use crate::ruleset::Active;
+use crate::telemetry::events::{Caller, Entry, Happened, Took, Verdict};
+use crate::telemetry::vocabulary::UnjudgedWhy;
+
+/// The client behind a session, as it presents itself now.
+pub(super) fn caller(session: u64, address: SocketAddr, state: &State) -> Arc<Caller> {
+    Arc::new(Caller {
+        session,
+        address,
+        name: state.name.clone(),
+        user: state.user.clone(),
+        library: state.library.told(),
+    })
+}
+
+impl Session {
+    /// An entry about a lock, without a verdict and without a lease.
+    pub(crate) fn entry(
+        &self,
+        happened: Happened,
+        target: &Target,
+        command: &'static str,
+        operation: Option<Operation>,
+        active: &Active,
+    ) -> Entry {
+        let key = DbKey::new(self.state.db(), target.key.clone());
+        let what = (command, operation);
+        self.entry_at(Moment::now(), happened, target, key, what, active)
+    }
+
+    /// The same, at a moment that is known, about a key that was hashed already.
+    pub(super) fn entry_at(
+        &self,
+        now: Moment,
+        happened: Happened,
+        target: &Target,
+        key: DbKey,
+        (command, operation): (&'static str, Option<Operation>),
+        active: &Active,
+    ) -> Entry {
+        let details = active.namespace(target.namespace);
+        let mut entry = details.event_at(now, happened, key);
+        entry.command = command;
+        entry.operation = operation;
+        entry.caller = Some(self.caller());
+        entry
+    }
+
+    /// This client, as it presents itself now.
+    pub(crate) fn caller(&self) -> Arc<Caller> {
+        self.caller.clone()
+    }
+
+    /// A command that nobody judged went to Redis as it came.
+    pub(crate) fn tell_unjudged(
+        &self,
+        op: &LockOp,
+        command: &'static str,
+        why: UnjudgedWhy,
+        active: &Active,
+    ) {
+        for target in op.targets() {
+            let happened = Happened::Unjudged(why);
+            let operation = Some(op.operation(now_ms()));
+            let entry = self.entry(happened, target, command, operation, active);
+            self.shared.trail.leave(entry);
+        }
+    }
+
+    /// A command that enforce mode would have refused went to Redis as it came.
+    pub(crate) fn tell_forwarded(
+        &mut self,
+        target: &Target,
+        command: &'static str,
+        operation: Operation,
+        (id, would): (String, &Denial),
+        took: Took,
+        active: &Active,
+    ) {
+        let mut entry = self.entry(
+            Happened::Forwarded,
+            target,
+            command,
+            Some(operation),
+            active,
+        );
+        entry.id = Some(id.into());
+        entry.verdict = Some(Verdict::would_refuse(would));
+        entry.took = Some(took);
+        entry.asked = std::mem::take(&mut self.asked).into();
+        self.shared.trail.leave(entry);
+    }
+}
+
+/// What is known of a lease after a step.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Lease {
+    pub(super) fence: Option<u64>,
+    pub(super) ttl_ms: Option<u64>,
+    pub(super) asked_ms: Option<u64>,
+    pub(super) held_ms: Option<u64>,
+}
+
+/// An outcome in the words of the trail. `now_ms` is the proxy's clock, for where Redis did not tell its own.
+pub(super) fn told(outcome: &Outcome, now_ms: u64) -> (Happened, Lease) {
+    let nothing = Lease::default();
+    match outcome {
+        Outcome::Granted(granted) => {
+            let lease = Lease {
+                fence: Some(granted.fence.0),
+                ttl_ms: Some(granted.ttl_ms),
+                asked_ms: Some(granted.asked_ms),
+                held_ms: None,
+            };
+            let happened = Happened::Acquired {
+                again: granted.again.is_some(),
+                replaced: matches!(granted.ended, Ended::TakenOver(_) | Ended::Overwritten(_)),
+                ran_out: matches!(granted.ended, Ended::RanOut(_)),
+                kept: granted.kept,
+            };
+            (happened, lease)
+        }
+        Outcome::Busy { own, .. } => (Happened::Contended { own: *own }, nothing),
+        Outcome::Extended {
+            ttl_ms,
+            fence,
+            since_ms,
+            now_ms,
+            kept,
+            asked_ms,
+            ..
+        } => {
+            let lease = Lease {
+                fence: Some(fence.0),
+                ttl_ms: Some(*ttl_ms),
+                asked_ms: *asked_ms,
+                held_ms: Some(now_ms.saturating_sub(*since_ms)),
+            };
+            (Happened::Extended { kept: *kept }, lease)
+        }
+        Outcome::Released {
+            fence,
+            since_ms,
+            taken_over,
+            ..
+        } => {
+            let taken_over = *taken_over;
+            let lease = Lease {
+                fence: Some(fence.0),
+                held_ms: Some(now_ms.saturating_sub(*since_ms)),
+                ..nothing
+            };
+            (Happened::Released { taken_over }, lease)
+        }
+        Outcome::Absent { ran_out } => (Happened::Absent { ran_out: *ran_out }, nothing),
+        Outcome::Refused(refused) => {
+            let lease = Lease {
+                fence: Some(refused.fence.0),
+                held_ms: Some(refused.now_ms.saturating_sub(refused.since_ms)),
+                ..nothing
+            };
+            (Happened::Refused, lease)
+        }
+        Outcome::Different { .. } => (Happened::Different, nothing),
+        Outcome::ConditionUnmet | Outcome::Untouched { .. } => (Happened::Unchanged, nothing),
+        Outcome::Ungoverned => (Happened::Ungoverned, nothing),
+        Outcome::Failed => (Happened::Failed, nothing),
+    }
+}

@@ -1,0 +1,194 @@
+//! What a connection brings along when its command is judged: which locks it names, what the
+//! connection knows of them, and whether its process must be known first.
+
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::decision::Proofs;
+use lockwarden_lock::evidence::{DbKey, Facts};
+use lockwarden_lock::op::{LockCommand, LockOp, Target};
+use lockwarden_lock::plan::grants_repetition;
+use lockwarden_lock::settle::{Allowed, Permitted, Rules, TrustAddress};
+use lockwarden_lock::token::{Process, stored_form};
+use lockwarden_resp::{put_integer, put_null};
+use smallvec::SmallVec;
+
+use super::Session;
+use super::transport::request_buffer::Inbox;
+use super::transport::{End, Muted};
+use crate::ruleset::Active;
+use crate::telemetry::vocabulary::{CommandClass, CommandResult};
+
+impl Session {
+    /// Whether the lease that is current, as far as this proxy has seen, was granted to a client of
+    /// the same distinctive identity. Told to policies; whether it is so is checked by the step.
+    fn is_same_identity(&self, key: &DbKey, rules: &Rules) -> bool {
+        let who = self.state.who();
+        let Some((_, Some(session))) = self.shared.mirror.current(key) else {
+            return false;
+        };
+        let Some((client, peer)) = self.shared.peers.of_session(session) else {
+            return false;
+        };
+        let by_process = who.local && rules.trust_address != TrustAddress::Process;
+        let processes = (who.process, peer.process());
+        client == who.client
+            && match processes {
+                (Process::Known(ours), Process::Known(theirs)) if by_process => ours == theirs,
+                (Process::None, Process::None) => who.is_distinctive(rules),
+                _ => !by_process && who.is_distinctive(rules),
+            }
+    }
+
+    /// The fencing token of the lease that this connection was granted last and has not given back;
+    /// null where there is none, as for a key that is no lock. What it remembers is enough: a lease of
+    /// another connection is none of its business.
+    pub(crate) async fn tell_fence(
+        &mut self,
+        inbox: &mut Inbox,
+        key: Bytes,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if let Some(error) = self.barred(inbox, b"lockwarden").await? {
+            self.reply(&error, muted);
+            return Ok(());
+        }
+        let db = self.state.db();
+        let own = self.evidence.own(&DbKey::new(db, key), Instant::now());
+        let fence = own
+            .and_then(|own| i64::try_from(own.fence.0).ok())
+            .filter(|fence| *fence > 0);
+        let mut reply = BytesMut::new();
+        match fence {
+            Some(fence) => put_integer(&mut reply, fence),
+            None => put_null(&mut reply, self.state.protocol),
+        }
+        self.count(CommandClass::Admin, CommandResult::Ok);
+        self.answer_locally(reply, muted);
+        Ok(())
+    }
+
+    /// Finds out whether this client is part of a job: before its connection's first command takes a lock, since it may end
+    /// with the reply; and where the lock is a job's. Answers the process that it speaks for, if that is not its own.
+    pub(crate) async fn job_of(
+        &self,
+        command: &LockCommand,
+        keys: &[DbKey],
+        active: &Active,
+    ) -> Option<Process> {
+        let [key] = keys else {
+            return None;
+        };
+        let peer = self.state.peer();
+        let trust = active.rules(command.op.target().namespace).trust_address;
+        let by_process = peer.is_local() && trust != TrustAddress::Process;
+        if self.state.block.is_some() || !by_process {
+            return None;
+        }
+        if let LockOp::Acquire { .. } = &command.op {
+            if self.is_first {
+                self.shared.jobs.look_up(&self.shared.processes, peer).await;
+            }
+            return None;
+        }
+        if !self.shared.jobs.has(key) {
+            return None;
+        }
+        self.shared.processes.of(peer).await;
+        let lineage = peer.running()?.lineage();
+        let client = self.state.client();
+        self.shared.jobs.stands_for(key, client, &lineage)
+    }
+
+    pub(crate) fn keys(&self, op: &LockOp) -> SmallVec<[DbKey; 1]> {
+        let db = self.state.db();
+        op.targets()
+            .into_iter()
+            .map(|target| DbKey::new(db, target.key.clone()))
+            .collect()
+    }
+
+    pub(crate) fn facts(
+        &mut self,
+        command: &LockCommand,
+        keys: &[DbKey],
+        active: &Active,
+        now: Instant,
+    ) -> SmallVec<[Facts; 1]> {
+        let op = &command.op;
+        let acquires = match op {
+            LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => true,
+            LockOp::Wrapped { script, .. } => script.takes_locks(),
+            _ => false,
+        };
+        keys.iter()
+            .zip(op.targets())
+            .enumerate()
+            .map(|(index, (key, target))| {
+                if acquires {
+                    self.evidence.attempted(key, now);
+                }
+                let mut facts = self.evidence.facts(key, now);
+                if let Some(grants) = self
+                    .state
+                    .block
+                    .as_ref()
+                    .and_then(|block| block.grants.get(key))
+                {
+                    facts.queued.clone_from(grants);
+                }
+                if !acquires && facts.own.is_none() {
+                    facts.same_identity =
+                        self.is_same_identity(key, &active.rules(target.namespace));
+                }
+                facts.shared_token = self.names_shared_token(command, index, target, active, now);
+                facts
+            })
+            .collect()
+    }
+
+    /// Whether another client was granted a lock with the value that a command carries. Of a script
+    /// whose meaning is not known every argument may be one that can be told from others'.
+    fn names_shared_token(
+        &self,
+        command: &LockCommand,
+        index: usize,
+        target: &Target,
+        active: &Active,
+        now: Instant,
+    ) -> bool {
+        let details = active.namespace(target.namespace);
+        let who = self.state.who().identity(&details.rules);
+        let tokens = &self.shared.owner_tokens;
+        let is_shared =
+            |value: &Bytes| tokens.is_shared(&details.name, &stored_form(value), who, now);
+        match command.op.owner_token(index) {
+            Some(value) => is_shared(value),
+            None => command.script_tokens().any(is_shared),
+        }
+    }
+}
+
+/// Whether a command may have to be proven by its client's process: one without an owner token, or
+/// an acquire that may be a repetition.
+pub(crate) fn may_need_process(permitted: &Permitted, facts: &[Facts]) -> bool {
+    let tokenless = match &permitted.command().op {
+        LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => {
+            comparison.is_none()
+        }
+        LockOp::ReleaseMany { .. }
+        | LockOp::Store { .. }
+        | LockOp::Take { .. }
+        | LockOp::Wrapped { .. } => true,
+        LockOp::Acquire { .. } => return grants_repetition(permitted, facts),
+        LockOp::AcquireAll { .. } | LockOp::Opaque { .. } => false,
+    };
+    let not_own = |facts: &Facts| facts.own.is_none() && facts.queued.is_empty();
+    let counts = |allowed: &Allowed| {
+        let script = allowed.terms.as_deref().map(|terms| &terms.release.0);
+        let required = script.unwrap_or(&allowed.obligations).require;
+        allowed.rules.trust_address != TrustAddress::Process
+            && required.is_some_and(|required| required.contains(Proofs::IDENTITY))
+    };
+    tokenless && facts.iter().any(not_own) && permitted.allowed().iter().any(counts)
+}

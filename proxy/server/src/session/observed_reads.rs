@@ -1,0 +1,106 @@
+//! Reads of locks pass through; what they show may prove something later, so the grant under which
+//! a value stands is read with it.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use lockwarden_lock::classify::PassThrough;
+use lockwarden_lock::companion::companion_key;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::op::Target;
+use lockwarden_lock::token::Grant;
+use lockwarden_resp::{RequestDecoder, RequestLimits, Step, Value, parse_reply};
+use smallvec::SmallVec;
+
+use super::transport::Muted;
+use super::{Look, Session};
+use crate::ruleset::Active;
+use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
+
+impl Session {
+    /// A read of locks: sent as it is, with the grant under which each value stands read just
+    /// before it, so that a change between the two can only make the proof fail.
+    pub(crate) fn read(
+        &mut self,
+        name: &[u8],
+        pass: PassThrough<'_>,
+        targets: SmallVec<[Target; 1]>,
+        active: &Active,
+        muted: Muted,
+    ) {
+        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        let unreadable = |until| Instant::now() < until;
+        if self.state.block.is_some() || self.state.unreadable_until.is_some_and(unreadable) {
+            self.wires.forward(pass, muted);
+            self.queued();
+            return;
+        }
+        if self.state.tracking || self.wires.pushes.is_monitoring() {
+            for target in &targets {
+                active
+                    .namespace(target.namespace)
+                    .metrics
+                    .unjudged
+                    .at(UnjudgedWhy::Tracking)
+                    .inc();
+            }
+            self.wires.forward(pass, muted);
+            return;
+        }
+        let mut keys = SmallVec::new();
+        for target in targets {
+            let companion = companion_key(&active.companion_prefix, &target.key);
+            self.wires
+                .inquire(&[b"GETRANGE", &companion, b"3", b"18"], Look::ReadGrant);
+            self.state.unsettled += 1;
+            keys.push((DbKey::new(self.state.db(), target.key), 0));
+        }
+        if name.eq_ignore_ascii_case(b"MGET") {
+            place_in_reply(&mut keys, &pass);
+        }
+        self.state.unsettled += 1;
+        self.wires
+            .forward_and_look(pass, Look::ReadValue(Box::new(keys)), muted);
+    }
+
+    /// Remembers what was read.
+    pub(super) fn observe(&mut self, keys: SmallVec<[(DbKey, usize); 1]>, frame: &Bytes) {
+        let from = self.state.read_grants.len().saturating_sub(keys.len());
+        let grants: SmallVec<[Option<Grant>; 1]> = self.state.read_grants.drain(from..).collect();
+        let Ok(value) = parse_reply(frame, self.state.protocol) else {
+            return;
+        };
+        let now = Instant::now();
+        for ((key, place), grant) in keys.into_iter().zip(grants) {
+            // A SELECT before it may still have been on its way when this was sent.
+            let key = DbKey::new(self.state.selected, key.key);
+            let read = match &value {
+                Value::Array(items) => items.get(place),
+                single => Some(single),
+            };
+            let Some(read) = read.filter(|read| !read.is_error()) else {
+                continue;
+            };
+            let watched = self.state.watched.contains(&key);
+            self.evidence
+                .observed(key, grant, read.as_bytes(), watched, now);
+        }
+    }
+}
+
+/// Which elements of an MGET's reply are the values of these keys.
+fn place_in_reply(keys: &mut SmallVec<[(DbKey, usize); 1]>, pass: &PassThrough<'_>) {
+    let mut decoder = RequestDecoder::new(RequestLimits::default());
+    if !matches!(decoder.decode(pass.frame()), Ok(Step::Request { .. })) {
+        return;
+    }
+    let request = decoder.request(pass.frame());
+    let mut next = 1;
+    for (key, place) in keys {
+        while next < request.len() && request.arg(next) != &key.key[..] {
+            next += 1;
+        }
+        *place = next - 1;
+        next += 1;
+    }
+}

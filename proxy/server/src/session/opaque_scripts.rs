@@ -1,0 +1,202 @@
+//! Scripts whose meaning is not known: whether their text may be wrapped, and the words in which a
+//! wrapped one answers, which are those that it would have without the wrap.
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::op::{LockCommand, LockOp};
+use lockwarden_lock::outcome::{self, Answers, NothingRun, RaisedAt};
+use lockwarden_lock::reason::Reason;
+use lockwarden_lock::recipe::{Envelope, ScriptFacts};
+use lockwarden_lock::scripts::ONLY_READS;
+use lockwarden_lock::settle::OnViolation;
+use lockwarden_resp::{Value, parse_reply};
+
+use super::transport::End;
+use super::transport::request_buffer::Inbox;
+use super::{InFlight, Look, Session};
+use crate::backend::server_info::NamesScripts;
+
+impl Session {
+    /// A script that is to be wrapped must be a chunk of its own, or it could end the function that
+    /// it is wrapped into. The server's own Lua says so, once a text.
+    pub(crate) async fn examine(
+        &mut self,
+        inbox: &mut Inbox,
+        script: &ScriptFacts,
+    ) -> Result<Examined, End> {
+        // What is asked on this connection would be queued, or end a CLIENT CACHING.
+        if self.state.block.is_some() || self.state.tracking {
+            return self.examine_aside(script).await;
+        }
+        let [compiles, raises] = self.questions();
+        let names = self.shared.backend.server.names_scripts() == NamesScripts::Unknown;
+        if names {
+            self.wires
+                .inquire(&[b"EVAL", raises.as_bytes(), b"0"], Look::Answer);
+        }
+        let check: [&[u8]; 4] = [b"EVAL", compiles.as_bytes(), b"0", script.chunk()];
+        self.wires.inquire(&check, Look::Answer);
+        // As Redis does itself with the text of an EVAL.
+        self.wires
+            .inquire(&[b"SCRIPT", b"LOAD", &script.text], Look::Answer);
+        if names {
+            let error = self.answer(inbox).await?;
+            if let Ok(error) = parse_reply(&error, self.state.protocol) {
+                self.learn_how_errors_look(&error);
+            }
+        }
+        let answer = self.answer(inbox).await?;
+        let loaded = self.answer(inbox).await?;
+        let is_about_the_text =
+            !loaded.starts_with(b"-NOPERM") && !loaded.starts_with(b"-ERR unknown");
+        if loaded.starts_with(b"-") && is_about_the_text {
+            let words = String::from_utf8_lossy(&loaded[1..]).trim_end().to_owned();
+            return Ok(Examined::Unsound(words));
+        }
+        let value = parse_reply(&answer, self.state.protocol)
+            .map_err(|_| End::OutOfStep("a script's answer is no reply".to_owned()))?;
+        Ok(examined(script, value))
+    }
+
+    /// The same over a connection of the proxy's own.
+    pub(crate) async fn examine_aside(&self, script: &ScriptFacts) -> Result<Examined, End> {
+        let [compiles, raises] = self.questions();
+        let asked = async {
+            let mut aside = self.shared.backend.address.converse().await?;
+            if self.shared.backend.server.names_scripts() == NamesScripts::Unknown {
+                let error = aside.ask(&[b"EVAL", raises.as_bytes(), b"0"]).await?;
+                self.learn_how_errors_look(&error);
+            }
+            aside
+                .ask(&[b"EVAL", compiles.as_bytes(), b"0", script.chunk()])
+                .await
+        };
+        Ok(match asked.await {
+            Ok(value) => examined(script, value),
+            Err(error) => Examined::Unsound(format!("ERR {error}")),
+        })
+    }
+
+    /// What is asked: [`COMPILES`] and [`RAISES`], which write nothing.
+    fn questions(&self) -> [String; 2] {
+        let flags = match self.shared.backend.server.reads_script_flags() {
+            true => ONLY_READS,
+            false => "",
+        };
+        [COMPILES, RAISES].map(|text| [flags, text].concat())
+    }
+
+    fn learn_how_errors_look(&self, error: &Value) {
+        if let Some(text) = error.as_error() {
+            let nameless = memchr::memmem::find(text, b"script: on ").is_some();
+            self.shared.backend.server.set_names_scripts(!nameless);
+        }
+    }
+
+    /// The error that the application's script raised, as Redis words it for this script.
+    pub(crate) fn raised(&self, script: &ScriptFacts, text: &Bytes, at: &RaisedAt) -> BytesMut {
+        let mut line = BytesMut::from(&text[..]);
+        match at {
+            RaisedAt::Line(source, number) => {
+                let sha = match self.shared.backend.server.names_scripts() {
+                    NamesScripts::No => String::new(),
+                    NamesScripts::Yes | NamesScripts::Unknown => format!("{},", script.sha),
+                };
+                let blank = if sha.is_empty() { "" } else { " " };
+                let source = String::from_utf8_lossy(source);
+                let tail = format!(" script: {sha}{blank}on {source}:{number}.");
+                line.extend_from_slice(tail.as_bytes());
+            }
+            RaisedAt::Nowhere => {}
+            RaisedAt::InText => {
+                let head = format!("ERR Error running script (call to f_{}): ", script.sha);
+                line = BytesMut::from(head.as_bytes());
+                line.extend_from_slice(text);
+            }
+        }
+        let mut frame = BytesMut::new();
+        lockwarden_resp::put_error(&mut frame, &line);
+        frame
+    }
+}
+
+/// What the answer of [`COMPILES`] says of a text.
+fn examined(script: &ScriptFacts, answer: Value) -> Examined {
+    match answer {
+        Value::Integer(1) => {
+            script.found_to_compile();
+            Examined::Sound
+        }
+        Value::Error(text) => match Answers::Error(text.clone()).nothing_run() {
+            Some(proof) => Examined::TurnedAway(proof),
+            None => Examined::Unsound(String::from_utf8_lossy(&text).into_owned()),
+        },
+        other => {
+            let text = other.as_bytes().cloned().unwrap_or_default();
+            let text = String::from_utf8_lossy(&text).into_owned();
+            Examined::Unsound(format!("ERR Error compiling script (new function): {text}"))
+        }
+    }
+}
+
+/// Answers 1 where a text compiles as a chunk of its own, else why it does not.
+const COMPILES: &str =
+    "local f, e = loadstring(ARGV[1], '@user_script') return f and 1 or tostring(e)";
+
+/// Shows how the server words an error that a script raises.
+const RAISES: &str = "error('x')";
+
+/// What the server's Lua says of a text.
+pub(crate) enum Examined {
+    /// It is a chunk of its own.
+    Sound,
+    /// It is none; what Redis says to that.
+    Unsound(String),
+    /// Redis does not let this user find out, nor run what would follow.
+    TurnedAway(NothingRun),
+}
+
+/// What a wrapped script says to somebody whose lock it is not, where that is known and refusals of
+/// releases and extensions are native.
+pub(crate) fn own_no(
+    command: &LockCommand,
+    flight: &InFlight,
+    refused: &outcome::Refused,
+) -> Option<Value> {
+    let LockOp::Wrapped { script, keys, .. } = &command.op else {
+        return None;
+    };
+    let mut allowed = flight.permitted.allowed().iter();
+    // A debt is paid in silence.
+    let native = refused.paid_debt
+        || allowed.all(|allowed| allowed.rules.on_violation == OnViolation::Native);
+    let unproven = matches!(refused.reason, Reason::NotOwner | Reason::Expired);
+    if !native || !unproven {
+        return None;
+    }
+    let (keys, arguments) = command.argv.get(3..)?.split_at_checked(*keys)?;
+    let targets = command.op.targets();
+    let is_lock = |key: &[u8]| targets.iter().any(|target| target.key == key);
+    outcome::plain(&script.refusal_reply(keys, arguments, &is_lock)?)
+}
+
+/// Where Redis names the script that it ran, the client knows it by another name.
+pub(crate) fn under_its_own_name(value: Value, op: &LockOp) -> Value {
+    let (Value::Error(text), LockOp::Wrapped { script, reach, .. }) = (&value, op) else {
+        return value;
+    };
+    let envelope = Envelope::judged(reach);
+    Value::Error(put_back_sha(text, script, &envelope))
+}
+
+/// An error of Redis about a script in an envelope, about the script itself.
+pub(crate) fn put_back_sha(text: &Bytes, script: &ScriptFacts, envelope: &Envelope) -> Bytes {
+    let sent = script.sha_in(envelope);
+    match memchr::memmem::find(text, sent.as_bytes()) {
+        Some(at) => {
+            let mut named = text.to_vec();
+            named[at..at + sent.len()].copy_from_slice(script.sha.to_string().as_bytes());
+            named.into()
+        }
+        None => text.clone(),
+    }
+}

@@ -1,0 +1,202 @@
+//! The way to the backend: a connection of the session's own, a place on one that it shares, or both,
+//! of which one is in use.
+
+use std::io;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::ReadBuf;
+use tokio::net::TcpStream;
+
+use crate::backend::Link;
+use crate::backend::profile::Traffic;
+use crate::backend::shared_connection::Port;
+use crate::net::buffer_pool::poll_read;
+
+/// Replies that one session may have to come on a shared connection, where others' come behind them: few
+/// enough that they fit into what may wait for it, be they a MiB each.
+const MOST_DUE_SHARED: u64 = 64;
+
+/// See the module.
+pub(crate) struct Uplink {
+    own: Option<Link>,
+    port: Option<Port>,
+    /// Requests go by the port.
+    shared: bool,
+    /// Something was said on the session's own connection while it was at rest: what it is told there
+    /// (invalidations that others redirect to it) goes on, so requests go by it from now on.
+    has_spoken: bool,
+}
+
+impl Uplink {
+    /// A connection of its own, for good.
+    pub(crate) fn own(link: Link) -> Uplink {
+        Uplink {
+            own: Some(link),
+            port: None,
+            shared: false,
+            has_spoken: false,
+        }
+    }
+
+    /// A place on a shared one, until something needs more.
+    pub(crate) fn shared(port: Port) -> Uplink {
+        Uplink {
+            own: None,
+            port: Some(port),
+            shared: true,
+            has_spoken: false,
+        }
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.shared
+    }
+
+    pub(crate) fn has_own(&self) -> bool {
+        self.own.is_some()
+    }
+
+    /// Whether something was said on the session's own connection that nobody asked for.
+    pub(crate) fn has_spoken(&self) -> bool {
+        self.has_spoken
+    }
+
+    /// Goes on by another shared connection where the one in use is gone; answers whether it was.
+    pub(super) fn mend(&mut self) -> bool {
+        let port = self.port.as_mut().filter(|_| self.shared);
+        port.is_some_and(Port::mend)
+    }
+
+    /// What the client is told before a connection ends that was refused to it.
+    pub(super) fn refusal(&self) -> Option<Bytes> {
+        let port = self.port.as_ref().filter(|_| self.shared);
+        port.and_then(Port::refusal)
+    }
+
+    /// The place on a shared connection, in use or not.
+    pub(crate) fn port(&self) -> Option<&Port> {
+        self.port.as_ref()
+    }
+
+    /// What goes by the shared connection in use, if one is.
+    pub(crate) fn traffic(&self) -> Option<Traffic> {
+        let port = self.port.as_ref().filter(|_| self.shared);
+        port.map(Port::traffic)
+    }
+
+    /// Requests go by the shared connection for this traffic from now on.
+    pub(crate) fn turn_to(&mut self, traffic: Traffic) {
+        if let Some(port) = &mut self.port {
+            port.turn_to(traffic);
+        }
+    }
+
+    /// Requests go by a connection of the session's own from now on: this one, where it has none.
+    pub(crate) fn use_own(&mut self, link: Option<Link>) {
+        if self.own.is_none() {
+            self.own = link;
+        }
+        self.shared = self.own.is_none();
+    }
+
+    /// Requests go by the port from now on: this one, where one is given.
+    pub(crate) fn use_port(&mut self, port: Option<Port>) {
+        if port.is_some() {
+            self.port = port;
+        }
+        self.shared = self.port.is_some();
+    }
+
+    /// The session's own connection, for somebody else.
+    pub(crate) fn give_up_own(&mut self) -> Option<Link> {
+        self.own.take()
+    }
+
+    /// Whether one more request may go this way, besides so many that were not sent yet.
+    pub(super) fn may_take(&self, unsent: u64) -> bool {
+        match &self.port {
+            Some(port) if self.shared => port.due() + unsent < MOST_DUE_SHARED,
+            Some(_) | None => true,
+        }
+    }
+
+    /// The session's own connection, where requests go by it.
+    pub(super) fn in_use(&self) -> Option<&Link> {
+        self.own.as_ref().filter(|_| !self.shared)
+    }
+
+    /// Sends what can be sent now of these requests, `unsent` of which will be answered. Answers
+    /// whether more may be sent at all.
+    pub(super) fn send(&mut self, requests: &mut BytesMut, unsent: &mut u64) -> bool {
+        if self.shared {
+            if let Some(port) = &mut self.port {
+                port.send(requests, *unsent);
+            }
+            if requests.is_empty() {
+                *unsent = 0;
+            }
+            return true;
+        }
+        let Some(own) = &self.own else { return false };
+        *unsent = 0;
+        while !requests.is_empty() {
+            match own.stream.try_write(requests) {
+                Ok(written) => requests.advance(written),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Bytes of replies that wait on a shared connection.
+    pub(super) fn waiting(&self) -> usize {
+        match &self.port {
+            Some(port) if self.shared => port.waiting(),
+            Some(_) | None => 0,
+        }
+    }
+
+    /// Ready when more can be sent, or when reading will say why not.
+    pub(super) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<()> {
+        match (&self.port, &self.own) {
+            (Some(port), _) if self.shared => port.poll_room(cx),
+            (_, Some(own)) => own.stream.poll_write_ready(cx).map(|_| ()),
+            (_, None) => Poll::Pending,
+        }
+    }
+
+    /// Reads what has come; answers whether more may come.
+    pub(super) fn poll_replies(&mut self, into: &mut BytesMut, cx: &mut Context<'_>) -> Poll<bool> {
+        match (&self.port, &mut self.own) {
+            (Some(port), own) if self.shared => {
+                if let Poll::Ready(replies) = port.poll_replies(into, cx) {
+                    return Poll::Ready(replies.is_ok());
+                }
+                match own {
+                    Some(own) if !self.has_spoken => {
+                        let goes_on = ready!(poll_push(&own.stream, cx));
+                        self.has_spoken = goes_on;
+                        Poll::Ready(goes_on)
+                    }
+                    Some(_) | None => Poll::Pending,
+                }
+            }
+            (_, Some(own)) => {
+                let read = poll_read(&mut own.stream, into, cx);
+                read.map(|read| matches!(read, Ok(bytes) if bytes > 0))
+            }
+            (_, None) => Poll::Ready(false),
+        }
+    }
+}
+
+/// Ready when a connection at rest says something: whether that is a push. Anything else ends it, and the session
+/// with it, as it would without the other connection.
+fn poll_push(own: &TcpStream, cx: &mut Context<'_>) -> Poll<bool> {
+    let mut first = [0; 1];
+    let mut buffer = ReadBuf::new(&mut first);
+    let peeked = ready!(own.poll_peek(cx, &mut buffer));
+    Poll::Ready(peeked.is_ok() && buffer.filled() == b">")
+}

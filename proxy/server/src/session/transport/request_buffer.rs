@@ -1,0 +1,151 @@
+//! What a client has sent and nobody has dealt with yet: bytes, and the request at their front.
+
+use bytes::{Buf, BytesMut};
+use lockwarden_resp::{Announced, Request, RequestDecoder, RequestError, RequestLimits, Step};
+
+use crate::net::buffer_pool::{READ_CHUNK, give_back};
+
+/// What the client has sent.
+pub(crate) struct Inbox {
+    pub(crate) bytes: BytesMut,
+    decoder: RequestDecoder,
+    consumed: usize,
+    cut: Cut,
+    /// The client sends no more.
+    pub(crate) done: bool,
+    /// The session was told so.
+    pub(crate) reported: bool,
+}
+
+/// What became of a long argument of the request that is coming.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    /// It has none, or nobody has looked.
+    No,
+    /// It comes as it is.
+    Kept,
+    /// Zeros stand in its place. Of its own bytes so many are still to come, behind so many that stay.
+    Replaced { to_come: usize, stay: usize },
+}
+
+/// An argument of this many bytes is worth a look before it is here.
+const LONG_ARGUMENT: usize = 64 * 1024;
+
+impl Inbox {
+    /// With the bytes that have come already.
+    pub(crate) fn with(bytes: BytesMut) -> Inbox {
+        Inbox {
+            bytes,
+            decoder: RequestDecoder::new(RequestLimits::default()),
+            consumed: 0,
+            cut: Cut::No,
+            done: false,
+            reported: false,
+        }
+    }
+
+    /// The request at the front, after [`Inbox::decode`] said that there is one.
+    pub(crate) fn request(&self) -> Request<'_> {
+        self.decoder.request(&self.bytes)
+    }
+
+    /// Hands over the request at the front, and what may be behind it, with the memory that it came in.
+    pub(crate) fn take_all(&mut self) -> &mut BytesMut {
+        self.consumed = 0;
+        self.cut = Cut::No;
+        &mut self.bytes
+    }
+
+    /// The long argument that the request which is not complete announces, until it was said what shall become of it.
+    pub(crate) fn long_argument(&self) -> Option<Announced> {
+        let announced = self.decoder.announced();
+        announced.filter(|awaited| self.cut == Cut::No && awaited.length >= LONG_ARGUMENT)
+    }
+
+    /// An argument before that one.
+    pub(crate) fn arg_so_far(&self, place: usize) -> Option<&[u8]> {
+        self.decoder.arg_so_far(&self.bytes, place)
+    }
+
+    /// The long argument is wanted as it is.
+    pub(crate) fn keep_long_argument(&mut self) {
+        self.cut = Cut::Kept;
+    }
+
+    /// So many zeros stand for the long argument: the request must not be carried out.
+    pub(crate) fn replace_long_argument(&mut self, zeros: usize) {
+        let to_come = self.decoder.replace_announced(&mut self.bytes, zeros);
+        let stay = self.bytes.len();
+        self.cut = Cut::Replaced { to_come, stay };
+    }
+
+    /// Whether the request is not what the client sent.
+    pub(crate) fn is_cut(&self) -> bool {
+        matches!(self.cut, Cut::Replaced { .. })
+    }
+
+    /// Drops what has come of a replaced argument; answers whether more of it is to come.
+    fn drop_replaced(&mut self) -> bool {
+        let Cut::Replaced { to_come, stay } = &mut self.cut else {
+            return false;
+        };
+        if *to_come == 0 {
+            return false;
+        }
+        let come = self.bytes.len() - *stay;
+        if come < *to_come {
+            self.bytes.truncate(*stay);
+            *to_come -= come;
+            return true;
+        }
+        let behind = self.bytes.split_off(*stay + *to_come);
+        self.bytes.truncate(*stay);
+        self.bytes.extend_from_slice(&behind);
+        *to_come = 0;
+        false
+    }
+
+    /// Other limits from the next request on.
+    pub(crate) fn set_limits(&mut self, limits: RequestLimits) {
+        self.decoder.set_limits(limits);
+    }
+
+    /// How many bytes wait to be read.
+    pub(crate) fn waiting(&self) -> usize {
+        self.bytes.len() - self.consumed
+    }
+
+    /// Whether nothing is waiting to be read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.len() == self.consumed
+    }
+
+    /// Whether a request is complete; see [`Inbox::request`].
+    pub(crate) fn decode(&mut self) -> Result<bool, RequestError> {
+        if self.drop_replaced() {
+            return Ok(false);
+        }
+        loop {
+            if self.consumed > 0 {
+                self.bytes.advance(self.consumed);
+                self.consumed = 0;
+                self.cut = Cut::No;
+            }
+            if self.bytes.is_empty() {
+                give_back(&mut self.bytes);
+                return Ok(false);
+            }
+            match self.decoder.decode(&self.bytes)? {
+                Step::Request { consumed } => {
+                    self.consumed = consumed;
+                    return Ok(true);
+                }
+                Step::Ignored { consumed } => self.consumed = consumed,
+                Step::Incomplete { wants } => {
+                    self.bytes.reserve(wants.clamp(1, READ_CHUNK));
+                    return Ok(false);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! What the proxy says about itself: the vocabulary, the event log, metrics, log, audit trail and spans. It is told and
+//! never asks.
+
+pub(crate) mod audit;
+pub(crate) mod events;
+pub(crate) mod logging;
+pub(crate) mod metrics;
+#[cfg(feature = "otel")]
+pub(crate) mod otel;
+pub(crate) mod vocabulary;

@@ -1,0 +1,255 @@
+//! Which entries are problems, and folding those that repeat: who is refused in a loop gets one line at
+//! once and then one a second, which says how many it stands for and which ids they had.
+
+use std::collections::HashMap;
+use std::mem::Discriminant;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::reason::Reason;
+
+use crate::telemetry::events::{Entry, Happened};
+use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
+
+/// Lines about the same thing are at least this far apart.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Different problems that are told apart at one time; above that each gets a line of its own.
+const MOST_PLACES: usize = 4096;
+
+/// Ids in one line; of more, the line says only how many they were.
+const MOST_IDS: usize = 64;
+
+/// Whether an entry is more than a lock doing its work: something was changed or refused, would have
+/// been, or went wrong.
+pub(super) fn is_problem(entry: &Entry) -> bool {
+    let judged = entry.verdict.as_ref().is_some_and(|said| match said.kind {
+        DecisionKind::Modify | DecisionKind::Deny | DecisionKind::WouldDeny => true,
+        DecisionKind::Allow => false,
+    });
+    judged
+        || entry.overlap
+        || match entry.happened {
+            Happened::RanOut
+            | Happened::Refused
+            | Happened::Ungoverned
+            | Happened::Unjudged(_)
+            | Happened::Forwarded
+            | Happened::Observed(_)
+            | Happened::Broken => true,
+            Happened::Acquired { ran_out, .. } | Happened::Absent { ran_out } => ran_out,
+            Happened::Different
+            | Happened::Contended { .. }
+            | Happened::Extended { .. }
+            | Happened::Released { .. }
+            | Happened::Unchanged
+            | Happened::Failed => false,
+        }
+}
+
+/// What makes two problems the same one again.
+#[derive(PartialEq, Eq, Hash)]
+struct Same {
+    client: Option<SocketAddr>,
+    key: DbKey,
+    happened: Discriminant<Happened>,
+    reason: Option<Reason>,
+    observation: Option<Observation>,
+    unjudged: Option<UnjudgedWhy>,
+}
+
+impl Same {
+    fn of(entry: &Entry) -> Same {
+        let (observation, unjudged) = match entry.happened {
+            Happened::Observed(kind) => (Some(kind), None),
+            Happened::Unjudged(why) => (None, Some(why)),
+            _ => (None, None),
+        };
+        Same {
+            client: entry.caller.as_ref().map(|caller| caller.address),
+            key: entry.key.clone(),
+            happened: std::mem::discriminant(&entry.happened),
+            reason: entry.verdict.as_ref().and_then(|said| said.reason),
+            observation,
+            unjudged,
+        }
+    }
+}
+
+/// Equal problems that one line tells of.
+#[derive(Debug)]
+pub(super) struct Folded {
+    /// The last of them.
+    pub(super) last: Entry,
+    /// How many.
+    pub(super) repeated: u64,
+    /// The ids of the others.
+    pub(super) ids: Vec<String>,
+}
+
+/// Decides which problems get a line.
+#[derive(Default)]
+pub(super) struct Folder {
+    places: HashMap<Same, Place>,
+}
+
+struct Place {
+    /// When the last line was written.
+    line: Instant,
+    folded: Option<Folded>,
+}
+
+impl Folder {
+    /// Whether this problem gets a line now. Otherwise one of [`Folder::drain`]'s tells of it.
+    pub(super) fn admit(&mut self, entry: &Entry, now: Instant) -> bool {
+        let full = self.places.len() >= MOST_PLACES;
+        match self.places.get_mut(&Same::of(entry)) {
+            Some(place) => {
+                place.fold(entry);
+                false
+            }
+            None if full => true,
+            None => {
+                let place = Place {
+                    line: now,
+                    folded: None,
+                };
+                self.places.insert(Same::of(entry), place);
+                true
+            }
+        }
+    }
+
+    /// What was folded for a second, or, at the end, at all. To be called before entries are admitted.
+    pub(super) fn drain(&mut self, now: Instant, end: bool) -> Vec<Folded> {
+        let mut told = Vec::new();
+        self.places.retain(|_, place| {
+            if !end && now.saturating_duration_since(place.line) < WINDOW {
+                return true;
+            }
+            place.line = now;
+            let folded = place.folded.take();
+            let goes_on = folded.is_some();
+            told.extend(folded);
+            goes_on
+        });
+        told.sort_by_key(|folded| folded.last.at);
+        told
+    }
+}
+
+impl Place {
+    fn fold(&mut self, entry: &Entry) {
+        let Some(folded) = &mut self.folded else {
+            self.folded = Some(Folded {
+                last: entry.clone(),
+                repeated: 1,
+                ids: Vec::new(),
+            });
+            return;
+        };
+        let before = std::mem::replace(&mut folded.last, entry.clone());
+        folded.repeated += 1;
+        if let Some(id) = before.id.filter(|_| folded.ids.len() < MOST_IDS) {
+            folded.ids.push(id.into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::telemetry::events::{Verdict, example};
+
+    fn refused(key: &'static str, id: &str) -> Entry {
+        Entry {
+            id: Some(id.into()),
+            happened: Happened::Refused,
+            verdict: Some(Verdict::refused(
+                DecisionKind::Deny,
+                Reason::NotOwner,
+                "owner-token",
+                None,
+            )),
+            ..example(key)
+        }
+    }
+
+    #[test]
+    fn a_client_in_a_loop_gets_one_line_at_once_and_one_a_second_with_count_and_ids() {
+        let (mut folder, start) = (Folder::default(), Instant::now());
+        assert!(folder.admit(&refused("lock:a", "A"), start));
+        for id in ["B", "C", "D"] {
+            assert!(!folder.admit(&refused("lock:a", id), start));
+        }
+        assert!(folder.drain(start, false).is_empty());
+        let [told] = &folder.drain(start + WINDOW, false)[..] else {
+            panic!("one line");
+        };
+        assert_eq!((told.repeated, told.last.id.as_deref()), (3, Some("D")));
+        assert_eq!(told.ids, ["B", "C"]);
+        // The loop goes on, so it is still folded; then it is quiet, and begins anew.
+        assert!(!folder.admit(&refused("lock:a", "E"), start + WINDOW));
+        assert_eq!(folder.drain(start + 2 * WINDOW, false).len(), 1);
+        assert!(folder.drain(start + 3 * WINDOW, false).is_empty());
+        assert!(folder.admit(&refused("lock:a", "F"), start + 3 * WINDOW));
+    }
+
+    #[test]
+    fn another_lock_or_reason_is_another_line_and_nothing_is_kept_at_the_end() {
+        let (mut folder, now) = (Folder::default(), Instant::now());
+        let mut expired = refused("lock:a", "B");
+        if let Some(said) = &mut expired.verdict {
+            said.reason = Some(Reason::Expired);
+        }
+        assert!(folder.admit(&refused("lock:a", "A"), now));
+        assert!(folder.admit(&refused("lock:b", "A"), now));
+        assert!(folder.admit(&expired, now));
+        assert!(!folder.admit(&expired, now));
+        assert_eq!(folder.drain(now, true).len(), 1);
+    }
+
+    #[test]
+    fn ids_and_places_have_a_bound_and_problems_beyond_it_get_their_lines() {
+        let (mut folder, now) = (Folder::default(), Instant::now());
+        for _ in 0..MOST_IDS + 10 {
+            folder.admit(&refused("lock:a", "A"), now);
+        }
+        let lines = (0..MOST_PLACES + 10).filter(|n| {
+            let mut entry = refused("", "A");
+            entry.key = DbKey::new(0, n.to_string().into());
+            folder.admit(&entry, now)
+        });
+        assert_eq!(lines.count(), MOST_PLACES + 10);
+        assert!(folder.places.len() <= MOST_PLACES);
+        let told = folder.drain(now, true);
+        assert_eq!(told[0].ids.len(), MOST_IDS);
+    }
+
+    #[test]
+    fn a_lock_that_does_its_work_is_no_problem() {
+        let entry = |happened| Entry {
+            happened,
+            ..example("lock:a")
+        };
+        assert!(!is_problem(&entry(Happened::Contended { own: false })));
+        assert!(!is_problem(&entry(Happened::Released {
+            taken_over: false
+        })));
+        assert!(!is_problem(&entry(Happened::Absent { ran_out: false })));
+        assert!(is_problem(&entry(Happened::Absent { ran_out: true })));
+        assert!(is_problem(&entry(Happened::Ungoverned)));
+        assert!(!is_problem(&entry(Happened::Different)));
+        let late = Entry {
+            overlap: true,
+            ..entry(Happened::Different)
+        };
+        assert!(is_problem(&late));
+        let modified = Entry {
+            verdict: Some(Verdict::permitted(DecisionKind::Modify)),
+            ..entry(Happened::Extended { kept: true })
+        };
+        assert!(is_problem(&modified));
+    }
+}

@@ -1,0 +1,242 @@
+//! The lines of the audit trail, as they are written and as `lockwarden why` reads them. The committed
+//! schema is `docs/audit-record.schema.json`; the names are those of the JSON API's moments. A line is
+//! one of two things: what happened to a lock ([`Record`]), or what happened to the trail itself
+//! ([`Notice`]).
+
+mod build;
+
+use serde::{Deserialize, Serialize};
+
+use super::queue::Numbered;
+use crate::clock::now_ms;
+use crate::text::numbers::utc;
+
+/// The version of the lines; it grows when a field changes its meaning or goes.
+pub(crate) const VERSION: u32 = 1;
+
+/// What happened to a lock, or was kept from happening.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Record {
+    pub(crate) v: u32,
+    /// Counts the lines of one process from 1; a gap is a loss.
+    pub(crate) seq: u64,
+    /// `at` for people.
+    pub(crate) time: String,
+    /// Unix ms of the proxy's clock.
+    pub(crate) at: u64,
+    pub(crate) event: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) kind: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) id: Option<String>,
+    pub(crate) namespace: String,
+    pub(crate) mode: String,
+    pub(crate) db: u32,
+    pub(crate) key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) command: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) operation: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client: Option<Client>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) decision: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) detail: Option<String>,
+    /// The owner token's fingerprint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token_length: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fence: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ttl_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) asked_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) held_ms: Option<u64>,
+    /// How long the decision took, and how much of that until Redis had answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) took_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) redis_us: Option<u64>,
+    /// A former holder acted while another held the lock.
+    #[serde(skip_serializing_if = "is_not")]
+    pub(crate) overlap: bool,
+    /// The lease before, or the connection's own, ran out unreleased.
+    #[serde(skip_serializing_if = "is_not")]
+    pub(crate) ran_out: bool,
+    /// The lease replaced one, or was deleted by who replaces it.
+    #[serde(skip_serializing_if = "is_not")]
+    pub(crate) taken_over: bool,
+    /// The lease was granted before, unheard.
+    #[serde(skip_serializing_if = "is_not")]
+    pub(crate) again: bool,
+    /// The proxy renews the lease.
+    #[serde(skip_serializing_if = "is_not")]
+    pub(crate) kept_alive: bool,
+    /// The very connection holds the lock that it asked for.
+    #[serde(skip_serializing_if = "is_not")]
+    pub(crate) own: bool,
+    /// How many equal ones this line stands for; it shows the last of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) repeated: Option<u64>,
+    /// The ids that the others of them had.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ids: Vec<String>,
+    /// What the policies were asked and said.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) questions: Vec<Question>,
+}
+
+/// Who it was.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Client {
+    /// The proxy's number for the connection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) session: Option<u64>,
+    pub(crate) address: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) user: Option<String>,
+    /// `CLIENT SETINFO`: the library and its version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) library: Option<String>,
+}
+
+/// What a policy chain was asked, in the words of the contract in `wit/`, and what it said. The
+/// lock, its database and the client are the line's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Question {
+    pub(crate) operation: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) token_length: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ttl_ms: Option<u64>,
+    pub(crate) proofs: Vec<String>,
+    pub(crate) traits: Vec<String>,
+    pub(crate) fencing_token: u64,
+    pub(crate) remaining_ms: u64,
+    pub(crate) attempts: u32,
+    pub(crate) now_ms: u64,
+    pub(crate) answer: Answer,
+}
+
+/// What the chain as a whole said.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Answer {
+    /// `permit` or `deny`.
+    pub(crate) verdict: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) detail: Option<String>,
+    /// The policy that did not answer, and how it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fault: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ttl_default_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ttl_cap_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) keep_alive_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max_hold_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) require: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) fence: Option<String>,
+    #[serde(skip_serializing_if = "is_not")]
+    pub(crate) current_fence_only: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) take_over: Option<String>,
+}
+
+/// What happened to the trail itself, or to what is in force.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Notice {
+    pub(crate) v: u32,
+    pub(crate) seq: u64,
+    pub(crate) time: String,
+    pub(crate) at: u64,
+    /// `started`, `reloaded`, `reload-rejected`, `mode-switched`, `lost`, `stopped`.
+    pub(crate) event: String,
+    /// The proxy's version.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<String>,
+    /// What is recorded from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) audit: Option<String>,
+    /// What is in force from now on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) namespaces: Vec<InForce>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) detail: Option<String>,
+    /// How many lines could not be written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) lost: Option<u64>,
+}
+
+/// One namespace in force.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct InForce {
+    pub(crate) name: String,
+    pub(crate) mode: String,
+    pub(crate) policies: Vec<Policy>,
+}
+
+/// One policy in force.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Policy {
+    pub(crate) name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) version: Option<String>,
+    /// The first twelve digits of its SHA-256.
+    pub(crate) digest: String,
+}
+
+/// Whether a mark is left out of a line.
+fn is_not(mark: &bool) -> bool {
+    !mark
+}
+
+impl Notice {
+    /// One that happens now.
+    pub(crate) fn new(event: &str) -> Notice {
+        let at = now_ms();
+        Notice {
+            v: VERSION,
+            time: utc(at),
+            at,
+            event: event.to_owned(),
+            ..Notice::default()
+        }
+    }
+}
+
+impl Numbered for Record {
+    fn number(&mut self, seq: u64) {
+        self.seq = seq;
+    }
+}
+
+impl Numbered for Notice {
+    fn number(&mut self, seq: u64) {
+        self.seq = seq;
+    }
+}

@@ -1,0 +1,299 @@
+//! One thing that happened to a lock, or was kept from happening. Owner tokens come in as
+//! fingerprints only.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockwarden_lock::decision::{Denial, Operation};
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::reason::Reason;
+use lockwarden_lock::settle::Mode;
+
+use super::{Asked, Fingerprint};
+use crate::clock::Moment;
+use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    /// When, on this machine's clock that only goes on.
+    pub(crate) at: Instant,
+    /// When, Unix time, ms.
+    pub(crate) at_ms: u64,
+    /// What the error reply and the log line of a refusal carry.
+    pub(crate) id: Option<Box<str>>,
+    /// What.
+    pub(crate) happened: Happened,
+    /// The namespace's name.
+    pub(crate) namespace: Arc<str>,
+    /// How refusals were treated.
+    pub(crate) mode: Mode,
+    /// The lock.
+    pub(crate) key: DbKey,
+    /// The command's name, lower case; empty for what no command did.
+    pub(crate) command: &'static str,
+    /// What the command means to a lock.
+    pub(crate) operation: Option<Operation>,
+    /// Who; `None`: the proxy noticed or did it itself.
+    pub(crate) caller: Option<Arc<Caller>>,
+    /// A former holder acted while another held the lock, whatever came of it.
+    pub(crate) overlap: bool,
+    /// What was decided; `None` where nothing was judged.
+    pub(crate) verdict: Option<Verdict>,
+    /// The owner token that the command carries, or the lease got.
+    pub(crate) token: Option<Fingerprint>,
+    /// The fencing token of the lease that this is about; of a refusal, the lock's newest.
+    pub(crate) fence: Option<u64>,
+    /// The TTL from now on, ms; 0 for none.
+    pub(crate) ttl_ms: Option<u64>,
+    /// The TTL that was asked for, ms; 0 for none.
+    pub(crate) asked_ms: Option<u64>,
+    /// How long the lease has been held, ms; of a refusal, the lease that stood in the way.
+    pub(crate) held_ms: Option<u64>,
+    /// How long the decision took; `None` where nothing was judged.
+    pub(crate) took: Option<Took>,
+    /// What the policies were asked and said; empty unless somebody keeps that.
+    pub(crate) asked: Box<[Asked]>,
+}
+
+impl Entry {
+    /// For whoever keeps it for long: without what the policies were asked, and with a key of its own,
+    /// because a slice keeps the whole buffer that the client's bytes came in.
+    pub(crate) fn in_short(&self, key: DbKey) -> Entry {
+        Entry {
+            at: self.at,
+            at_ms: self.at_ms,
+            id: self.id.clone(),
+            happened: self.happened,
+            namespace: self.namespace.clone(),
+            mode: self.mode,
+            key,
+            command: self.command,
+            operation: self.operation,
+            caller: self.caller.clone(),
+            overlap: self.overlap,
+            verdict: self.verdict.clone(),
+            token: self.token,
+            fence: self.fence,
+            ttl_ms: self.ttl_ms,
+            asked_ms: self.asked_ms,
+            held_ms: self.held_ms,
+            took: self.took,
+            asked: Box::default(),
+        }
+    }
+}
+
+impl Entry {
+    /// Something that happened to a lock of this namespace, of which no more is known.
+    pub(crate) fn new(
+        now: Moment,
+        happened: Happened,
+        (namespace, mode): (Arc<str>, Mode),
+        key: DbKey,
+    ) -> Entry {
+        Entry {
+            at: now.at,
+            at_ms: now.unix_ms,
+            id: None,
+            happened,
+            namespace,
+            mode,
+            key,
+            command: "",
+            operation: None,
+            caller: None,
+            overlap: false,
+            verdict: None,
+            token: None,
+            fence: None,
+            ttl_ms: None,
+            asked_ms: None,
+            held_ms: None,
+            took: None,
+            asked: Box::default(),
+        }
+    }
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Happened {
+    /// A lease began.
+    Acquired {
+        /// It is the lease that the client had been granted before without hearing of it.
+        again: bool,
+        /// It replaced one whose deadline had passed, or, where nothing is enforced, any.
+        replaced: bool,
+        /// The lease before ran out unreleased, which nobody had noticed yet.
+        ran_out: bool,
+        /// Keep-alive renews it.
+        kept: bool,
+    },
+    /// Somebody holds the lock.
+    Contended {
+        /// This very connection does: several threads share it.
+        own: bool,
+    },
+    /// The lease goes on with another TTL or value.
+    Extended {
+        /// Keep-alive renews it.
+        kept: bool,
+    },
+    /// The lock is free now.
+    Released {
+        /// Its deadline had passed, and somebody who had read that deleted it.
+        taken_over: bool,
+    },
+    /// There was no lease to release, extend or write over.
+    Absent {
+        /// The connection's own lease had run out, which nobody had noticed yet.
+        ran_out: bool,
+    },
+    /// A lease ran out before its holder gave it back, noticed by the proxy itself.
+    RanOut,
+    /// Nothing was done.
+    Refused,
+    /// The command's own comparison failed.
+    Different,
+    /// The command's own condition did not hold, or a script left the lock as it was.
+    Unchanged,
+    /// The lease has no record: Redis alone answered.
+    Ungoverned,
+    /// Forwarded unjudged.
+    Unjudged(UnjudgedWhy),
+    /// Forwarded as it came, though it was judged; what came of it is not known.
+    Forwarded,
+    /// Redis answered with an error.
+    Failed,
+    /// A finding about how the lock is used.
+    Observed(Observation),
+    /// An operator ended the lease.
+    Broken,
+}
+
+impl Happened {
+    /// The one word for it in the API and in the audit trail.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Happened::Acquired { .. } => "acquired",
+            Happened::Contended { .. } => "contended",
+            Happened::Extended { .. } => "extended",
+            Happened::Released { .. } => "released",
+            Happened::Absent { .. } => "absent",
+            Happened::RanOut => "ran-out",
+            Happened::Refused => "refused",
+            Happened::Different => "different",
+            Happened::Unchanged => "unchanged",
+            Happened::Ungoverned => "ungoverned",
+            Happened::Unjudged(_) => "unjudged",
+            Happened::Forwarded => "forwarded",
+            Happened::Failed => "failed",
+            Happened::Observed(_) => "observed",
+            Happened::Broken => "broken",
+        }
+    }
+}
+
+/// What was decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Verdict {
+    /// Allowed, changed, refused, or only said to be refused in enforce mode.
+    pub(crate) kind: DecisionKind,
+    /// Why it was, or would have been, refused.
+    pub(crate) reason: Option<Reason>,
+    /// By which policy.
+    pub(crate) policy: Box<str>,
+    /// The policy's own words.
+    pub(crate) detail: Option<Box<str>>,
+}
+
+impl Verdict {
+    /// Allowed, as asked or with another TTL.
+    pub(crate) fn permitted(kind: DecisionKind) -> Verdict {
+        Verdict {
+            kind,
+            reason: None,
+            policy: "".into(),
+            detail: None,
+        }
+    }
+
+    /// Refused, or only said to be.
+    pub(crate) fn refused(
+        kind: DecisionKind,
+        reason: Reason,
+        policy: &str,
+        detail: Option<&str>,
+    ) -> Verdict {
+        Verdict {
+            kind,
+            reason: Some(reason),
+            policy: policy.into(),
+            detail: detail.map(Into::into),
+        }
+    }
+
+    /// Let through where nothing is enforced.
+    pub(crate) fn would_refuse(denial: &Denial) -> Verdict {
+        Verdict::refused(
+            DecisionKind::WouldDeny,
+            denial.reason,
+            &denial.policy,
+            denial.detail.as_deref(),
+        )
+    }
+}
+
+/// How long a decision took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Took {
+    /// The policies, and making a step of what they said.
+    pub(crate) judging: Duration,
+    /// From then on until Redis had answered. `None` where it had no part in the decision, and inside
+    /// a block, where its answer comes with all others at EXEC.
+    pub(crate) redis: Option<Duration>,
+}
+
+impl Took {
+    /// All of it.
+    pub(crate) fn whole(&self) -> Duration {
+        self.judging + self.redis.unwrap_or_default()
+    }
+}
+
+/// The user of a connection that has not logged in as another one.
+pub(crate) const DEFAULT_USER: &[u8] = b"default";
+
+/// A client, as it presented itself at that moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    /// This process's number for the connection.
+    pub(crate) session: u64,
+    /// Where it comes from.
+    pub(crate) address: SocketAddr,
+    /// `CLIENT SETNAME`; empty for none.
+    pub(crate) name: Bytes,
+    /// The user that it logged in as.
+    pub(crate) user: Bytes,
+    /// `CLIENT SETINFO`: its library and that one's version, spelled.
+    pub(crate) library: Option<Arc<str>>,
+}
+
+/// A plain entry for tests.
+#[cfg(test)]
+pub(crate) fn example(key: &'static str) -> Entry {
+    let now = Moment {
+        at: Instant::now(),
+        unix_ms: 1_790_000_000_000,
+    };
+    let key = DbKey::new(0, Bytes::from_static(key.as_bytes()));
+    let happened = Happened::Contended { own: false };
+    Entry {
+        command: "setnx",
+        operation: Some(Operation::Acquire),
+        ..Entry::new(now, happened, ("orders".into(), Mode::Enforce), key)
+    }
+}

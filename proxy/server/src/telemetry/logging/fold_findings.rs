@@ -1,0 +1,194 @@
+//! Folds what is observed about how clients use their locks: one line a kind, namespace and minute,
+//! with an example, which says how many it stands for. Counters are never folded, only lines. It
+//! reads no clock; whoever observes something tells it.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::telemetry::vocabulary::{Label, Observation};
+
+/// Lines about the same thing are at least this far apart.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Decides which observations get a line. Bounded by the namespaces of the configuration: quiet ones are
+/// forgotten after a minute.
+#[derive(Default)]
+pub(crate) struct ObservationFolder {
+    told: Mutex<HashMap<(String, Observation), Told>>,
+}
+
+struct Told {
+    /// When the last line was written.
+    line: Instant,
+    repeated: u64,
+    /// The last that no line has told of.
+    example: Option<Example>,
+}
+
+/// Where something was observed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Example {
+    pub(crate) key: Bytes,
+    /// What the application calls itself.
+    pub(crate) name: Bytes,
+    pub(crate) client: SocketAddr,
+}
+
+/// What one line says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ObservationLine {
+    pub(crate) namespace: String,
+    pub(crate) kind: Observation,
+    pub(crate) example: Example,
+    /// How many more of them there were since the last line.
+    pub(crate) repeated: u64,
+}
+
+impl ObservationFolder {
+    /// Something was observed. Answers the line that it gets, if it gets one at once.
+    pub(crate) fn observed(
+        &self,
+        namespace: &str,
+        kind: Observation,
+        example: Example,
+        now: Instant,
+    ) -> Option<ObservationLine> {
+        let mut told = self.told();
+        let place = (namespace.to_owned(), kind);
+        let repeated = match told.get_mut(&place) {
+            Some(told) if now.saturating_duration_since(told.line) < WINDOW => {
+                told.repeated += 1;
+                told.example = Some(example);
+                return None;
+            }
+            Some(told) => told.repeated,
+            None => 0,
+        };
+        let line = Told {
+            line: now,
+            repeated: 0,
+            example: None,
+        };
+        told.insert(place, line);
+        Some(ObservationLine {
+            namespace: namespace.to_owned(),
+            kind,
+            example,
+            repeated,
+        })
+    }
+
+    /// The lines of what was folded, where a minute has passed since the last one. To be called about
+    /// once a second.
+    pub(crate) fn drain(&self, now: Instant) -> Vec<ObservationLine> {
+        let mut told = self.told();
+        let mut lines = Vec::new();
+        told.retain(|(namespace, kind), told| {
+            if now.saturating_duration_since(told.line) < WINDOW {
+                return true;
+            }
+            let Some(example) = told.example.take() else {
+                return false;
+            };
+            lines.push(ObservationLine {
+                namespace: namespace.clone(),
+                kind: *kind,
+                example,
+                // The example is one of them itself.
+                repeated: std::mem::take(&mut told.repeated) - 1,
+            });
+            told.line = now;
+            true
+        });
+        lines
+    }
+
+    fn told(&self) -> MutexGuard<'_, HashMap<(String, Observation), Told>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ObservationLine {
+    /// Writes the line.
+    pub(crate) fn log(&self) {
+        tracing::info!(
+            namespace = %self.namespace,
+            kind = self.kind.word(),
+            key = %String::from_utf8_lossy(&self.example.key),
+            client = %self.example.client,
+            name = %String::from_utf8_lossy(&self.example.name),
+            repeated = self.repeated,
+            "observed"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example(key: &'static str) -> Example {
+        Example {
+            key: Bytes::from_static(key.as_bytes()),
+            name: Bytes::new(),
+            client: ([127, 0, 0, 1], 4711).into(),
+        }
+    }
+
+    #[test]
+    fn a_kind_gets_one_line_a_minute_with_the_last_example_and_the_count() {
+        let (folder, start) = (ObservationFolder::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let found = |key, now| folder.observed("orders", Observation::Debt, example(key), now);
+        let first = found("first", at(0)).expect("nothing was told yet");
+        assert_eq!((first.example, first.repeated), (example("first"), 0));
+        for key in ["second", "third", "fourth"] {
+            assert_eq!(found(key, at(30)), None);
+        }
+        assert_eq!(folder.drain(at(59)), []);
+        let [rest] = &folder.drain(at(60))[..] else {
+            panic!("one line");
+        };
+        assert_eq!((&rest.example, rest.repeated), (&example("fourth"), 2));
+        assert_eq!(found("fifth", at(61)), None);
+        assert_eq!(folder.drain(at(120)).len(), 1);
+        assert_eq!(folder.drain(at(180)), []);
+        assert!(folder.told().is_empty());
+    }
+
+    #[test]
+    fn what_nobody_drained_is_told_with_the_next() {
+        let (folder, start) = (ObservationFolder::default(), Instant::now());
+        let later = start + WINDOW;
+        let found = |now| folder.observed("orders", Observation::Outlived, example("a"), now);
+        assert!(found(start).is_some());
+        assert_eq!(found(start), None);
+        assert_eq!(found(later).map(|line| line.repeated), Some(1));
+        assert_eq!(found(later), None);
+    }
+
+    #[test]
+    fn another_kind_or_namespace_is_another_line() {
+        let (folder, now) = (ObservationFolder::default(), Instant::now());
+        for (namespace, kind) in [
+            ("orders", Observation::Debt),
+            ("orders", Observation::Outlived),
+            ("stock", Observation::Debt),
+        ] {
+            assert!(
+                folder
+                    .observed(namespace, kind, example("a"), now)
+                    .is_some()
+            );
+            assert!(
+                folder
+                    .observed(namespace, kind, example("a"), now)
+                    .is_none()
+            );
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The metrics of one policy: how long it takes, how often it fails, what it used. The policy host
+//! keeps the handles; this module never calls a policy.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lockwarden_lock::decision::FaultKind;
+use prometheus::{Histogram, IntCounter, IntGauge, Registry, Result};
+
+use super::catalogue as names;
+use super::decisions::FOLDED;
+use super::register::{ByLabel, Registrar};
+use crate::telemetry::vocabulary::{Label, PolicyMode};
+
+/// Policies with a name of their own on the page; the rest is counted together. Three ship with
+/// the proxy, and a policy costs 27 series.
+const MAX_POLICIES: usize = 10;
+
+/// A warm built-in policy takes less than a microsecond; no sensible deadline is above 10 ms.
+const EVALUATION_SECONDS: [f64; 13] = [
+    250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 25e-6, 50e-6, 100e-6, 500e-6, 1e-3, 2.5e-3, 10e-3,
+];
+
+/// A loaded policy, for `lockwarden_policy_info`.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyInfo<'a> {
+    /// As configured.
+    pub(crate) name: &'a str,
+    /// As the policy says itself.
+    pub(crate) version: &'a str,
+    /// Hexadecimal SHA-256 of the module; its first 12 digits are shown.
+    pub(crate) digest: &'a str,
+    /// Where it is in use.
+    pub(crate) mode: PolicyMode,
+}
+
+/// What a policy used since the start, as its host counts it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PolicyUse {
+    /// Decisions asked for.
+    pub(crate) calls: u64,
+    /// Fuel burnt.
+    pub(crate) fuel: u64,
+    /// Memory of its live instances, bytes.
+    pub(crate) memory_bytes: usize,
+    /// Breakers that are open now.
+    pub(crate) open_breakers: usize,
+}
+
+/// What is counted about one policy.
+pub(crate) struct PolicyMetrics {
+    pub(super) registry: Registry,
+    /// Seconds of one evaluation.
+    pub(crate) evaluation: Histogram,
+    /// Times it did not answer.
+    pub(crate) failures: ByLabel<FaultKind, IntCounter>,
+    calls: IntCounter,
+    fuel: IntCounter,
+    memory: IntGauge,
+    open_breakers: IntGauge,
+    info: prometheus::IntGaugeVec,
+}
+
+impl PolicyMetrics {
+    fn new(name: &str) -> Result<PolicyMetrics> {
+        let registry = Registry::new();
+        let make = Registrar::with_label(&registry, "policy", name);
+        Ok(PolicyMetrics {
+            evaluation: make.histogram(&names::POLICY_EVALUATION, &EVALUATION_SECONDS)?,
+            failures: make.counters(&names::POLICY_FAILURES)?,
+            calls: make.counter(&names::POLICY_CALLS)?,
+            fuel: make.counter(&names::POLICY_FUEL)?,
+            memory: make
+                .gauge_vec(&names::POLICY_MEMORY)?
+                .get_metric_with_label_values::<&str>(&[])?,
+            open_breakers: make
+                .gauge_vec(&names::POLICY_OPEN_BREAKERS)?
+                .get_metric_with_label_values::<&str>(&[])?,
+            info: make.gauge_vec(&names::POLICY_INFO)?,
+            registry,
+        })
+    }
+
+    fn show(&self, used: PolicyUse) {
+        // A policy that gets a name of its own on a reload leaves the rest smaller than it was.
+        for (counter, now) in [(&self.calls, used.calls), (&self.fuel, used.fuel)] {
+            counter.inc_by(now.saturating_sub(counter.get()));
+        }
+        for (gauge, now) in [
+            (&self.memory, used.memory_bytes),
+            (&self.open_breakers, used.open_breakers),
+        ] {
+            gauge.set(i64::try_from(now).unwrap_or(i64::MAX));
+        }
+    }
+
+    fn describe(&self, policy: &PolicyInfo<'_>) {
+        let digest: String = policy.digest.chars().take(12).collect();
+        self.info.reset();
+        self.info
+            .with_label_values(&[policy.version, &digest, policy.mode.word()])
+            .set(1);
+    }
+}
+
+impl PolicyUse {
+    fn add(&mut self, other: PolicyUse) {
+        self.calls += other.calls;
+        self.fuel += other.fuel;
+        self.memory_bytes += other.memory_bytes;
+        self.open_breakers += other.open_breakers;
+    }
+}
+
+/// The loaded policies by name.
+pub(super) struct Policies {
+    by_name: BTreeMap<Box<str>, Arc<PolicyMetrics>>,
+    rest: Arc<PolicyMetrics>,
+    shows_rest: bool,
+}
+
+impl Policies {
+    pub(super) fn none() -> Result<Policies> {
+        Ok(Policies {
+            by_name: BTreeMap::new(),
+            rest: Arc::new(PolicyMetrics::new(FOLDED)?),
+            shows_rest: false,
+        })
+    }
+
+    /// The next set of policies; a name that stays keeps its numbers. The second value is how many
+    /// found no room.
+    pub(super) fn with(&self, policies: &[PolicyInfo<'_>]) -> Result<(Policies, usize)> {
+        let mut by_name = BTreeMap::new();
+        for policy in policies.iter().take(MAX_POLICIES) {
+            let metrics = match self.by_name.get(policy.name) {
+                Some(known) => known.clone(),
+                None => Arc::new(PolicyMetrics::new(policy.name)?),
+            };
+            metrics.describe(policy);
+            by_name.insert(policy.name.into(), metrics);
+        }
+        let without_room = policies.len().saturating_sub(MAX_POLICIES);
+        let next = Policies {
+            by_name,
+            rest: self.rest.clone(),
+            shows_rest: without_room > 0,
+        };
+        Ok((next, without_room))
+    }
+
+    /// What is said of those that have series of their own.
+    pub(super) fn describe(&self, policies: &[PolicyInfo<'_>]) {
+        for policy in policies {
+            if let Some(metrics) = self.by_name.get(policy.name) {
+                metrics.describe(policy);
+            }
+        }
+    }
+
+    pub(super) fn get(&self, name: &str) -> &Arc<PolicyMetrics> {
+        self.by_name.get(name).unwrap_or(&self.rest)
+    }
+
+    /// Brings the page up to what the host has counted; what has no name here is shown together.
+    pub(super) fn show(&self, uses: &[(Arc<str>, PolicyUse)]) {
+        let mut rest = PolicyUse::default();
+        for (name, used) in uses {
+            match self.by_name.get(&**name) {
+                Some(metrics) => metrics.show(*used),
+                None => rest.add(*used),
+            }
+        }
+        self.rest.show(rest);
+    }
+
+    pub(super) fn registries(&self) -> impl Iterator<Item = &Registry> {
+        let rest = self.shows_rest.then_some(&self.rest);
+        self.by_name
+            .values()
+            .chain(rest)
+            .map(|metrics| &metrics.registry)
+    }
+}

@@ -1,0 +1,72 @@
+//! Numbers and durations as people say them.
+
+use super::numbers::number;
+
+/// `40 ms`, `5.8 s`, `12 s`, `3 min`, `2.5 h`, `4 days`.
+pub(crate) fn duration(ms: u64) -> String {
+    const SECOND: u64 = 1_000;
+    const MINUTE: u64 = 60 * SECOND;
+    const HOUR: u64 = 60 * MINUTE;
+    const DAY: u64 = 24 * HOUR;
+    // The last digit is cut, not rounded: 59.96 s are not yet 60.
+    let tenths = |unit: u64, name: &str| match ms / unit {
+        whole @ 0..10 => format!("{whole}.{} {name}", ms % unit * 10 / unit),
+        whole => format!("{whole} {name}"),
+    };
+    match ms {
+        0..SECOND => format!("{ms} ms"),
+        SECOND..MINUTE => tenths(SECOND, "s"),
+        MINUTE..HOUR => format!("{} min", ms / MINUTE),
+        HOUR..DAY => tenths(HOUR, "h"),
+        _ => tenths(DAY, "days"),
+    }
+}
+
+/// `1 call`, `53,000 calls`.
+pub(crate) fn times(count: u64, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{} {thing}{plural}", number(count))
+}
+
+/// `0.4 %`; what is more than nothing is never 0.
+pub(crate) fn share(part: u64, whole: u64) -> String {
+    let Some(tenths) = (u128::from(part) * 1_000).checked_div(u128::from(whole)) else {
+        return "0 %".to_owned();
+    };
+    match tenths {
+        0 if part > 0 => "under 0.1 %".to_owned(),
+        _ => format!("{}.{} %", tenths / 10, tenths % 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_as_people_say_them() {
+        for (ms, text) in [
+            (0, "0 ms"),
+            (40, "40 ms"),
+            (5_812, "5.8 s"),
+            (59_960, "59 s"),
+            (60_000, "1 min"),
+            (5_400_000, "1.5 h"),
+            (345_600_000, "4.0 days"),
+            (3_456_000_000, "40 days"),
+        ] {
+            assert_eq!(duration(ms), text);
+        }
+    }
+
+    #[test]
+    fn numbers_have_thousands_and_shares_are_never_less_than_they_are() {
+        assert_eq!(number(0), "0");
+        assert_eq!(number(1_234_567), "1,234,567");
+        assert_eq!(times(1, "call"), "1 call");
+        assert_eq!(times(53_000, "call"), "53,000 calls");
+        assert_eq!(share(212, 53_000), "0.4 %");
+        assert_eq!(share(1, 53_000), "under 0.1 %");
+        assert_eq!(share(0, 0), "0 %");
+    }
+}

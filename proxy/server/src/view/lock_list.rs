@@ -1,0 +1,247 @@
+//! The locks that are held, and one lock with its story: the mirror says what is held, the view who and
+//! why. It takes the view's lock first and then, shard by shard, the mirror's; nobody takes them the
+//! other way.
+
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::time::Instant;
+
+use bytes::Bytes;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::lease::Lease;
+use memchr::memmem;
+
+use super::lock_history::{LockSeen, Wait, ms};
+use super::queries::Format;
+use super::remarks::remarks;
+use super::store::Seen;
+use super::wording::{client, moment};
+use super::{ViewService, api};
+use crate::clock::now_ms;
+use crate::ruleset::Active;
+use crate::state::Shared;
+use crate::text::escape::{spell, unspell};
+
+/// Locks in an answer that does not say how many, and in any.
+const USUAL_LOCKS: usize = 200;
+const MOST_LOCKS: usize = 10_000;
+/// What is asked of the locks that are held.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LocksQuery {
+    pub(crate) namespace: Option<String>,
+    /// What their keys contain, spelled as keys are shown.
+    pub(crate) contains: Option<String>,
+    /// Only those of which something is to be said.
+    #[serde(default)]
+    pub(crate) problems: bool,
+    pub(crate) limit: Option<usize>,
+    #[serde(default)]
+    pub(crate) format: Format,
+}
+
+/// A lease that may be in the answer; the first are the greatest.
+#[derive(PartialEq, Eq)]
+struct Candidate {
+    state: api::LockState,
+    since: Instant,
+    key: DbKey,
+    /// Makes the order of leases that are alike the same in every answer.
+    lease: Box<Lease>,
+}
+
+impl Ord for Candidate {
+    fn cmp(&self, other: &Candidate) -> std::cmp::Ordering {
+        let place = |one: &Candidate| (one.state, one.since, one.key.db, one.key.key.clone());
+        place(self).cmp(&place(other))
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Candidate) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// `GET /api/v1/locks`.
+pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
+    let active = service.shared.active.load_full();
+    let (now, now_ms) = (Instant::now(), now_ms());
+    let limit = query.limit.unwrap_or(USUAL_LOCKS).min(MOST_LOCKS);
+    let contains = query.contains.as_deref().unwrap_or_default();
+    let contains = unspell(contains).unwrap_or_else(|| contains.into());
+    let contains = memmem::Finder::new(&contains);
+    let seen = service.view.seen();
+    let troubled = troubled(&seen);
+    let mut matching = 0;
+    // The last of those in the answer is on top, to make room for a better one.
+    let mut best: BinaryHeap<Candidate> = BinaryHeap::new();
+    service.shared.mirror.visit(|key, lease| {
+        let Some(details) = active.details.get(usize::from(lease.namespace.0)) else {
+            return;
+        };
+        let asked_for = query
+            .namespace
+            .as_deref()
+            .is_none_or(|name| name == &*details.name);
+        let lives = lease.ends.is_none_or(|ends| ends > now);
+        if !asked_for || !lives || contains.find(&key.key).is_none() {
+            return;
+        }
+        let state = state(troubled.get(key), lease);
+        if query.problems && state == api::LockState::Held {
+            return;
+        }
+        matching += 1;
+        if best.len() >= limit {
+            let is_better = best
+                .peek()
+                .is_some_and(|last| (state, lease.since) < (last.state, last.since));
+            if !is_better {
+                return;
+            }
+            best.pop();
+        }
+        best.push(Candidate {
+            state,
+            since: lease.since,
+            key: key.clone(),
+            lease: Box::new(lease.clone()),
+        });
+    });
+    let best = best.into_sorted_vec().into_iter();
+    let look = Look {
+        shared: &service.shared,
+        active: &active,
+        seen: &seen,
+        now,
+        now_ms,
+    };
+    let locks = best.map(|one| look.lock(&one.key, &one.lease, one.state));
+    api::Locks {
+        now: now_ms,
+        matching,
+        locks: locks.collect(),
+    }
+}
+
+/// The locks of which something is to be said that the mirror does not know, by the lease that it is about.
+fn troubled(seen: &Seen) -> HashMap<DbKey, (u64, api::LockState)> {
+    let circles = seen.circles.iter().flat_map(|circle| &circle.edges);
+    let deadlocked: HashSet<&DbKey> = circles.map(|edge| &edge.key).collect();
+    let troubled = seen.locks.iter().filter_map(|(key, lock)| {
+        let holding = lock.holding.as_ref()?;
+        let state = match holding.overlapped {
+            true => api::LockState::Overlap,
+            false if deadlocked.contains(key) => api::LockState::Deadlock,
+            false => return None,
+        };
+        Some((key.clone(), (holding.fence, state)))
+    });
+    troubled.collect()
+}
+
+fn state(trouble: Option<&(u64, api::LockState)>, lease: &Lease) -> api::LockState {
+    match trouble {
+        Some((fence, state)) if *fence == lease.fence.0 => *state,
+        Some(_) | None if lease.ends.is_none() => api::LockState::NoTtl,
+        Some(_) | None => api::LockState::Held,
+    }
+}
+
+/// What is looked at, and when.
+struct Look<'a> {
+    shared: &'a Shared,
+    active: &'a Active,
+    seen: &'a Seen,
+    now: Instant,
+    now_ms: u64,
+}
+
+impl Look<'_> {
+    fn lock(&self, key: &DbKey, lease: &Lease, state: api::LockState) -> api::Lock {
+        let known = self.seen.lock(key);
+        let holding = known
+            .and_then(|known| known.holding.as_ref())
+            .filter(|holding| holding.fence == lease.fence.0);
+        let age = self.now.saturating_duration_since(lease.since);
+        let told = holding.and_then(|holding| holding.caller.clone());
+        let caller = told.or_else(|| self.shared.peers.caller(lease.session?));
+        let left = lease
+            .ends
+            .map(|ends| ends.saturating_duration_since(self.now));
+        let details = self.active.details.get(usize::from(lease.namespace.0));
+        api::Lock {
+            key: spell(&key.key),
+            db: key.db,
+            namespace: details.map_or_else(String::new, |details| details.name.to_string()),
+            state,
+            holder: caller.as_deref().map(client),
+            token: holding.and_then(|holding| Some(holding.token?.to_string())),
+            fence: lease.fence.0,
+            since: self.now_ms.saturating_sub(ms(age)),
+            age_ms: ms(age),
+            ttl_left_ms: left.map(ms),
+            ttl_ms: holding.map(|holding| holding.ttl_ms).filter(|ttl| *ttl > 0),
+            // The holder's connection may be gone, and then nobody renews it.
+            kept_alive: self.shared.kept.keeps(key, lease.grant),
+            waiters: known.map_or(0, |known| known.waiting(self.now).count() as u64),
+            seen: if lease.session.is_some() {
+                "acquire"
+            } else {
+                "scan"
+            }
+            .to_owned(),
+        }
+    }
+}
+
+/// `GET /api/v1/locks/{key}`: the key as it is, not spelled.
+pub(super) fn lock(service: &ViewService, key: &[u8], db: u32) -> Option<api::LockDetail> {
+    let active = service.shared.active.load_full();
+    let (now, now_ms) = (Instant::now(), now_ms());
+    let key = DbKey::new(db, Bytes::copy_from_slice(key));
+    let seen = service.view.seen();
+    let lease = service.shared.mirror.lease(&key);
+    let lease = lease.filter(|lease| lease.ends.is_none_or(|ends| ends > now));
+    let known = seen.lock(&key);
+    if lease.is_none() && known.is_none() {
+        return None;
+    }
+    let look = Look {
+        shared: &service.shared,
+        active: &active,
+        seen: &seen,
+        now,
+        now_ms,
+    };
+    let lock = lease.map(|lease| {
+        let troubled = troubled(&seen);
+        look.lock(&key, &lease, state(troubled.get(&key), &lease))
+    });
+    let namespace = match (&lock, known) {
+        (Some(lock), _) => lock.namespace.clone(),
+        (None, Some(known)) => known.namespace.to_string(),
+        (None, None) => String::new(),
+    };
+    let timeline = |known: &LockSeen| known.timeline.iter().map(|entry| moment(entry)).collect();
+    let waiters = |known: &LockSeen| known.waiting(now).map(waiter).collect();
+    let told = known.map(|known| remarks(known, lock.as_ref(), &seen.circles, now));
+    Some(api::LockDetail {
+        key: spell(&key.key),
+        db,
+        namespace,
+        timeline: known.map(timeline).unwrap_or_default(),
+        waiters: known.map(waiters).unwrap_or_default(),
+        holds: known.map_or_else(Default::default, |known| known.holds.summary()),
+        remarks: told.unwrap_or_default(),
+        lock,
+    })
+}
+
+fn waiter(wait: &Wait) -> api::Waiter {
+    api::Waiter {
+        client: client(&wait.caller),
+        since: wait.since_ms,
+        tries: wait.tries,
+    }
+}

@@ -1,0 +1,368 @@
+//! What is answered to whoever asks: the view, the mirror and the configuration in force put into the
+//! words of the API. The locks themselves are in `lock_list.rs`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use lockwarden_lock::decision::FaultKind;
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::settle::Mode;
+
+use super::lock_history::ms;
+use super::lock_list::{LocksQuery, lock, locks};
+use super::wait_cycles::Circle;
+use super::wording::{application, client, moment};
+use super::{View, ViewService, Views, api, report};
+use crate::backend::server_info::Standing;
+use crate::clock::now_ms;
+use crate::registry::ungoverned::Equal;
+use crate::ruleset::Active;
+use crate::state::Shared;
+use crate::telemetry::metrics::NamespaceMirror;
+use crate::text::escape::spell;
+
+/// Decisions in an answer that does not say how many; there are never more than are kept.
+const USUAL_DECISIONS: usize = 100;
+/// Locks without a TTL that the report names, of each namespace.
+const MOST_EXAMPLES: usize = 20;
+/// Locks with one value that the report names.
+const MOST_ALIKE: usize = 2;
+
+/// How a list is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Format {
+    /// As everything else of the API.
+    #[default]
+    Json,
+    /// For spreadsheets.
+    Csv,
+}
+
+/// What is asked of the decisions.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DecisionsQuery {
+    /// Unix ms: later ones only.
+    pub(crate) since: Option<u64>,
+    pub(crate) id: Option<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) limit: Option<usize>,
+    #[serde(default)]
+    pub(crate) format: Format,
+}
+
+impl Views for ViewService {
+    fn overview(&self) -> api::Overview {
+        overview(self)
+    }
+
+    fn locks(&self, query: &LocksQuery) -> api::Locks {
+        locks(self, query)
+    }
+
+    fn lock(&self, key: &[u8], db: u32) -> Option<api::LockDetail> {
+        lock(self, key, db)
+    }
+
+    fn decisions(&self, query: &DecisionsQuery) -> Vec<api::Moment> {
+        decisions(self, query)
+    }
+
+    fn applications(&self) -> Vec<api::Application> {
+        applications(self)
+    }
+
+    fn policies(&self) -> Vec<api::Policy> {
+        policies(self)
+    }
+
+    fn hot(&self) -> api::Hot {
+        hot(self)
+    }
+
+    fn report(&self) -> api::Report {
+        reported(self)
+    }
+
+    fn namespaces(&self) -> Vec<api::Namespace> {
+        namespaces(self)
+    }
+}
+
+/// `GET /api/v1/overview`.
+fn overview(service: &ViewService) -> api::Overview {
+    let namespaces = namespaces(service);
+    let (now, now_ms) = (Instant::now(), now_ms());
+    let seen = service.view.seen();
+    let uptime = service.shared.started.elapsed();
+    api::Overview {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at: now_ms.saturating_sub(ms(uptime)),
+        now: now_ms,
+        backend: backend(service),
+        totals: api::Totals {
+            held: namespaces.iter().map(|namespace| namespace.held).sum(),
+            waiting: seen.namespaces.values().map(|seen| seen.waiting).sum(),
+            refused_last_hour: seen.refused.count(now),
+            would_refuse_last_hour: seen.would_refuse.count(now),
+            overlaps_last_day: seen.overlaps.count(now),
+            without_ttl: namespaces
+                .iter()
+                .map(|namespace| namespace.without_ttl)
+                .sum(),
+        },
+        policies: policies(service),
+        namespaces,
+        unseen: service.shared.trail.dropped(),
+    }
+}
+
+fn backend(service: &ViewService) -> api::Backend {
+    let problem = match &*service.shared.backend.server.standing() {
+        Standing::Serving => None,
+        Standing::NotServing(why) => Some(why.clone()),
+    };
+    api::Backend {
+        address: service.shared.backend.address.to_string(),
+        version: service
+            .shared
+            .backend
+            .server
+            .version()
+            .map(|version| version.to_string()),
+        up: problem.is_none(),
+        problem,
+    }
+}
+
+/// `GET /api/v1/config`: the namespaces in force.
+fn namespaces(service: &ViewService) -> Vec<api::Namespace> {
+    let active = service.shared.active.load_full();
+    let held = service.shared.mirror.held(active.details.len());
+    let seen = service.view.seen();
+    active
+        .details
+        .iter()
+        .zip(held)
+        .enumerate()
+        .map(|(index, (details, held))| {
+            let id = NamespaceId(u16::try_from(index).unwrap_or(u16::MAX));
+            let globs = active.namespaces.globs();
+            let known = seen.namespaces.get(&details.name);
+            api::Namespace {
+                name: details.name.to_string(),
+                keys: globs
+                    .filter(|(of, _)| *of == id)
+                    .map(|(_, glob)| spell(glob.pattern()))
+                    .collect(),
+                mode: details.rules.mode.word().to_owned(),
+                enforced_for_some: details.partly.is_some(),
+                policies: chain(&active, id),
+                ceiling_ms: details.ceiling_ms,
+                held: held.held_finite + held.held_none,
+                without_ttl: held.held_none,
+                ungoverned: details.metrics.ungoverned_found(),
+                holds: known.map_or_else(Default::default, |known| known.holds.summary()),
+                advice: known.and_then(|known| known.holds.advice()),
+            }
+        })
+        .collect()
+}
+
+fn chain(active: &Active, id: NamespaceId) -> Vec<String> {
+    let chain = active.generation.chain(id);
+    chain.map(ToString::to_string).collect()
+}
+
+/// `GET /api/v1/policies`.
+fn policies(service: &ViewService) -> Vec<api::Policy> {
+    let active = service.shared.active.load_full();
+    let counters: HashMap<_, _> = active.generation.counters().into_iter().collect();
+    let policies = active.generation.policies().iter();
+    policies
+        .map(|policy| {
+            let counters = counters.get(&policy.name);
+            let failures = FaultKind::ALL.into_iter();
+            api::Policy {
+                name: policy.name.to_string(),
+                version: policy.version.unwrap_or("").to_owned(),
+                digest: policy.digest().to_owned(),
+                mode: policy_mode(&active, &policy.name).to_owned(),
+                evaluations: counters.map_or(0, |counters| counters.calls),
+                failures: failures
+                    .map(|kind| counters.map_or(0, |counters| counters.failures(kind)))
+                    .sum(),
+            }
+        })
+        .collect()
+}
+
+fn policy_mode(active: &Active, policy: &str) -> &'static str {
+    let serves = |id: u16| {
+        let mut chain = active.generation.chain(NamespaceId(id));
+        chain.any(|name| &**name == policy)
+    };
+    let served = (0..=u16::MAX).zip(&active.details);
+    let mut modes = served
+        .filter(|(id, _)| serves(*id))
+        .map(|(_, details)| (details.rules.mode, details.partly.is_some()));
+    match modes.next() {
+        None => "unused",
+        Some(first @ (mode, false)) if modes.all(|other| other == first) => mode.word(),
+        // Also where it depends on the client.
+        Some(_) => "mixed",
+    }
+}
+
+/// `GET /api/v1/decisions`: the newest first.
+fn decisions(service: &ViewService, query: &DecisionsQuery) -> Vec<api::Moment> {
+    let limit = query.limit.unwrap_or(USUAL_DECISIONS);
+    let seen = service.view.seen();
+    let found: Vec<Arc<_>> = seen
+        .decisions
+        .iter()
+        .rev()
+        .filter(|entry| {
+            query.since.is_none_or(|since| entry.at_ms > since)
+                && query
+                    .id
+                    .as_deref()
+                    .is_none_or(|id| entry.id.as_deref() == Some(id))
+                && query
+                    .namespace
+                    .as_deref()
+                    .is_none_or(|name| *name == *entry.namespace)
+        })
+        .take(limit)
+        .cloned()
+        .collect();
+    // Wording them needs no lock.
+    drop(seen);
+    found.iter().map(|entry| moment(entry)).collect()
+}
+
+/// `GET /api/v1/clients`.
+fn applications(service: &ViewService) -> Vec<api::Application> {
+    let active = service.shared.active.load_full();
+    let mut connections: HashMap<String, u64> = HashMap::new();
+    for caller in service.shared.peers.callers() {
+        *connections.entry(application(&caller)).or_default() += 1;
+    }
+    let mode_of = |name: &str| {
+        let mut all = active.details.iter();
+        let details = all.find(|details| *details.name == *name);
+        details.map_or("", |details| details.rules.mode.word())
+    };
+    let seen = service.view.seen();
+    seen.applications.told(&connections, mode_of)
+}
+
+/// `GET /api/v1/hot`.
+fn hot(service: &ViewService) -> api::Hot {
+    let seen = service.view.seen();
+    let hottest = seen.hot.hottest(Instant::now());
+    let locks = hottest.into_iter().map(|(key, count)| api::HotLock {
+        key: spell(&key.key),
+        db: key.db,
+        namespace: count.namespace.to_string(),
+        tries: count.tries,
+        error: count.error,
+        contended: count.contended,
+    });
+    api::Hot {
+        locks: locks.collect(),
+        cycles: seen.circles.iter().map(cycle).collect(),
+    }
+}
+
+fn cycle(circle: &Circle) -> api::Cycle {
+    let edges = &circle.edges;
+    let before = edges.iter().cycle().skip(edges.len() - 1);
+    let members = edges
+        .iter()
+        .zip(before)
+        .map(|(edge, before)| api::CycleMember {
+            client: client(&edge.waiter),
+            holds: spell(&before.key.key),
+            waits_for: spell(&edge.key.key),
+        });
+    api::Cycle {
+        since: circle.since_ms(),
+        members: members.collect(),
+    }
+}
+
+/// `GET /api/v1/report`.
+fn reported(service: &ViewService) -> api::Report {
+    let applications = applications(service);
+    let active = service.shared.active.load_full();
+    let held = service.shared.mirror.held(active.details.len());
+    let endless = endless(service, active.details.len());
+    let seen = service.view.seen();
+    let namespaces = active.details.iter().zip(held).zip(endless);
+    let equal = service.shared.strays.equal();
+    let namespaces = namespaces.enumerate();
+    let namespaces = namespaces.map(|(index, ((details, held), endless))| {
+        let keys = endless.iter().map(|key| &key[..]);
+        let equal: Vec<&Equal> = equal
+            .iter()
+            .filter(|(of, _)| usize::from(of.0) == index)
+            .map(|(_, equal)| equal)
+            .collect();
+        let alike = equal.first().into_iter().flat_map(|equal| &equal.keys);
+        let alike = alike.map(|key| &key[..]);
+        let standing = report::Standing {
+            namespace: &details.name,
+            enforced: details.rules.mode == Mode::Enforce,
+            without_ttl: held.held_none + details.metrics.endless_found(),
+            without_ttl_examples: report::examples(keys, MOST_EXAMPLES),
+            equal_values: equal.iter().map(|equal| equal.count).sum(),
+            equal_values_examples: report::examples(alike, MOST_ALIKE),
+        };
+        let known = seen.namespaces.get(&details.name);
+        report::namespace(standing, known, &seen.applications)
+    });
+    let now = now_ms();
+    api::Report {
+        since: now.saturating_sub(ms(service.shared.started.elapsed())),
+        now,
+        namespaces: namespaces.collect(),
+        applications,
+    }
+}
+
+/// Some locks without a TTL of each namespace: held, or found by the last walk over the server.
+fn endless(service: &ViewService, namespaces: usize) -> Vec<Vec<Bytes>> {
+    let mut endless = vec![Vec::new(); namespaces];
+    let mut note = |namespace: NamespaceId, key: &Bytes| {
+        if let Some(keys) = endless.get_mut(usize::from(namespace.0))
+            && keys.len() < MOST_EXAMPLES
+        {
+            keys.push(key.clone());
+        }
+    };
+    service.shared.mirror.visit(|key, lease| {
+        if lease.ends.is_none() {
+            note(lease.namespace, &key.key);
+        }
+    });
+    for (namespace, key) in service.shared.strays.endless() {
+        note(namespace, &key);
+    }
+    endless
+}
+
+/// What the gauges of the metrics page say.
+pub(crate) fn gauges(shared: &Shared, view: &View) -> Vec<NamespaceMirror> {
+    let active = shared.active.load();
+    let mut gauges = shared.mirror.held(active.details.len());
+    let seen = view.seen();
+    for (gauge, details) in gauges.iter_mut().zip(&active.details) {
+        let known = seen.namespaces.get(&details.name);
+        gauge.waiting = known.map_or(0, |known| known.waiting);
+    }
+    gauges
+}

@@ -1,0 +1,357 @@
+//! What was seen of locks, folded from the entries of the trail: by lock (`lock_history.rs`), by namespace and by
+//! application. Pure: the time comes with the entries. Everything is bounded, and what is forgotten first
+//! is what nothing happened to for longest.
+
+use std::collections::VecDeque;
+use std::hash::BuildHasherDefault;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockwarden_lock::db_key::{DbKey, DbSet, Hashed, NamedMap};
+use lockwarden_lock::decision::Operation;
+use lockwarden_lock::reason::Reason;
+
+use super::applications::{Applications, Finding};
+use super::hold_times::Holds;
+use super::hot_locks::HotLocks;
+use super::lock_history::{LockSeen, Turn};
+use super::recent_events::Recent;
+use super::rolling_count::Lately;
+use super::wait_cycles::{Circle, Edge, MOST_EDGES, circles};
+use crate::telemetry::events::{Entry, Happened};
+use crate::telemetry::vocabulary::DecisionKind;
+
+/// Locks that something is remembered of.
+const MOST_LOCKS: usize = 8_192;
+/// The last of what happened to all of them together, at some 350 bytes each.
+const MOST_TOLD: usize = 65_536;
+/// The last refusals, and what would have been refused.
+const MOST_DECISIONS: usize = 4_096;
+/// Leases of a namespace whose lengths are remembered.
+const MOST_HOLDS: usize = 1_000;
+/// Of a longer key the rest is not kept. No lock has one; it is an operation that was refused or
+/// forwarded for that.
+const LONGEST_KEY: usize = 1_024;
+/// Between two looks at what only the time brings.
+const LOOK: Duration = Duration::from_secs(1);
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// See the module.
+pub(super) struct Seen {
+    pub(super) locks: Recent<DbKey, LockSeen, BuildHasherDefault<Hashed>>,
+    /// Bounded by the namespaces of the configurations so far.
+    pub(super) namespaces: NamedMap<Arc<str>, NamespaceSeen>,
+    pub(super) applications: Applications,
+    pub(super) hot: HotLocks,
+    /// The newest last.
+    pub(super) decisions: VecDeque<Arc<Entry>>,
+    pub(super) refused: Lately,
+    pub(super) would_refuse: Lately,
+    pub(super) overlaps: Lately,
+    /// Circles of waiters, as of the last look.
+    pub(super) circles: Vec<Circle>,
+    /// Locks that somebody was refused lately.
+    polled: DbSet,
+    /// Moments in all time lines, at most.
+    told: usize,
+    looked: Option<Instant>,
+}
+
+/// What was seen in one namespace, since the start.
+pub(super) struct NamespaceSeen {
+    pub(super) operations: u64,
+    pub(super) refused: u64,
+    pub(super) would_refuse: u64,
+    pub(super) overlaps: u64,
+    pub(super) ran_out: u64,
+    pub(super) kept_alive: u64,
+    pub(super) ungoverned: u64,
+    pub(super) tokenless_releases: u64,
+    pub(super) holds: Holds,
+    /// Connections that poll a held lock, as of the last look.
+    pub(super) waiting: u64,
+}
+
+/// Something for the metrics.
+#[derive(Debug, PartialEq)]
+pub(super) enum Measure {
+    /// A client got a lock that it had waited for.
+    Waited(Duration),
+    /// A lock was given back with this share of its TTL left.
+    TtlLeft(f64),
+    /// The lease with this fencing token was changed or ended around all proxies, if the mirror
+    /// believes so, too.
+    Bypassed(DbKey, u64),
+    /// The lease with this fencing token is over.
+    Gone(DbKey, u64),
+}
+
+impl Default for Seen {
+    fn default() -> Seen {
+        Seen {
+            locks: Recent::new(MOST_LOCKS, |lock| lock.holding.is_some()),
+            namespaces: NamedMap::default(),
+            applications: Applications::default(),
+            hot: HotLocks::default(),
+            decisions: VecDeque::new(),
+            refused: Lately::new(HOUR),
+            would_refuse: Lately::new(HOUR),
+            overlaps: Lately::new(DAY),
+            circles: Vec::new(),
+            polled: DbSet::default(),
+            told: 0,
+            looked: None,
+        }
+    }
+}
+
+impl Default for NamespaceSeen {
+    fn default() -> NamespaceSeen {
+        NamespaceSeen {
+            operations: 0,
+            refused: 0,
+            would_refuse: 0,
+            overlaps: 0,
+            ran_out: 0,
+            kept_alive: 0,
+            ungoverned: 0,
+            tokenless_releases: 0,
+            holds: Holds::new(MOST_HOLDS),
+            waiting: 0,
+        }
+    }
+}
+
+impl Seen {
+    /// Folds in what happened; what there is to measure goes to `measures`.
+    pub(super) fn fold(&mut self, entry: &Entry, measures: &mut Vec<(Arc<str>, Measure)>) {
+        let cut;
+        let mut at = &entry.key;
+        if at.key.len() > LONGEST_KEY {
+            cut = at.copied(LONGEST_KEY);
+            at = &cut;
+        }
+        let own = |at: &DbKey| at.copied(LONGEST_KEY);
+        let lock = self.locks.used(at, own, |key| LockSeen::new(key.clone()));
+        if !Arc::ptr_eq(&lock.namespace, &entry.namespace) {
+            lock.namespace = entry.namespace.clone();
+        }
+        let told = Arc::new(entry.in_short(lock.key.clone()));
+        let turn = lock.fold(&told);
+        let key = lock.key.clone();
+
+        let contended = matches!(entry.happened, Happened::Contended { .. });
+        if contended && !self.polled.contains(&key) && self.polled.len() < MOST_LOCKS {
+            self.polled.insert(key.clone());
+        }
+        if contended || matches!(entry.happened, Happened::Acquired { .. }) {
+            self.hot.tried(&key, &entry.namespace, contended, entry.at);
+        }
+        if erases_others(entry) {
+            self.locks.iter_mut().for_each(|(_, lock)| lock.is_unsure());
+        }
+        self.told += 1;
+        if self.told > MOST_TOLD {
+            self.shorten();
+        }
+        self.measure(&key, &turn, entry, measures);
+        self.count(&told, &turn);
+        self.blame(&told, &turn);
+        self.remember(&told);
+    }
+
+    /// What only the time brings.
+    pub(super) fn tick(&mut self, now: Instant) {
+        let due = self
+            .looked
+            .is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK);
+        if due {
+            self.looked = Some(now);
+            self.look_for_waiters(now);
+            self.look_for_kept_alive(now);
+        }
+    }
+
+    /// What is known of a lock.
+    pub(super) fn lock(&self, key: &DbKey) -> Option<&LockSeen> {
+        self.locks.get(key)
+    }
+
+    fn measure(
+        &self,
+        key: &DbKey,
+        turn: &Turn,
+        entry: &Entry,
+        measures: &mut Vec<(Arc<str>, Measure)>,
+    ) {
+        let mut measure = |what| measures.push((entry.namespace.clone(), what));
+        if let Some(waited) = turn.waited {
+            measure(Measure::Waited(waited));
+        }
+        if let Some(left) = turn.left {
+            measure(Measure::TtlLeft(left));
+        }
+        if let Some(fence) = turn.bypassed {
+            measure(Measure::Bypassed(key.clone(), fence));
+        }
+        if let Some(fence) = turn.gone {
+            measure(Measure::Gone(key.clone(), fence));
+        }
+    }
+
+    fn count(&mut self, entry: &Arc<Entry>, turn: &Turn) {
+        let namespace = match self.namespaces.get_mut(&entry.namespace) {
+            Some(known) => known,
+            None => self.namespaces.entry(entry.namespace.clone()).or_default(),
+        };
+        namespace.operations += u64::from(entry.operation.is_some());
+        namespace.overlaps += u64::from(entry.overlap);
+        namespace.ran_out += u64::from(ran_out(entry));
+        namespace.ungoverned += u64::from(entry.happened == Happened::Ungoverned);
+        namespace.tokenless_releases += u64::from(is_tokenless_release(entry));
+        match entry.verdict.as_ref().map(|verdict| verdict.kind) {
+            Some(DecisionKind::Deny) => namespace.refused += 1,
+            Some(DecisionKind::WouldDeny) => namespace.would_refuse += 1,
+            Some(DecisionKind::Allow | DecisionKind::Modify) | None => {}
+        }
+        if let Some(ended) = &turn.ended {
+            namespace.holds.add(ended.hold);
+        }
+        if let Some((held_ms, worked_ms)) = turn.worked {
+            namespace.holds.worked(held_ms, worked_ms);
+        }
+    }
+
+    /// Puts what was found to whose it is.
+    fn blame(&mut self, entry: &Arc<Entry>, turn: &Turn) {
+        if let Some(ended) = turn.ended.as_ref().filter(|ended| ended.hold.ran_out)
+            && let Some(holder) = &ended.caller
+        {
+            self.applications.found(Finding::RanOut, holder, entry);
+        }
+        let Some(caller) = &entry.caller else {
+            return;
+        };
+        self.applications.did(caller, entry);
+        let mut found = |finding| self.applications.found(finding, caller, entry);
+        if let Happened::Observed(observation) = entry.happened {
+            found(Finding::Observed(observation));
+        } else if let Happened::Unjudged(_) = entry.happened {
+            found(Finding::Unjudged);
+        } else if entry.happened == Happened::Ungoverned {
+            found(Finding::Ungoverned);
+        }
+        if is_tokenless_release(entry) {
+            found(Finding::TokenlessRelease);
+        }
+        if turn.pooled {
+            found(Finding::Pooled);
+        }
+    }
+
+    fn remember(&mut self, entry: &Arc<Entry>) {
+        if entry.overlap {
+            self.overlaps.add(entry.at);
+        }
+        let lately = match entry.verdict.as_ref().map(|verdict| verdict.kind) {
+            Some(DecisionKind::Deny) => &mut self.refused,
+            Some(DecisionKind::WouldDeny) => &mut self.would_refuse,
+            Some(DecisionKind::Allow | DecisionKind::Modify) | None => return,
+        };
+        lately.add(entry.at);
+        if self.decisions.len() >= MOST_DECISIONS {
+            self.decisions.pop_front();
+        }
+        self.decisions.push_back(entry.clone());
+    }
+
+    /// Time lines are counted anew, because locks are forgotten with theirs, and all of them are cut if
+    /// there is too much.
+    fn shorten(&mut self) {
+        let moments = |seen: &Seen| seen.locks.iter().map(|(_, lock)| lock.timeline.len()).sum();
+        self.told = moments(self);
+        if self.told > MOST_TOLD / 2 {
+            self.locks.iter_mut().for_each(|(_, lock)| lock.shorten());
+            self.told = moments(self);
+        }
+    }
+
+    fn look_for_waiters(&mut self, now: Instant) {
+        for namespace in self.namespaces.values_mut() {
+            namespace.waiting = 0;
+        }
+        let mut edges = Vec::new();
+        let (locks, namespaces) = (&mut self.locks, &mut self.namespaces);
+        self.polled.retain(|key| {
+            let Some(lock) = locks.get_mut(key) else {
+                return false;
+            };
+            let any = lock.forget_waits(now);
+            if let Some(namespace) = namespaces.get_mut(&lock.namespace) {
+                namespace.waiting += lock.waiting(now).count() as u64;
+            }
+            let holder = lock.holding.as_ref().and_then(|holding| {
+                let caller = holding.caller.as_ref()?;
+                Some((caller.session, holding.since_ms))
+            });
+            if let Some((holder, held_since_ms)) = holder {
+                let room = MOST_EDGES.saturating_sub(edges.len());
+                edges.extend(lock.waiting(now).take(room).map(|wait| Edge {
+                    waiter: wait.caller.clone(),
+                    key: key.clone(),
+                    holder,
+                    since_ms: wait.since_ms.max(held_since_ms),
+                }));
+            }
+            any
+        });
+        self.circles = circles(&edges);
+    }
+
+    /// Leases that go on only because they are renewed: held for longer than the TTL that they got.
+    fn look_for_kept_alive(&mut self, now: Instant) {
+        for (_, lock) in self.locks.iter_mut() {
+            let Some(holding) = &mut lock.holding else {
+                continue;
+            };
+            let is_news = holding.kept && !holding.outlives_its_ttl;
+            if !is_news || holding.age_ms(now) <= holding.ttl_ms {
+                continue;
+            }
+            holding.outlives_its_ttl = true;
+            if let Some(namespace) = self.namespaces.get_mut(&lock.namespace) {
+                namespace.kept_alive += 1;
+            }
+            let began = |entry: &&Arc<Entry>| matches!(entry.happened, Happened::Acquired { .. });
+            let example = lock.timeline.iter().rev().find(began);
+            if let (Some(caller), Some(example)) = (&holding.caller, example) {
+                self.applications.found(Finding::KeptAlive, caller, example);
+            }
+        }
+    }
+}
+
+/// A command about the whole server went through: the lock that it names is only an example.
+fn erases_others(entry: &Entry) -> bool {
+    let reason = entry.verdict.as_ref().map(|verdict| verdict.reason);
+    entry.happened == Happened::Forwarded && matches!(reason, None | Some(Some(Reason::BulkDelete)))
+}
+
+fn ran_out(entry: &Entry) -> bool {
+    matches!(
+        entry.happened,
+        Happened::RanOut
+            | Happened::Acquired { ran_out: true, .. }
+            | Happened::Absent { ran_out: true }
+    )
+}
+
+/// A release that went through and named no owner token: only the connection or its identity proved
+/// it, or, where nothing is enforced, nothing at all.
+fn is_tokenless_release(entry: &Entry) -> bool {
+    entry.happened == (Happened::Released { taken_over: false })
+        && entry.operation == Some(Operation::Release)
+        && entry.token.is_none()
+}

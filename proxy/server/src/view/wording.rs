@@ -1,0 +1,86 @@
+//! What happened, in the words of the API.
+
+use super::api::{Client, Moment};
+use crate::telemetry::events::{Caller, DEFAULT_USER, Entry, Happened};
+use crate::telemetry::vocabulary::Label;
+use crate::text::escape::spell;
+
+/// What tells one application from another: the name that its connections take, as it is, because
+/// whether `worker-7` is the seventh of several is for its owner to know; else the user, where it
+/// logged in as one; else where it comes from.
+pub(super) fn application(caller: &Caller) -> String {
+    if !caller.name.is_empty() {
+        return spell(&caller.name);
+    }
+    if !caller.user.is_empty() && caller.user != DEFAULT_USER {
+        return spell(&caller.user);
+    }
+    caller.address.ip().to_canonical().to_string()
+}
+
+pub(super) fn client(caller: &Caller) -> Client {
+    let spelled = |bytes: &[u8]| (!bytes.is_empty()).then(|| spell(bytes));
+    let user = (caller.user != DEFAULT_USER).then_some(&caller.user[..]);
+    Client {
+        application: application(caller),
+        address: caller.address.to_string(),
+        name: spelled(&caller.name),
+        user: user.and_then(spelled),
+        library: caller.library.as_ref().map(ToString::to_string),
+    }
+}
+
+/// The kind of what has kinds.
+fn kind(happened: Happened) -> Option<&'static str> {
+    match happened {
+        Happened::Observed(observation) => Some(observation.word()),
+        Happened::Unjudged(why) => Some(why.word()),
+        Happened::Acquired { again: true, .. } => Some("again"),
+        Happened::Acquired { ran_out: true, .. } => Some("after-one-that-ran-out"),
+        Happened::Absent { ran_out: true } => Some("ran-out"),
+        Happened::Acquired { replaced: true, .. } | Happened::Released { taken_over: true } => {
+            Some("taken-over")
+        }
+        Happened::Acquired { .. }
+        | Happened::Contended { .. }
+        | Happened::Extended { .. }
+        | Happened::Released { .. }
+        | Happened::Absent { .. }
+        | Happened::RanOut
+        | Happened::Refused
+        | Happened::Different
+        | Happened::Unchanged
+        | Happened::Ungoverned
+        | Happened::Forwarded
+        | Happened::Failed
+        | Happened::Broken => None,
+    }
+}
+
+pub(super) fn moment(entry: &Entry) -> Moment {
+    let verdict = entry.verdict.as_ref();
+    let told = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    Moment {
+        at: entry.at_ms,
+        id: entry.id.as_deref().map(str::to_owned),
+        event: entry.happened.word().to_owned(),
+        kind: kind(entry.happened).map(str::to_owned),
+        overlap: entry.overlap,
+        namespace: entry.namespace.to_string(),
+        mode: entry.mode.word().to_owned(),
+        key: spell(&entry.key.key),
+        db: entry.key.db,
+        command: told(&entry.command.to_ascii_uppercase()),
+        operation: entry.operation.map(|operation| operation.word().to_owned()),
+        client: entry.caller.as_deref().map(client),
+        decision: verdict.map(|verdict| verdict.kind.word().to_owned()),
+        reason: verdict.and_then(|verdict| Some(verdict.reason?.word().to_owned())),
+        policy: verdict.and_then(|verdict| told(&verdict.policy)),
+        detail: verdict.and_then(|verdict| Some(spell(verdict.detail.as_deref()?.as_bytes()))),
+        token: entry.token.map(|token| token.to_string()),
+        fence: entry.fence,
+        ttl_ms: entry.ttl_ms,
+        asked_ms: entry.asked_ms,
+        held_ms: entry.held_ms,
+    }
+}
