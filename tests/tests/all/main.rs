@@ -96,6 +96,7 @@ mod grafana;
 mod grafana_live;
 mod handing_over;
 mod hidden;
+mod layers;
 mod limits;
 mod logging_in;
 mod maintenance;
