@@ -35,21 +35,21 @@ use crate::net::descriptors;
 use crate::net::listener::Arrival;
 use crate::registry::buffer_memory;
 use crate::registry::buffer_memory::Memory;
-use crate::registry::clients::Peers;
+use crate::registry::clients::ClientRegistry;
 use crate::registry::handed_over::HandOvers;
 use crate::registry::jobs::Jobs;
-use crate::registry::lease_mirror::Mirror;
+use crate::registry::lease_mirror::LeaseMirror;
 use crate::registry::owner_tokens::OwnerTokens;
 use crate::registry::processes::Processes;
-use crate::registry::renewals::Kept;
-use crate::registry::script_cache::Texts;
+use crate::registry::renewals::Renewals;
+use crate::registry::script_cache::ScriptCache;
 use crate::registry::undelivered::Reports;
-use crate::registry::ungoverned::Strays;
-use crate::registry::watched_keys::Watches;
+use crate::registry::ungoverned::Ungoverned;
+use crate::registry::watched_keys::WatchedKeys;
 use crate::ruleset::load_policies;
-use crate::state::Shared;
+use crate::state::ProxyState;
 use crate::telemetry::audit::Audit;
-use crate::telemetry::events::{Fingerprints, Follower, Following, Trail};
+use crate::telemetry::events::{EventLog, Fingerprints, Follower, Following};
 use crate::telemetry::logging;
 use crate::telemetry::logging::{ObservationFolder, RepeatFolder};
 use crate::telemetry::metrics::{BUILD, Metrics};
@@ -59,7 +59,7 @@ use crate::view::{Fold, ViewService, gauges};
 use crate::{clock, config, maintenance};
 use accept::Patience;
 use control::{Controller, Source, activate, labels};
-use endpoints::{Doors, Opened};
+use endpoints::{Endpoints, Opened};
 use private_redis::PrivateRedis;
 use signals::{Ask, Signals};
 use workers::Workers;
@@ -114,15 +114,15 @@ impl Failure {
 struct Prepared {
     serving: Serving,
     private: Option<PrivateRedis>,
-    /// The thread that tells the followers of the trail what happened.
+    /// The thread that tells the followers of the event log what happened.
     following: Following,
 }
 
 /// What serving takes.
 struct Serving {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     controller: Arc<Controller>,
-    doors: Doors,
+    endpoints: Endpoints,
     admin_options: AdminOptions,
     /// The admin token, where commands have to find it because nobody chose it.
     generated: Option<AdminToken>,
@@ -143,7 +143,7 @@ impl Prepared {
         let generation = load_policies::load(&host, &config).map_err(Failure::Findings)?;
         let active = activate(&config, Arc::new(generation), &metrics).map_err(Failure::line)?;
 
-        let doors = Doors::reserve(&config, arrival).map_err(Failure::Line)?;
+        let endpoints = Endpoints::reserve(&config, arrival).map_err(Failure::Line)?;
 
         let (private, address) = match &config.backend {
             config::Backend::Private => {
@@ -158,11 +158,11 @@ impl Prepared {
             Some(key) => Fingerprints::with_key(key.expose().as_bytes()),
             None => Fingerprints::random(),
         };
-        let trail = Arc::new(Trail::new(fingerprints));
+        let events = Arc::new(EventLog::new(fingerprints));
         let (audit, scribe) =
-            Audit::open(&config.audit, &trail, &metrics).map_err(Failure::line)?;
+            Audit::open(&config.audit, &events, &metrics).map_err(Failure::line)?;
         let max_memory = config.max_memory.unwrap_or_else(buffer_memory::usual_limit);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyState {
             active: Arc::new(ArcSwap::from_pointee(active)),
             memory: Arc::new(Memory::new(max_memory, metrics.clone())),
             backend: Arc::new(Backend::new(address, metrics.clone())),
@@ -170,25 +170,25 @@ impl Prepared {
             sessions: config.sessions,
             max_clients: config.max_clients,
             rights: Rights::default(),
-            texts: Texts::default(),
+            script_cache: ScriptCache::default(),
             functions: Arc::default(),
-            watches: Watches::default(),
-            mirror: Mirror::default(),
-            kept: Kept::default(),
+            watched_keys: WatchedKeys::default(),
+            mirror: LeaseMirror::default(),
+            renewals: Renewals::default(),
             undelivered: Reports::default(),
             identified: Reports::default(),
-            peers: Peers::default(),
+            clients: ClientRegistry::default(),
             jobs: Jobs::default(),
             processes: Processes::start().map_err(Failure::line)?,
             owner_tokens: OwnerTokens::new(),
             hand_overs: HandOvers::default(),
             refusals: RepeatFolder::new(),
             observations: ObservationFolder::default(),
-            trail: trail.clone(),
+            events: events.clone(),
             proxy_protocol_from: config.proxy_protocol_from.clone(),
             audit,
             sweep: config.sweep,
-            strays: Strays::default(),
+            ungoverned: Ungoverned::default(),
             drain: accept::drain_switch(),
             stop_asked: Notify::new(),
             started: Instant::now(),
@@ -212,7 +212,7 @@ impl Prepared {
         shared
             .audit
             .notice("started", || shared.active.load().in_force(), None);
-        let following = shared.trail.start(followers).map_err(Failure::line)?;
+        let following = shared.events.start(followers).map_err(Failure::line)?;
 
         let token = match &config.admin_token {
             Some(secret) => AdminToken::configured(secret.expose().to_owned()),
@@ -234,9 +234,9 @@ impl Prepared {
             admin_options: AdminOptions::Full {
                 token,
                 host: None,
-                port: doors.listen.port(),
+                port: endpoints.listen.port(),
             },
-            doors,
+            endpoints,
             inbox,
             judgement,
             patience,
@@ -294,7 +294,7 @@ impl Serving {
         let Serving {
             shared,
             controller,
-            doors,
+            endpoints,
             admin_options,
             generated,
             judgement,
@@ -311,14 +311,14 @@ impl Serving {
         let (renewals, orders) = mpsc::channel(1);
         tokio::spawn(renewals::run(shared.clone(), orders));
         tokio::spawn(systemd::watchdog());
-        if doors.listen.is_taken_over() {
+        if endpoints.listen.is_taken_over() {
             // Nobody comes to this process before it can serve; until then the other one does.
             tokio::select! {
                 () = backend_is_there(&shared) => {}
                 () = asks.asked_to_stop() => return Ok(()),
             }
         }
-        let opened = doors
+        let opened = endpoints
             .open(admin_options, controller.clone())
             .map_err(Failure::Line)?;
         let token = generated.and_then(|token| keep(&opened, &token));
@@ -387,7 +387,7 @@ const SERVING: &str = "serving clients";
 /// What an operator asks for, by a signal or at the admin address.
 struct Asks {
     signals: Signals,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     controller: Arc<Controller>,
 }
 
@@ -416,7 +416,7 @@ impl Asks {
 }
 
 /// Returns when the backend can be served.
-async fn backend_is_there(shared: &Shared) {
+async fn backend_is_there(shared: &ProxyState) {
     tracing::info!("taking over as soon as the backend answers");
     while let Standing::NotServing(_) = &*shared.backend.server.standing() {
         tokio::time::sleep(LOOK_AGAIN).await;

@@ -26,7 +26,7 @@ use crate::config::BackendUrl;
 use crate::net::listener;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::vocabulary::ConnectionState;
-use profile::{Lane, Login};
+use profile::{Login, Profile};
 use server_info::{Role, RoleQuestion, Server};
 
 /// How long a connection may take to be made.
@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// for `busy-reply-threshold`, 5 s unless it is set.
 const REPLY_PATIENCE: Duration = Duration::from_secs(7);
 /// The longest reply that the own connection reads. `COMMAND` of a server with modules has less.
-const LONGEST_REPLY: usize = 16 * 1024 * 1024;
+const MAX_REPLY: usize = 16 * 1024 * 1024;
 /// Addresses of the backend's name that are tried.
 const MAX_ADDRESSES: usize = 16;
 
@@ -56,11 +56,11 @@ impl Backend {
     }
 
     /// Opens a connection of this kind for clients.
-    pub(crate) async fn open(&self, lane: &Lane) -> Result<Link, BackendError> {
+    pub(crate) async fn open(&self, profile: &Profile) -> Result<Link, BackendError> {
         let (metrics, era) = (&self.metrics, self.server.era());
         let connecting = metrics.backend_connections.at(ConnectionState::Connecting);
         connecting.inc();
-        let opened = self.address.introduced(lane).await;
+        let opened = self.address.introduced(profile).await;
         connecting.dec();
         let open = metrics.backend_connections.at(ConnectionState::Open);
         opened.map(|stream| Link::new(stream, era, open))
@@ -172,26 +172,32 @@ impl Address {
     }
 
     /// Connects, and says what connections of this kind say first.
-    async fn introduced(&self, lane: &Lane) -> Result<TcpStream, BackendError> {
-        Ok(self.converse_as(lane).await?.stream)
+    async fn introduced(&self, profile: &Profile) -> Result<TcpStream, BackendError> {
+        Ok(self.converse_as(profile).await?.stream)
     }
 
     /// The same for a question of the proxy's own.
-    pub(crate) async fn converse_as(&self, lane: &Lane) -> Result<Conversation, BackendError> {
+    pub(crate) async fn converse_as(
+        &self,
+        profile: &Profile,
+    ) -> Result<Conversation, BackendError> {
         let stream = self.connect().await?;
         let mut conversation = Conversation::new(stream);
-        if let Some(Login { user, password }) = &lane.login {
+        if let Some(Login { user, password }) = &profile.login {
             conversation.log_in(user, password).await?;
         }
-        if lane.db != 0 {
-            let db = lane.db.to_string();
+        if profile.db != 0 {
+            let db = profile.db.to_string();
             let selected = conversation.must(&[b"SELECT", db.as_bytes()]).await;
             selected.map_err(|error| match error {
-                BackendError::Login(text) => BackendError::Database { db: lane.db, text },
+                BackendError::Login(text) => BackendError::Database {
+                    db: profile.db,
+                    text,
+                },
                 other => other,
             })?;
         }
-        if lane.protocol == Protocol::Resp3 {
+        if profile.protocol == Protocol::Resp3 {
             conversation.must(&[b"HELLO", b"3"]).await?;
         }
         Ok(conversation)
@@ -406,7 +412,7 @@ impl Conversation {
                     Err(error) => return Err(BackendError::OutOfStep(error.to_string())),
                 }
             }
-            if self.buffer.remaining() > LONGEST_REPLY {
+            if self.buffer.remaining() > MAX_REPLY {
                 return Err(BackendError::OutOfStep("a reply is too long".into()));
             }
             self.buffer.reserve(16 * 1024);

@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::backend::server_info::{Role, RoleQuestion, Scripts, Standing, WithoutLogin};
 use crate::backend::{BackendError, Conversation, server_info};
-use crate::state::Shared;
+use crate::state::ProxyState;
 use crate::telemetry::vocabulary::{ConnectionState, ReconnectReason};
 use prefix_mark::PrefixMark;
 
@@ -32,7 +32,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 const USED_EVERY: Duration = Duration::from_secs(15);
 /// Between two tries to reach one that is not: doubled up to a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Heartbeats between two looks at the server's memory settings.
 const BEATS_A_LOOK: u32 = 60;
 /// Why clients are not served where locks are enforced.
@@ -43,7 +43,7 @@ const NO_SCRIPTS: &str = "the server has no EVAL or no EVALSHA, without which no
 pub(crate) type Judgement = Box<dyn Fn(&server_info::Report) -> Option<String> + Send + Sync>;
 
 /// Runs until the process ends.
-pub(crate) async fn run(shared: Arc<Shared>, refusal: Judgement) {
+pub(crate) async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
     let mut pause = FIRST_PAUSE;
     let mut known = Known::default();
     loop {
@@ -53,7 +53,7 @@ pub(crate) async fn run(shared: Arc<Shared>, refusal: Judgement) {
             stand(&shared, Standing::NotServing(error.to_string()), "");
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        pause = (pause * 2).min(MAX_PAUSE);
     }
 }
 
@@ -82,7 +82,7 @@ struct Known {
 
 /// One connection, from its making to its end.
 async fn connection(
-    shared: &Arc<Shared>,
+    shared: &Arc<ProxyState>,
     refusal: &Judgement,
     pause: &mut Duration,
     known: &mut Known,
@@ -101,7 +101,7 @@ async fn connection(
         known.prefix_mark.another_server();
         shared.backend.server.begin_era();
         // What is held may have little time left.
-        shared.kept.all_are_due();
+        shared.renewals.all_are_due();
     }
     let mut own = Upkeep {
         conversation,
@@ -140,7 +140,7 @@ async fn connection(
 }
 
 /// Says in one log line that clients are served, or that they are not; only when it is news.
-fn stand(shared: &Shared, standing: Standing, version: &str) {
+fn stand(shared: &ProxyState, standing: Standing, version: &str) {
     if !shared.backend.server.set_standing(standing.clone()) {
         return;
     }
@@ -155,7 +155,7 @@ fn stand(shared: &Shared, standing: Standing, version: &str) {
 }
 
 /// Says when the server begins to drop locks that are held.
-fn note_eviction(shared: &Shared, policy: Option<&str>) {
+fn note_eviction(shared: &ProxyState, policy: Option<&str>) {
     let shown = &shared.metrics.backend_evicts_locks;
     if let Some(policy) = policy
         && shown.get() == 0
@@ -192,7 +192,7 @@ impl Holders {
 
     async fn keep_connected(
         &mut self,
-        shared: &Shared,
+        shared: &ProxyState,
         own: &mut Conversation,
         now: Instant,
     ) -> Result<(), BackendError> {
@@ -207,7 +207,7 @@ impl Holders {
         };
         if now >= self.due {
             self.due = now + pause;
-            shared.kept.wake_holders();
+            shared.renewals.wake_holders();
         }
         Ok(())
     }
@@ -239,7 +239,7 @@ impl Drop for Upkeep<'_> {
 
 impl Upkeep<'_> {
     /// Serves clients, or says why not.
-    fn stand(&mut self, shared: &Shared, refusal: &Judgement) {
+    fn stand(&mut self, shared: &ProxyState, refusal: &Judgement) {
         self.report.without_login = shared.backend.server.without_login();
         let active = shared.active.load();
         let lacks_scripts = shared.backend.server.lacks_scripts() && active.enforces_any();
@@ -259,7 +259,7 @@ impl Upkeep<'_> {
 
     async fn serve(
         &mut self,
-        shared: &Arc<Shared>,
+        shared: &Arc<ProxyState>,
         refusal: &Judgement,
     ) -> Result<(), BackendError> {
         let mut heartbeat = Instant::now() + HEARTBEAT;
@@ -298,7 +298,7 @@ impl Upkeep<'_> {
     }
 
     /// Whether a server that did not know the commands for scripts knows them now.
-    async fn look_after_scripts(&mut self, shared: &Shared) -> Result<(), BackendError> {
+    async fn look_after_scripts(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         if shared.backend.server.scripts() == Scripts::Unknown {
             let scripts = server_info::ask_for_scripts(&mut self.conversation).await?;
             shared.backend.server.set_scripts(scripts);
@@ -316,7 +316,7 @@ impl Upkeep<'_> {
 
     /// Asks over a new connection whether a password is wanted, and does not wait for the answer: clients
     /// on connections that are logged in never see a `NOAUTH`.
-    fn check_password_wanted(&mut self, shared: &Arc<Shared>) {
+    fn check_password_wanted(&mut self, shared: &Arc<ProxyState>) {
         if self
             .asking
             .as_ref()
@@ -335,7 +335,7 @@ impl Upkeep<'_> {
     }
 
     /// Looks whether other proxies keep their records under the same prefix.
-    async fn look_at_prefix_mark(&mut self, shared: &Shared) -> Result<(), BackendError> {
+    async fn look_at_prefix_mark(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         if !self.report.may_ask {
             return Ok(());
         }
@@ -353,7 +353,7 @@ impl Upkeep<'_> {
 
     /// Any answer will do, also that a login is wanted; a new number says that a module brought commands
     /// or took them away.
-    async fn look_after_commands(&mut self, shared: &Shared) -> Result<(), BackendError> {
+    async fn look_after_commands(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         let count = self
             .conversation
             .ask(&["COMMAND", "COUNT"])
@@ -368,7 +368,7 @@ impl Upkeep<'_> {
     }
 
     /// An operator may change it while the server runs.
-    async fn look_after_eviction(&mut self, shared: &Shared) -> Result<(), BackendError> {
+    async fn look_after_eviction(&mut self, shared: &ProxyState) -> Result<(), BackendError> {
         self.beats = self.beats.wrapping_add(1);
         if self.report.may_ask && self.beats.is_multiple_of(BEATS_A_LOOK) {
             let info = self.conversation.ask(&["INFO", "memory"]).await?;

@@ -21,10 +21,10 @@ use lockwarden_policy::Generation;
 use crate::clock::Moment;
 use crate::config;
 use crate::telemetry::audit::{InForce, Policy};
-use crate::telemetry::events::{Entry, Happened};
+use crate::telemetry::events::{EventKind, LockEvent};
 use crate::telemetry::metrics::NamespaceMetrics;
 use crate::telemetry::vocabulary::ModeLabel;
-use rollout::{Cohorts, Partly};
+use rollout::{Rollout, Rollouts};
 
 /// The configuration in force. Never changed, only replaced as a whole.
 pub(crate) struct Active {
@@ -36,7 +36,7 @@ pub(crate) struct Active {
     /// What is done with scripts that compute names of keys.
     pub(crate) computed_names: ComputedNames,
     /// Where it depends on the client which mode a namespace has: the same as such clients see it.
-    pub(crate) cohorts: Option<Arc<Cohorts>>,
+    pub(crate) rollouts: Option<Arc<Rollouts>>,
 }
 
 /// Who may administer the server, and which functions are trusted with locks.
@@ -67,21 +67,21 @@ pub(crate) struct NamespaceDetails {
     /// For whoever looks: the namespace's own, or those of a client in `partly`.
     pub(crate) rules: Rules,
     /// Where it is enforced for some only.
-    pub(crate) partly: Option<Arc<Partly>>,
+    pub(crate) rollout: Option<Arc<Rollout>>,
     /// The longest TTL that its policies allow, ms; for the words of a refusal.
     pub(crate) ceiling_ms: Option<u64>,
     pub(crate) metrics: Arc<NamespaceMetrics>,
 }
 
 impl NamespaceDetails {
-    /// An entry for the trail: this happened to a lock just now, by nobody's command.
-    pub(crate) fn event(&self, happened: Happened, key: DbKey) -> Entry {
+    /// An entry for the event log: this happened to a lock just now, by nobody's command.
+    pub(crate) fn event(&self, happened: EventKind, key: DbKey) -> LockEvent {
         self.event_at(Moment::now(), happened, key)
     }
 
     /// The same, at a moment that is known.
-    pub(crate) fn event_at(&self, now: Moment, happened: Happened, key: DbKey) -> Entry {
-        Entry::new(now, happened, (self.name.clone(), self.rules.mode), key)
+    pub(crate) fn event_at(&self, now: Moment, happened: EventKind, key: DbKey) -> LockEvent {
+        LockEvent::new(now, happened, (self.name.clone(), self.rules.mode), key)
     }
 }
 
@@ -113,7 +113,7 @@ impl Active {
     pub(crate) fn enforces_any(&self) -> bool {
         self.details
             .iter()
-            .any(|details| details.rules.mode == Mode::Enforce || details.partly.is_some())
+            .any(|details| details.rules.mode == Mode::Enforce || details.rollout.is_some())
     }
 
     /// The same with other rules.
@@ -125,7 +125,7 @@ impl Active {
             generation: self.generation.clone(),
             companion_prefix: self.companion_prefix.clone(),
             administration: self.administration.clone(),
-            cohorts: self.cohorts.clone(),
+            rollouts: self.rollouts.clone(),
         }
     }
 

@@ -49,19 +49,19 @@ use crate::holders::handover::Ended;
 use crate::holders::{handover, jobs};
 use crate::net::proxy_protocol::Origin;
 use crate::random;
-use crate::registry::clients::{Holder, Peer};
+use crate::registry::clients::{ClientConnection, Holder};
 use crate::registry::renewals::KeptLease;
-use crate::registry::undelivered::Unheard;
+use crate::registry::undelivered::PendingGrants;
 use crate::ruleset::rollout::Application;
 use crate::ruleset::{Active, rollout};
-use crate::state::Shared;
+use crate::state::ProxyState;
 use crate::telemetry::events::{Asked, Caller, Took};
 use crate::telemetry::metrics::Tally;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, Side};
 use acl::QueuedStep;
 use connection_state::{Place, RightsQuestion, State, StateChange};
-use transport::request_buffer::Inbox;
-use transport::{End, Event, Muted, Uplink, Want, Wires};
+use transport::request_buffer::RequestBuffer;
+use transport::{BackendLink, End, Event, Muted, Transport, Want};
 
 /// What a reply is looked at for.
 #[derive(Debug)]
@@ -114,16 +114,16 @@ pub(crate) struct InFlight {
 
 /// One client.
 pub(crate) struct Session {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<ProxyState>,
     pub(crate) active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
     /// The configuration as this client sees it, where that depends on the client.
     view: Option<Seen>,
-    pub(crate) wires: Wires<Look>,
+    pub(crate) transport: Transport<Look>,
     /// Connections to the backend are shared.
     pub(crate) multiplexed: bool,
     pub(crate) state: State,
     pub(crate) evidence: Evidence,
-    pub(crate) unheard: Unheard,
+    pub(crate) pending_grants: PendingGrants,
     /// The step whose answer did not come before the session's end.
     pub(crate) orphan: Option<Box<InFlight>>,
     /// The counters of this thread.
@@ -133,7 +133,7 @@ pub(crate) struct Session {
     pub(crate) number: u64,
     /// The same with the way to wake it, for keep-alive.
     pub(crate) holder: Holder,
-    /// The client as it presents itself now, for the trail.
+    /// The client as it presents itself now, for the event log.
     caller: Arc<Caller>,
     /// What the policies were asked about the command that is being judged, where somebody keeps that.
     pub(crate) asked: Vec<Asked>,
@@ -174,9 +174,9 @@ thread_local! {
 
 impl Session {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ProxyState>,
         client: TcpStream,
-        uplink: Uplink,
+        backend_link: BackendLink,
         (peer, origin): (SocketAddr, Origin),
     ) -> Session {
         let id = SessionId(random::sixteen());
@@ -184,27 +184,32 @@ impl Session {
         let holder = Holder::new();
         let number = holder.session;
         let local = client.local_addr().ok();
-        let client_peer = Arc::new(Peer::new(id, holder.clone(), (peer, origin), local));
+        let client_peer = Arc::new(ClientConnection::new(
+            id,
+            holder.clone(),
+            (peer, origin),
+            local,
+        ));
         let state = State::new(client_peer);
         let caller = emit_events::caller(number, peer, &state);
-        let multiplexed = uplink.is_shared();
+        let multiplexed = backend_link.is_shared();
         let tally = TALLY.with(|tally| tally.get_or_init(|| shared.metrics.tally()).clone());
         let mut session = Session {
             multiplexed,
-            wires: Wires::new(
+            transport: Transport::new(
                 client,
-                uplink,
+                backend_link,
                 shared.active.clone(),
                 tally.clone(),
-                holder.nudge.clone(),
-                shared.memory.account(number, holder.nudge.clone()),
+                holder.wakeup.clone(),
+                shared.memory.account(number, holder.wakeup.clone()),
             ),
             active: Cache::new(shared.active.clone()),
             view: None,
             shared,
             state,
             evidence: Evidence::default(),
-            unheard: Unheard::default(),
+            pending_grants: PendingGrants::default(),
             orphan: None,
             tally,
             peer,
@@ -226,7 +231,7 @@ impl Session {
         session.introduce();
         // Whoever says so from now on finds this session.
         if *session.shared.drain.borrow() {
-            session.wires.keep_draining();
+            session.transport.keep_draining();
         }
         session
     }
@@ -235,7 +240,7 @@ impl Session {
     pub(crate) fn introduce(&mut self) {
         self.caller = emit_events::caller(self.number, self.peer, &self.state);
         let who = self.state.who();
-        self.shared.peers.put(
+        self.shared.clients.put(
             (who.client, who.application),
             self.state.peer(),
             &self.caller,
@@ -244,16 +249,16 @@ impl Session {
 
     /// Serves the client, who has said this much already, until one side is gone.
     pub(crate) async fn serve(&mut self, said: BytesMut) -> End {
-        let mut inbox = Inbox::with(said);
+        let mut inbox = RequestBuffer::with(said);
         if self.shared.backend.server.wants_password() {
             inbox.set_limits(RequestLimits::before_auth());
         }
         loop {
             if let Err(end) = self.turn(&mut inbox).await {
                 self.note_how_it_ended(&end);
-                let end = self.wires.finish(end).await;
+                let end = self.transport.finish(end).await;
                 if let End::Evicted = end {
-                    inbox = Inbox::with(BytesMut::new());
+                    inbox = RequestBuffer::with(BytesMut::new());
                 }
                 self.mark_undelivered(&end, &mut inbox).await;
                 if matches!(end, End::Backend) && inbox.is_empty() && !inbox.done {
@@ -268,7 +273,7 @@ impl Session {
     fn note_how_it_ended(&mut self, end: &End) {
         let now = Instant::now();
         match end {
-            End::Client if self.wires.client_vanished() => {
+            End::Client if self.transport.client_vanished() => {
                 let spoke = now.checked_sub(SILENT_AT_MOST).unwrap_or(now);
                 self.ended = Ended::ByClient(spoke);
             }
@@ -283,8 +288,8 @@ impl Session {
         }
     }
 
-    async fn turn(&mut self, inbox: &mut Inbox) -> Result<(), End> {
-        match self.wires.next(inbox, Want::Request).await? {
+    async fn turn(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
+        match self.transport.next(inbox, Want::Request).await? {
             Event::Request => self.intercept(inbox).await?,
             Event::LongArgument => self.look_at_long_argument(inbox),
             Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
@@ -296,11 +301,11 @@ impl Session {
             }
             Event::Drain if self.may_go() => return Err(End::Done),
             Event::Drain => self.draining = true,
-            Event::Nudge => self.nudged(),
+            Event::Wakeup => self.nudged(),
             Event::Idle | Event::Settled => {}
         }
         if self.draining && self.requests > 0 && self.may_go() {
-            self.wires.keep_draining();
+            self.transport.keep_draining();
         }
         if inbox.is_empty() {
             self.count_redirects();
@@ -311,7 +316,7 @@ impl Session {
 
     /// A lock's value that is too long to be judged is refused whatever it says, so it need not be kept until all of it
     /// is here.
-    fn look_at_long_argument(&mut self, inbox: &mut Inbox) {
+    fn look_at_long_argument(&mut self, inbox: &mut RequestBuffer) {
         if self.refuses_long_argument(inbox) {
             inbox.replace_long_argument(LONGEST_VALUE + 1);
         } else {
@@ -319,7 +324,7 @@ impl Session {
         }
     }
 
-    fn refuses_long_argument(&mut self, inbox: &Inbox) -> bool {
+    fn refuses_long_argument(&mut self, inbox: &RequestBuffer) -> bool {
         let (Some(awaited), Some(name), Some(key)) = (
             inbox.long_argument(),
             inbox.arg_so_far(0),
@@ -348,13 +353,13 @@ impl Session {
 
     fn holds_a_lease(&self, now: Instant) -> bool {
         let lives = |own: &Own| own.ends.is_none_or(|ends| ends > now);
-        self.evidence.held().any(|(_, own)| lives(own)) || self.shared.kept.has(self.number)
+        self.evidence.held().any(|(_, own)| lives(own)) || self.shared.renewals.has(self.number)
     }
 
     /// Waits for the answer to what was just sent; replies before it go where they belong.
-    pub(crate) async fn answer(&mut self, inbox: &mut Inbox) -> Result<Bytes, End> {
+    pub(crate) async fn answer(&mut self, inbox: &mut RequestBuffer) -> Result<Bytes, End> {
         loop {
-            match self.wires.next(inbox, Want::Reply).await? {
+            match self.transport.next(inbox, Want::Reply).await? {
                 Event::Reply(Look::Answer, frame, _) => return Ok(frame),
                 Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
                 Event::Drain
@@ -362,7 +367,7 @@ impl Session {
                 | Event::LongArgument
                 | Event::Malformed(_)
                 | Event::ClientDone
-                | Event::Nudge
+                | Event::Wakeup
                 | Event::Idle
                 | Event::Settled => {}
             }
@@ -370,16 +375,16 @@ impl Session {
     }
 
     /// Waits until the state is known in which the next command will be judged.
-    pub(crate) async fn settled(&mut self, inbox: &mut Inbox) -> Result<(), End> {
+    pub(crate) async fn settled(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         while self.state.unsettled > 0 {
-            match self.wires.next(inbox, Want::Reply).await? {
+            match self.transport.next(inbox, Want::Reply).await? {
                 Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
                 Event::Drain
                 | Event::Request
                 | Event::LongArgument
                 | Event::Malformed(_)
                 | Event::ClientDone
-                | Event::Nudge
+                | Event::Wakeup
                 | Event::Idle
                 | Event::Settled => {}
             }
@@ -388,9 +393,9 @@ impl Session {
     }
 
     /// Waits until everything that was sent has been answered.
-    pub(crate) async fn all_answered(&mut self, inbox: &mut Inbox) -> Result<(), End> {
+    pub(crate) async fn all_answered(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         loop {
-            match self.wires.next(inbox, Want::Nothing).await? {
+            match self.transport.next(inbox, Want::Nothing).await? {
                 Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
                 Event::Settled => return Ok(()),
                 Event::Drain
@@ -399,45 +404,45 @@ impl Session {
                 | Event::Malformed(_)
                 | Event::ClientDone
                 | Event::Idle
-                | Event::Nudge => {}
+                | Event::Wakeup => {}
             }
         }
     }
 
     /// What others want done over this connection. In a transaction, or while it listens, that waits
-    /// for the next nudge.
+    /// for the next wake-up.
     fn nudged(&mut self) {
-        if self.state.block.is_some() || self.wires.pushes.takes_no_commands() {
+        if self.state.block.is_some() || self.transport.pushes.takes_no_commands() {
             return;
         }
         let prefix = self.active().companion_prefix.clone();
         self.turn_to_writes();
         let waiting = self.state.peer().take_unidentified();
-        if waiting.is_empty() && self.shared.kept.are_renewed_over_holders() {
+        if waiting.is_empty() && self.shared.renewals.are_renewed_over_holders() {
             self.renew_own(&prefix);
             return;
         }
         if waiting.is_empty() {
             // So that Redis does not take the connection for one that nobody uses.
-            self.wires.inquire(&[b"PING"], Look::Own);
+            self.transport.inquire(&[b"PING"], Look::Own);
             return;
         }
         let process = self.state.peer().process();
         for (key, grant) in waiting {
             if key.db == self.state.selected {
                 let step = plan::identify(&key.key, grant, process, &prefix);
-                self.wires.note(&step, Look::Own);
+                self.transport.note(&step, Look::Own);
             }
         }
     }
 
     /// Renews this session's leases over its own connection, where the proxy's own may not.
     fn renew_own(&mut self, prefix: &[u8]) {
-        for (key, lease) in self.shared.kept.of_session(self.number) {
+        for (key, lease) in self.shared.renewals.of_session(self.number) {
             let watched = self.state.watched.contains(&key);
             if key.db == self.state.selected && !watched {
                 let step = plan::renew(std::iter::once((&lease.renewal, true)), prefix);
-                self.wires.execute(
+                self.transport.execute(
                     &step,
                     Form::Text,
                     Look::Renewed(Box::new((key, lease))),
@@ -456,7 +461,7 @@ impl Session {
     /// The same configuration as this client sees it now. What it says of itself can change while
     /// replies are awaited, so whoever waited asks again.
     pub(crate) fn seen(&mut self, active: Arc<Active>) -> Arc<Active> {
-        if active.cohorts.is_none() {
+        if active.rollouts.is_none() {
             return active;
         }
         let client = self.state.client();
@@ -501,14 +506,14 @@ impl Session {
     /// Answers the client now, unless it asked not to be answered.
     pub(crate) fn reply(&mut self, reply: &BytesMut, muted: Muted) {
         if muted == Muted::No {
-            self.wires.reply(reply);
+            self.transport.reply(reply);
         }
     }
 
     /// Answers the client in its turn, unless it asked not to be answered.
     pub(crate) fn answer_locally(&mut self, reply: BytesMut, muted: Muted) {
         if muted == Muted::No {
-            self.wires.answer(reply.freeze());
+            self.transport.answer(reply.freeze());
         }
     }
 
@@ -530,22 +535,22 @@ impl Session {
         };
         block.places.push((block.queued, Place::Error(text)));
         block.queued += 1;
-        self.wires.hold_place(muted);
+        self.transport.hold_place(muted);
     }
 
-    async fn malformed(&mut self, error: RequestError, inbox: &mut Inbox) -> End {
+    async fn malformed(&mut self, error: RequestError, inbox: &mut RequestBuffer) -> End {
         let errors = self.shared.metrics.protocol_errors.at(Side::Client);
         errors.at(error.kind().into()).inc();
         tracing::info!(client = %self.peer, %error, "closing a connection: not a request");
         let Some(line) = error.reply() else {
             return End::Done;
         };
-        self.wires.answer(error_frame(&line).freeze());
+        self.transport.answer(error_frame(&line).freeze());
         self.last_replies(inbox).await
     }
 
     /// Hands over what is still due; nothing more is read.
-    pub(crate) async fn last_replies(&mut self, inbox: &mut Inbox) -> End {
+    pub(crate) async fn last_replies(&mut self, inbox: &mut RequestBuffer) -> End {
         match self.all_answered(inbox).await {
             Ok(()) => End::Done,
             Err(end) => end,
@@ -566,7 +571,7 @@ impl Session {
     }
 
     fn count_redirects(&mut self) {
-        let redirects = self.wires.take_redirects();
+        let redirects = self.transport.take_redirects();
         if redirects != Redirects::default() {
             self.shared.metrics.redirected(redirects);
         }
@@ -584,7 +589,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.count_redirects();
         self.unwatch();
-        self.shared.peers.remove(self.state.who().session);
+        self.shared.clients.remove(self.state.who().session);
         if let Some((key, grant)) = self.first_lock.take() {
             jobs::client_left(&self.shared, key, grant, self.ended);
         }

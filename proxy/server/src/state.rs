@@ -15,25 +15,25 @@ use crate::backend::functions::Functions;
 use crate::backend::rights::Rights;
 use crate::config::{Network, Sessions};
 use crate::registry::buffer_memory::Memory;
-use crate::registry::clients::{Identified, Peers};
+use crate::registry::clients::{ClientRegistry, Identified};
 use crate::registry::handed_over::HandOvers;
 use crate::registry::jobs::Jobs;
-use crate::registry::lease_mirror::Mirror;
+use crate::registry::lease_mirror::LeaseMirror;
 use crate::registry::owner_tokens::OwnerTokens;
 use crate::registry::processes::Processes;
-use crate::registry::renewals::Kept;
-use crate::registry::script_cache::Texts;
+use crate::registry::renewals::Renewals;
+use crate::registry::script_cache::ScriptCache;
 use crate::registry::undelivered::{Reports, Undelivered};
-use crate::registry::ungoverned::Strays;
-use crate::registry::watched_keys::Watches;
+use crate::registry::ungoverned::Ungoverned;
+use crate::registry::watched_keys::WatchedKeys;
 use crate::ruleset::Active;
 use crate::telemetry::audit::Audit;
-use crate::telemetry::events::Trail;
+use crate::telemetry::events::EventLog;
 use crate::telemetry::logging::{ObservationFolder, RepeatFolder};
 use crate::telemetry::metrics::Metrics;
 
 /// See the module.
-pub(crate) struct Shared {
+pub(crate) struct ProxyState {
     pub(crate) active: Arc<ArcSwap<Active>>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) backend: Arc<Backend>,
@@ -44,28 +44,28 @@ pub(crate) struct Shared {
     /// How many clients there may be, where the configuration says so.
     pub(crate) max_clients: Option<u64>,
     pub(crate) rights: Rights,
-    pub(crate) texts: Texts,
+    pub(crate) script_cache: ScriptCache,
     pub(crate) functions: Arc<Functions>,
-    pub(crate) watches: Watches,
-    pub(crate) mirror: Mirror,
-    pub(crate) kept: Kept,
+    pub(crate) watched_keys: WatchedKeys,
+    pub(crate) mirror: LeaseMirror,
+    pub(crate) renewals: Renewals,
     pub(crate) undelivered: Reports<Undelivered>,
     /// Processes of holders that are to be added to records.
     pub(crate) identified: Reports<Identified>,
-    pub(crate) peers: Peers,
+    pub(crate) clients: ClientRegistry,
     pub(crate) jobs: Jobs,
     pub(crate) processes: Processes,
     pub(crate) owner_tokens: OwnerTokens,
     pub(crate) hand_overs: HandOvers,
     pub(crate) refusals: RepeatFolder,
     pub(crate) observations: ObservationFolder,
-    pub(crate) trail: Arc<Trail>,
+    pub(crate) events: Arc<EventLog>,
     /// Balancers whose word on where a client comes from is taken, and wanted.
     pub(crate) proxy_protocol_from: Vec<Network>,
     pub(crate) audit: Arc<Audit>,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,
-    pub(crate) strays: Strays,
+    pub(crate) ungoverned: Ungoverned,
     /// Turns true when the proxy is about to stop; from then on said again and again, so that
     /// sessions that went on look again whether they may go.
     pub(crate) drain: watch::Sender<bool>,
@@ -74,10 +74,10 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
 }
 
-impl Shared {
+impl ProxyState {
     /// Tells everybody that the proxy is about to stop, or that it still is.
     pub(crate) fn start_draining(&self) {
         self.drain.send_replace(true);
-        self.peers.drain();
+        self.clients.drain();
     }
 }

@@ -1,5 +1,5 @@
-//! The view of locks for people: what the board and the command line show. It follows the trail on
-//! the trail's own thread and folds what happened into a bounded memory ([`store`]); the functions of
+//! The view of locks for people: what the board and the command line show. It follows the event log on
+//! the event log's own thread and folds what happened into a bounded memory ([`store`]); the functions of
 //! [`queries`] put that together with the mirror when somebody asks. Nothing here decides anything,
 //! and no session ever waits for it.
 
@@ -30,14 +30,14 @@ pub(crate) use queries::{DecisionsQuery, Format, gauges};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 
-use crate::state::Shared;
-use crate::telemetry::events::{Entry, Follower};
+use crate::state::ProxyState;
+use crate::telemetry::events::{Follower, LockEvent};
 use store::{Measure, Seen};
 
 /// Entries are folded so many at a time, so that whoever asks does not wait for all of them.
 const FOLDED_AT_ONCE: usize = 1_024;
 
-/// What was seen. The trail's thread writes it, those of the admin address read it.
+/// What was seen. The event log's thread writes it, those of the admin address read it.
 #[derive(Default)]
 pub(crate) struct View {
     seen: Mutex<Seen>,
@@ -83,13 +83,13 @@ impl View {
 /// The view beside what else is asked for: leases, clients and the configuration in force.
 #[derive(Clone)]
 pub(crate) struct ViewService {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     view: Arc<View>,
 }
 
 impl ViewService {
     /// A view of which nothing is seen yet; a [`Fold`] fills it.
-    pub(crate) fn new(shared: Arc<Shared>) -> ViewService {
+    pub(crate) fn new(shared: Arc<ProxyState>) -> ViewService {
         ViewService {
             shared,
             view: Arc::default(),
@@ -106,7 +106,7 @@ impl ViewService {
 pub(crate) struct Fold(pub(crate) ViewService);
 
 impl Follower for Fold {
-    fn follow(&mut self, entries: &[Entry], now: Instant) {
+    fn follow(&mut self, entries: &[LockEvent], now: Instant) {
         let mut measures = Vec::new();
         for some in entries.chunks(FOLDED_AT_ONCE) {
             let mut seen = self.0.view.seen();

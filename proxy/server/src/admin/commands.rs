@@ -16,7 +16,7 @@ use crate::text::escape::{spell, unspell};
 use crate::view::api::{Break, Broken};
 
 /// A reason is a sentence for those who read the log later, characters.
-const LONGEST_REASON: usize = 500;
+const MAX_REASON: usize = 500;
 
 pub(super) async fn break_lock(
     State(control): State<Arc<dyn Control>>,
@@ -53,9 +53,9 @@ fn read(key: &str, body: &[u8]) -> Result<(Vec<u8>, Break), String> {
     order.reason = spell(order.reason.trim().as_bytes());
     match order.reason.chars().count() {
         0 => Err("say why: the reason is empty".to_owned()),
-        1..=LONGEST_REASON => Ok((key, order)),
+        1..=MAX_REASON => Ok((key, order)),
         _ => Err(format!(
-            "the reason has more than {LONGEST_REASON} characters"
+            "the reason has more than {MAX_REASON} characters"
         )),
     }
 }

@@ -13,15 +13,15 @@ use tokio::sync::{Notify, watch};
 
 use super::workers::{Seats, Workers};
 use crate::backend::BackendError;
-use crate::backend::profile::Lane;
+use crate::backend::profile::Profile;
 use crate::backend::server_info::Standing;
-use crate::backend::shared_connection::Port;
+use crate::backend::shared_connection::Attachment;
 use crate::config::Sessions;
 use crate::net::proxy_protocol::{HeaderError, Origin};
 use crate::net::{listener, proxy_protocol};
 use crate::session::Session;
-use crate::session::transport::{End, Uplink};
-use crate::state::Shared;
+use crate::session::transport::{BackendLink, End};
+use crate::state::ProxyState;
 use crate::telemetry::vocabulary::{ProtocolErrorKind, Side};
 use admission::Admission;
 
@@ -44,7 +44,7 @@ pub(crate) struct Patience {
 }
 
 /// Accepts until the proxy drains, and a little longer.
-pub(crate) async fn accept(shared: Arc<Shared>, listener: std::net::TcpListener, seats: Seats) {
+pub(crate) async fn accept(shared: Arc<ProxyState>, listener: std::net::TcpListener, seats: Seats) {
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => {
@@ -75,7 +75,7 @@ pub(crate) async fn accept(shared: Arc<Shared>, listener: std::net::TcpListener,
 }
 
 fn seat(
-    shared: &Arc<Shared>,
+    shared: &Arc<ProxyState>,
     (stream, peer): (TcpStream, SocketAddr),
     seats: &Seats,
     admission: &mut Admission,
@@ -106,7 +106,7 @@ fn seat(
 }
 
 /// Waits until every client is gone or patience is over.
-pub(crate) async fn until_all_are_gone(shared: &Shared, workers: &Workers, patience: Patience) {
+pub(crate) async fn until_all_are_gone(shared: &ProxyState, workers: &Workers, patience: Patience) {
     let gone = async {
         let mut look_again = tokio::time::interval(LOOK_AGAIN);
         look_again.reset();
@@ -126,7 +126,7 @@ pub(crate) async fn until_all_are_gone(shared: &Shared, workers: &Workers, patie
     }
 }
 
-async fn client(shared: Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
+async fn client(shared: Arc<ProxyState>, mut stream: TcpStream, peer: SocketAddr) {
     if let Err(error) = listener::prepare_client(&stream) {
         tracing::debug!(%peer, %error, "a client was gone before it was served");
         return;
@@ -141,15 +141,15 @@ async fn client(shared: Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
             return;
         }
     };
-    let uplink = match uplink(&shared).await {
-        Ok(uplink) => uplink,
+    let backend_link = match backend_link(&shared).await {
+        Ok(backend_link) => backend_link,
         Err(error) => {
             // The upkeep connection says once that the backend is down; here it is one client.
             tracing::debug!(%peer, %error, "a client was closed: no backend");
             return;
         }
     };
-    let mut session = Session::new(shared.clone(), stream, uplink, (peer, origin));
+    let mut session = Session::new(shared.clone(), stream, backend_link, (peer, origin));
     let end = session.serve(said).await;
     if session.took_leave {
         session.report_outlived();
@@ -173,7 +173,7 @@ async fn client(shared: Arc<Shared>, mut stream: TcpStream, peer: SocketAddr) {
 
 /// Where the client comes from: from where its connection does, or as a balancer has to say first.
 async fn introduction(
-    shared: &Shared,
+    shared: &ProxyState,
     stream: &mut TcpStream,
     peer: SocketAddr,
 ) -> Result<(SocketAddr, Origin, BytesMut), HeaderError> {
@@ -185,7 +185,7 @@ async fn introduction(
     }
 }
 
-fn not_introduced(shared: &Shared, peer: SocketAddr, error: &HeaderError) {
+fn not_introduced(shared: &ProxyState, peer: SocketAddr, error: &HeaderError) {
     let kind = match error {
         HeaderError::Malformed(_) | HeaderError::Late => ProtocolErrorKind::Malformed,
         HeaderError::TooLong => ProtocolErrorKind::Limit,
@@ -201,14 +201,14 @@ fn not_introduced(shared: &Shared, peer: SocketAddr, error: &HeaderError) {
 }
 
 /// The way to the backend that a client begins with.
-async fn uplink(shared: &Arc<Shared>) -> Result<Uplink, BackendError> {
+async fn backend_link(shared: &Arc<ProxyState>) -> Result<BackendLink, BackendError> {
     if shared.sessions == Sessions::Multiplexed
-        && let Some(port) = Port::new(&Lane::plain(), &shared.backend)
+        && let Some(port) = Attachment::new(&Profile::plain(), &shared.backend)
     {
-        return Ok(Uplink::shared(port));
+        return Ok(BackendLink::shared(port));
     }
-    let link = shared.backend.open(&Lane::plain()).await?;
-    Ok(Uplink::own(link))
+    let link = shared.backend.open(&Profile::plain()).await?;
+    Ok(BackendLink::own(link))
 }
 
 /// A switch that sessions wait for.

@@ -27,9 +27,9 @@ use crate::backend::server_info::Standing;
 use crate::config::{Config, NamespaceConfig, Overrides, Report};
 use crate::maintenance::break_lease;
 use crate::maintenance::break_lease::{BreakError, BreakOrder};
-use crate::ruleset::rollout::{Cohorts, Partly};
+use crate::ruleset::rollout::{Rollout, Rollouts};
 use crate::ruleset::{Active, Administration, NamespaceDetails, load_policies, mode_label};
-use crate::state::Shared;
+use crate::state::ProxyState;
 use crate::telemetry::metrics::{Metrics, PolicyInfo, PolicyUse};
 use crate::telemetry::vocabulary::{ModeLabel, PolicyMode};
 use crate::text::numbers::counted;
@@ -61,7 +61,7 @@ const MAX_ANNOUNCED: usize = 50;
 
 /// The hand on the switch.
 pub(crate) struct Controller {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     host: PolicyHost,
     source: Source,
     /// To the upkeep connection.
@@ -73,7 +73,7 @@ pub(crate) struct Controller {
 
 impl Controller {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<ProxyState>,
         host: PolicyHost,
         source: Source,
         config: Config,
@@ -114,7 +114,7 @@ impl Controller {
     fn tell_audit(&self, reloaded: &Result<String, String>) {
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let (audit, active) = (&self.shared.audit, self.shared.active.load());
-        audit.reload(&config.audit, &self.shared.trail);
+        audit.reload(&config.audit, &self.shared.events);
         match reloaded {
             Ok(done) => audit.notice("reloaded", || active.in_force(), Some(done)),
             Err(why) => audit.notice("reload-rejected", || active.in_force(), Some(why)),
@@ -213,12 +213,12 @@ impl Control for Controller {
             if namespace.is_none_or(|name| name == &*details.name) {
                 // The mode is an order for everybody: after "monitor" nobody is refused anything.
                 details.rules.mode = mode;
-                let partly = details.partly.take().is_some();
+                let rollout = details.rollout.take().is_some();
                 configured.switch(match mode {
                     Mode::Enforce => config::Mode::Enforce,
                     Mode::Monitor => config::Mode::Monitor,
                 });
-                if partly {
+                if rollout {
                     tracing::warn!(
                         namespace = &*details.name,
                         "enforce_for is off until the configuration is loaded again"
@@ -236,9 +236,9 @@ impl Control for Controller {
             return Err(ControlError::NotFound(text));
         }
         // Nothing from here on can fail: an order is carried out as a whole, or not at all.
-        let cohorts = Cohorts::of(&details);
+        let rollouts = Rollouts::of(&details);
         let active = Active {
-            cohorts,
+            rollouts,
             ..before.with_details(details)
         };
         self.shared
@@ -340,10 +340,10 @@ pub(crate) fn activate(
         .map(|(index, namespace)| NamespaceDetails {
             name: namespace.name.as_str().into(),
             rules: rules(namespace),
-            partly: namespace
+            rollout: namespace
                 .enforce_for
                 .as_ref()
-                .map(|for_whom| Arc::new(Partly::new(for_whom, rules(namespace)))),
+                .map(|for_whom| Arc::new(Rollout::new(for_whom, rules(namespace)))),
             ceiling_ms: ceiling_ms(index, &generation),
             metrics: metrics.namespace(index),
         })
@@ -354,7 +354,7 @@ pub(crate) fn activate(
         companion_prefix: config.companion_prefix.clone(),
         administration: Arc::new(administration(config)),
         computed_names: ComputedNames::Forward,
-        cohorts: Cohorts::of(&details),
+        rollouts: Rollouts::of(&details),
         details: Vec::new(),
     };
     Ok(active.with_details(details))
@@ -433,8 +433,8 @@ fn policy_infos<'a>(config: &Config, generation: &'a Generation) -> Vec<PolicyIn
 fn policy_mode(config: &Config, policy: &str) -> PolicyMode {
     let serves =
         |namespace: &&NamespaceConfig| namespace.policies.iter().any(|name| name == policy);
-    let partly = |namespace: &NamespaceConfig| namespace.enforce_for.is_some();
-    if config.namespaces.iter().filter(serves).any(partly) {
+    let rollout = |namespace: &NamespaceConfig| namespace.enforce_for.is_some();
+    if config.namespaces.iter().filter(serves).any(rollout) {
         return PolicyMode::Mixed;
     }
     let mut modes = config.namespaces.iter().filter(serves).map(mode);

@@ -10,14 +10,14 @@ use crate::admin;
 use crate::admin::token_file::TokenFile;
 use crate::admin::{AdminHandle, AdminOptions, Control};
 use crate::config::Config;
-use crate::net::listener::{Arrival, Door};
-use crate::state::Shared;
+use crate::net::listener::{Arrival, Endpoint};
+use crate::state::ProxyState;
 
 /// The addresses, reserved and not open yet.
-pub(crate) struct Doors {
-    pub(crate) listen: Door,
-    pub(crate) admin: Option<Door>,
-    pub(crate) metrics: Option<Door>,
+pub(crate) struct Endpoints {
+    pub(crate) listen: Endpoint,
+    pub(crate) admin: Option<Endpoint>,
+    pub(crate) metrics: Option<Endpoint>,
 }
 
 /// What serves, once it is open.
@@ -27,11 +27,11 @@ pub(crate) struct Opened {
     pub(crate) metrics: Option<AdminHandle>,
 }
 
-impl Doors {
+impl Endpoints {
     /// Reserves all of them, before anything has started.
-    pub(crate) fn reserve(config: &Config, arrival: Arrival) -> Result<Doors, String> {
+    pub(crate) fn reserve(config: &Config, arrival: Arrival) -> Result<Endpoints, String> {
         let reserve = |what: &str, address: SocketAddr| {
-            Door::reserve(address, arrival).map_err(|error| {
+            Endpoint::reserve(address, arrival).map_err(|error| {
                 let advice = match error.kind() {
                     io::ErrorKind::AddrInUse if arrival == Arrival::Alone => {
                         "; to take it over from a proxy of the same user, start with --takeover"
@@ -44,7 +44,7 @@ impl Doors {
         let reserve_any = |what: &str, address: Option<SocketAddr>| {
             address.map(|address| reserve(what, address)).transpose()
         };
-        Ok(Doors {
+        Ok(Endpoints {
             listen: reserve("listen", config.listen)?,
             admin: reserve_any("admin", config.admin)?,
             metrics: reserve_any("metrics", config.metrics)?,
@@ -57,13 +57,16 @@ impl Doors {
         options: AdminOptions,
         control: Arc<dyn Control>,
     ) -> Result<Opened, String> {
-        let open = |what: &str, door: Door| {
-            door.open()
+        let open = |what: &str, endpoint: Endpoint| {
+            endpoint
+                .open()
                 .map_err(|error| format!("cannot listen ({what}): {error}"))
         };
-        let admin = |what: &str, door: Option<Door>, options: AdminOptions| {
-            let Some(door) = door else { return Ok(None) };
-            admin::serve(open(what, door)?, options, control.clone())
+        let admin = |what: &str, endpoint: Option<Endpoint>, options: AdminOptions| {
+            let Some(endpoint) = endpoint else {
+                return Ok(None);
+            };
+            admin::serve(open(what, endpoint)?, options, control.clone())
                 .map(Some)
                 .map_err(|error| format!("cannot serve ({what}): {error}"))
         };
@@ -79,7 +82,7 @@ impl Opened {
     /// The line that says where everything is, and for people at a terminal what to try.
     pub(crate) fn announce(
         &self,
-        shared: &Shared,
+        shared: &ProxyState,
         is_demonstration: bool,
         token: Option<&TokenFile>,
     ) {

@@ -8,28 +8,28 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::profile::{Lane, Traffic};
-use super::shared_connection::Trunk;
+use super::profile::{Profile, Traffic};
+use super::shared_connection::SharedConnection;
 use super::{Backend, Link};
 
 /// Kinds of shared connections of one thread: as many as clients need.
-const MOST_KINDS: usize = 64;
+const MAX_KINDS: usize = 64;
 /// Connections of one kind that are set aside because nothing comes on them. Above that newcomers wait
 /// with the others: it is the server that stands still.
 const MAX_ASIDE: usize = 4;
 /// Connections that are kept for the next session that needs one of its own, of each kind.
-const MOST_SPARE: usize = 32;
+const MAX_SPARE: usize = 32;
 /// What was not used from one look to the next is closed.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
 thread_local! {
-    static YARD: RefCell<Yard> = RefCell::default();
+    static POOL: RefCell<Pool> = RefCell::default();
 }
 
 #[derive(Default)]
-struct Yard {
-    kinds: HashMap<Lane, Kind>,
-    spare: HashMap<Lane, Vec<Spare>>,
+struct Pool {
+    kinds: HashMap<Profile, Kind>,
+    spare: HashMap<Profile, Vec<Spare>>,
     /// Somebody looks after it.
     tended: bool,
 }
@@ -37,21 +37,21 @@ struct Yard {
 /// The shared connections of one kind.
 #[derive(Default)]
 struct Kind {
-    reads: Option<Rc<Trunk>>,
-    writes: Option<Rc<Trunk>>,
+    reads: Option<Rc<SharedConnection>>,
+    writes: Option<Rc<SharedConnection>>,
     /// How many are set aside.
     aside: usize,
 }
 
 impl Kind {
-    fn place(&mut self, traffic: Traffic) -> &mut Option<Rc<Trunk>> {
+    fn place(&mut self, traffic: Traffic) -> &mut Option<Rc<SharedConnection>> {
         match traffic {
             Traffic::Reads => &mut self.reads,
             Traffic::Writes => &mut self.writes,
         }
     }
 
-    fn trunks(&self) -> impl Iterator<Item = &Rc<Trunk>> {
+    fn connections(&self) -> impl Iterator<Item = &Rc<SharedConnection>> {
         self.reads.iter().chain(&self.writes)
     }
 
@@ -67,26 +67,26 @@ struct Spare {
 }
 
 /// A connection that nobody needs any more as his own, and that is as it was when it was opened.
-pub(crate) fn keep_spare(lane: &Lane, link: Link) {
-    YARD.with_borrow_mut(|yard| {
-        if yard.spare.len() >= MOST_KINDS && !yard.spare.contains_key(lane) {
+pub(crate) fn keep_spare(profile: &Profile, link: Link) {
+    POOL.with_borrow_mut(|pool| {
+        if pool.spare.len() >= MAX_KINDS && !pool.spare.contains_key(profile) {
             return;
         }
-        let spare = yard.spare.entry(lane.clone()).or_default();
-        if spare.len() < MOST_SPARE {
+        let spare = pool.spare.entry(profile.clone()).or_default();
+        if spare.len() < MAX_SPARE {
             spare.push(Spare {
                 link,
                 was_there: false,
             });
-            yard.tend();
+            pool.tend();
         }
     });
 }
 
 /// A connection of this era that is as it was when it was opened, if there is one.
-pub(crate) fn spare(lane: &Lane, era: u64) -> Option<Link> {
-    YARD.with_borrow_mut(|yard| {
-        let spare = yard.spare.get_mut(lane)?;
+pub(crate) fn spare(profile: &Profile, era: u64) -> Option<Link> {
+    POOL.with_borrow_mut(|pool| {
+        let spare = pool.spare.get_mut(profile)?;
         // One that was closed meanwhile, or on which something was said, is dropped.
         std::iter::from_fn(|| spare.pop())
             .map(|spare| spare.link)
@@ -94,107 +94,115 @@ pub(crate) fn spare(lane: &Lane, era: u64) -> Option<Link> {
     })
 }
 
-/// A place on the trunk of this kind, opened if need be; `None` where there are too many kinds.
-pub(super) fn trunk(lane: &Lane, traffic: Traffic, backend: &Arc<Backend>) -> Option<Rc<Trunk>> {
-    YARD.with_borrow_mut(|yard| {
+/// A place on the shared connection of this kind, opened if need be; `None` where there are too many kinds.
+pub(super) fn connection(
+    profile: &Profile,
+    traffic: Traffic,
+    backend: &Arc<Backend>,
+) -> Option<Rc<SharedConnection>> {
+    POOL.with_borrow_mut(|pool| {
         let era = backend.server.era();
-        if !yard.kinds.contains_key(lane) {
-            if yard.kinds.len() >= MOST_KINDS && !yard.make_place() {
+        if !pool.kinds.contains_key(profile) {
+            if pool.kinds.len() >= MAX_KINDS && !pool.make_place() {
                 return None;
             }
-            yard.kinds.insert(lane.clone(), Kind::default());
+            pool.kinds.insert(profile.clone(), Kind::default());
         }
-        let place = yard.kinds.get_mut(lane)?.place(traffic);
-        let trunk = match place {
-            Some(trunk) if trunk.era == era => trunk.clone(),
+        let place = pool.kinds.get_mut(profile)?.place(traffic);
+        let connection = match place {
+            Some(connection) if connection.era == era => connection.clone(),
             _ => {
-                let trunk = Trunk::open(lane, traffic, era, backend);
-                if let Some(old) = place.replace(trunk.clone()) {
+                let connection = SharedConnection::open(profile, traffic, era, backend);
+                if let Some(old) = place.replace(connection.clone()) {
                     old.close();
                 }
-                yard.tend();
-                trunk
+                pool.tend();
+                connection
             }
         };
-        trunk.take_place();
-        Some(trunk)
+        connection.take_place();
+        Some(connection)
     })
 }
 
-/// Nobody finds this trunk any more.
-pub(super) fn remove(trunk: &Rc<Trunk>) {
-    YARD.with_borrow_mut(|yard| yard.remove(trunk));
+/// Nobody finds this connection any more.
+pub(super) fn remove(connection: &Rc<SharedConnection>) {
+    POOL.with_borrow_mut(|pool| pool.remove(connection));
 }
 
-/// Nothing comes on this trunk: newcomers get another, where not too many were set aside before.
-pub(super) fn set_aside(trunk: &Rc<Trunk>) {
-    let is_new = YARD.with_borrow_mut(|yard| {
-        let kind = yard.kinds.get_mut(&trunk.lane)?;
-        if kind.aside >= MAX_ASIDE || !trunk.set_aside() {
+/// Nothing comes on this connection: newcomers get another, where not too many were set aside before.
+pub(super) fn set_aside(connection: &Rc<SharedConnection>) {
+    let is_new = POOL.with_borrow_mut(|pool| {
+        let kind = pool.kinds.get_mut(&connection.profile)?;
+        if kind.aside >= MAX_ASIDE || !connection.set_aside() {
             return None;
         }
         kind.aside += 1;
         Some(())
     });
     if is_new.is_some() {
-        trunk.retire();
+        connection.retire();
     }
 }
 
-/// This trunk is closed.
-pub(super) fn ended(trunk: &Rc<Trunk>) {
-    if !trunk.is_aside() {
+/// This connection is closed.
+pub(super) fn ended(connection: &Rc<SharedConnection>) {
+    if !connection.is_aside() {
         return;
     }
-    YARD.with_borrow_mut(|yard| {
-        if let Some(kind) = yard.kinds.get_mut(&trunk.lane) {
+    POOL.with_borrow_mut(|pool| {
+        if let Some(kind) = pool.kinds.get_mut(&connection.profile) {
             kind.aside -= 1;
         }
-        yard.remove(trunk);
+        pool.remove(connection);
     });
 }
 
 /// Closes what was not used since it was called last; answers whether nothing is left.
 fn look() -> bool {
-    YARD.with_borrow_mut(|yard| {
-        for spare in yard.spare.values_mut() {
+    POOL.with_borrow_mut(|pool| {
+        for spare in pool.spare.values_mut() {
             spare.retain(|spare| !spare.was_there && spare.link.is_quiet());
             for spare in spare {
                 spare.was_there = true;
             }
         }
-        yard.spare.retain(|_, spare| !spare.is_empty());
-        for kind in yard.kinds.values_mut() {
-            kind.reads.take_if(|trunk| trunk.close_if_unused());
-            kind.writes.take_if(|trunk| trunk.close_if_unused());
+        pool.spare.retain(|_, spare| !spare.is_empty());
+        for kind in pool.kinds.values_mut() {
+            kind.reads
+                .take_if(|connection| connection.close_if_unused());
+            kind.writes
+                .take_if(|connection| connection.close_if_unused());
         }
-        yard.kinds.retain(|_, kind| !kind.is_empty());
-        yard.tended = !(yard.spare.is_empty() && yard.kinds.is_empty());
-        !yard.tended
+        pool.kinds.retain(|_, kind| !kind.is_empty());
+        pool.tended = !(pool.spare.is_empty() && pool.kinds.is_empty());
+        !pool.tended
     })
 }
 
-impl Yard {
-    fn remove(&mut self, trunk: &Rc<Trunk>) {
-        let Some(kind) = self.kinds.get_mut(&trunk.lane) else {
+impl Pool {
+    fn remove(&mut self, connection: &Rc<SharedConnection>) {
+        let Some(kind) = self.kinds.get_mut(&connection.profile) else {
             return;
         };
-        kind.place(trunk.traffic)
-            .take_if(|now| Rc::ptr_eq(now, trunk));
+        kind.place(connection.traffic)
+            .take_if(|now| Rc::ptr_eq(now, connection));
         if kind.is_empty() {
-            self.kinds.remove(&trunk.lane);
+            self.kinds.remove(&connection.profile);
         }
     }
 
-    /// Closes the trunks of one kind on which no session has a place; answers whether there was one.
+    /// Closes the connections of one kind on which no session has a place; answers whether there was one.
     fn make_place(&mut self) -> bool {
-        let is_unused = |kind: &Kind| kind.aside == 0 && kind.trunks().all(|trunk| trunk.is_free());
+        let is_unused = |kind: &Kind| {
+            kind.aside == 0 && kind.connections().all(|connection| connection.is_free())
+        };
         let unused = self.kinds.iter().find(|(_, kind)| is_unused(kind));
-        let Some(lane) = unused.map(|(lane, _)| lane.clone()) else {
+        let Some(profile) = unused.map(|(profile, _)| profile.clone()) else {
             return false;
         };
-        if let Some(kind) = self.kinds.remove(&lane) {
-            kind.trunks().for_each(|trunk| trunk.close());
+        if let Some(kind) = self.kinds.remove(&profile) {
+            kind.connections().for_each(|connection| connection.close());
         }
         true
     }
@@ -232,10 +240,10 @@ mod tests {
         (Link::uncounted(near), far.unwrap().0)
     }
 
-    fn lane(db: u32) -> Lane {
-        Lane {
+    fn profile(db: u32) -> Profile {
+        Profile {
             db,
-            ..Lane::plain()
+            ..Profile::plain()
         }
     }
 
@@ -244,10 +252,10 @@ mod tests {
         LocalSet::new()
             .run_until(async {
                 let (near, _far) = link().await;
-                keep_spare(&lane(1), near);
-                assert!(spare(&lane(0), 0).is_none());
-                assert!(spare(&lane(1), 0).is_some());
-                assert!(spare(&lane(1), 0).is_none());
+                keep_spare(&profile(1), near);
+                assert!(spare(&profile(0), 0).is_none());
+                assert!(spare(&profile(1), 0).is_some());
+                assert!(spare(&profile(1), 0).is_none());
             })
             .await;
     }
@@ -265,11 +273,11 @@ mod tests {
                 talking.stream.readable().await.unwrap();
                 closed.stream.readable().await.unwrap();
                 for link in [quiet, talking, closed] {
-                    keep_spare(&lane(0), link);
+                    keep_spare(&profile(0), link);
                 }
-                let found = spare(&lane(0), 0).expect("the quiet one");
+                let found = spare(&profile(0), 0).expect("the quiet one");
                 assert_eq!(found.stream.local_addr().unwrap(), port);
-                assert!(spare(&lane(0), 0).is_none());
+                assert!(spare(&profile(0), 0).is_none());
             })
             .await;
     }
@@ -279,14 +287,14 @@ mod tests {
         LocalSet::new()
             .run_until(async {
                 let (near, _far) = link().await;
-                keep_spare(&lane(0), near);
+                keep_spare(&profile(0), near);
                 assert!(!look());
                 // Used: it counts as new.
-                let near = spare(&lane(0), 0).expect("it is still there");
-                keep_spare(&lane(0), near);
+                let near = spare(&profile(0), 0).expect("it is still there");
+                keep_spare(&profile(0), near);
                 assert!(!look());
                 assert!(look(), "nothing is left to look after");
-                assert!(spare(&lane(0), 0).is_none());
+                assert!(spare(&profile(0), 0).is_none());
             })
             .await;
     }
@@ -296,13 +304,13 @@ mod tests {
         LocalSet::new()
             .run_until(async {
                 let mut far = Vec::new();
-                for _ in 0..MOST_SPARE + 1 {
+                for _ in 0..MAX_SPARE + 1 {
                     let (near, other) = link().await;
                     far.push(other);
-                    keep_spare(&lane(0), near);
+                    keep_spare(&profile(0), near);
                 }
-                let kept = std::iter::from_fn(|| spare(&lane(0), 0)).count();
-                assert_eq!(kept, MOST_SPARE);
+                let kept = std::iter::from_fn(|| spare(&profile(0), 0)).count();
+                assert_eq!(kept, MAX_SPARE);
             })
             .await;
     }

@@ -20,7 +20,7 @@ impl fmt::Debug for Login {
 
 /// What a connection can be opened with: sessions for which that is the same share one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Lane {
+pub(crate) struct Profile {
     pub(crate) login: Option<Login>,
     pub(crate) db: u32,
     pub(crate) protocol: Protocol,
@@ -36,10 +36,10 @@ pub(crate) enum Traffic {
     Writes,
 }
 
-impl Lane {
+impl Profile {
     /// How a connection is when nothing was said on it.
-    pub(crate) fn plain() -> Lane {
-        Lane {
+    pub(crate) fn plain() -> Profile {
+        Profile {
             login: None,
             db: 0,
             protocol: Protocol::Resp2,

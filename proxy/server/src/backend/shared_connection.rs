@@ -1,10 +1,10 @@
-//! Connections to the backend that clients of one thread share (`sessions = "multiplexed"`). A trunk
+//! Connections to the backend that clients of one thread share (`sessions = "multiplexed"`). A shared connection
 //! carries whole requests in the order in which they were put on it, many in one write, and hands each
 //! reply to the session whose request it answers. It knows nothing of what they say: which request may
 //! travel so, and whether by a connection for reads or by one for writes, is decided in
 //! `session::multiplexing`. A session's end is in `port`, the task behind it in `pump`.
 //!
-//! One task for each trunk writes and reads. Whoever puts a request on it wakes that task, which runs
+//! One task for each connection writes and reads. Whoever puts a request on it wakes that task, which runs
 //! when all clients that had something to say have said it; so the requests of a turn leave together,
 //! and no timer is needed.
 
@@ -12,7 +12,7 @@ mod port;
 mod pump;
 mod stall;
 
-pub(crate) use port::Port;
+pub(crate) use port::Attachment;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -24,16 +24,16 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
-use super::profile::{Lane, Traffic};
+use super::profile::{Profile, Traffic};
 use super::{Backend, pool};
 
 /// Requests that wait for the backend to take them, in bytes; above that no more are taken.
-const MOST_UNSENT: usize = 1024 * 1024;
+const MAX_UNSENT: usize = 1024 * 1024;
 
 /// One shared connection.
-pub(super) struct Trunk {
+pub(super) struct SharedConnection {
     inner: RefCell<Inner>,
-    pub(super) lane: Lane,
+    pub(super) profile: Profile,
     pub(super) traffic: Traffic,
     /// In which the backend's name was looked up for it.
     pub(super) era: u64,
@@ -61,20 +61,20 @@ struct Inner {
 }
 
 struct Due {
-    place: Rc<RefCell<Place>>,
+    place: Rc<RefCell<Mailbox>>,
     frames: u64,
 }
 
 /// Where the replies to one session are put.
 #[derive(Default)]
-struct Place {
+struct Mailbox {
     replies: BytesMut,
     /// Replies still to come.
     due: u64,
     /// How many bytes were taken in all.
     taken: u64,
     sleeper: Option<Waker>,
-    /// The trunk waits until this session has taken its replies.
+    /// The connection waits until this session has taken its replies.
     drained: Option<Waker>,
     /// No more replies come, and which requests were carried out is not known.
     broken: bool,
@@ -84,23 +84,23 @@ struct Place {
     gone: bool,
 }
 
-impl Trunk {
+impl SharedConnection {
     /// One that a task of this thread opens and serves.
     pub(super) fn open(
-        lane: &Lane,
+        profile: &Profile,
         traffic: Traffic,
         era: u64,
         backend: &Arc<Backend>,
-    ) -> Rc<Trunk> {
-        let trunk = Rc::new(Trunk {
+    ) -> Rc<SharedConnection> {
+        let connection = Rc::new(SharedConnection {
             inner: RefCell::default(),
-            lane: lane.clone(),
+            profile: profile.clone(),
             traffic,
             era,
             opened: Instant::now(),
         });
-        tokio::task::spawn_local(pump::run(trunk.clone(), backend.clone()));
-        trunk
+        tokio::task::spawn_local(pump::run(connection.clone(), backend.clone()));
+        connection
     }
 
     /// Marks it as one on which nothing comes. Returns whether it was in use until now.
@@ -158,13 +158,13 @@ impl Trunk {
     }
 
     /// No more requests come this way.
-    pub(super) fn retire(self: &Rc<Trunk>) {
+    pub(super) fn retire(self: &Rc<SharedConnection>) {
         self.close();
         pool::remove(self);
     }
 
     /// No more replies come; `refusal` says why none of the requests was sent.
-    fn break_off(self: &Rc<Trunk>, refusal: Option<&Bytes>) {
+    fn break_off(self: &Rc<SharedConnection>, refusal: Option<&Bytes>) {
         self.retire();
         let due = mem::take(&mut self.inner.borrow_mut().due);
         for Due { place, .. } in due {

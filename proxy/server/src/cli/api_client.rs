@@ -29,7 +29,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// For a whole answer; the admin address gives up after 20 seconds.
 const ANSWER: Duration = Duration::from_secs(25);
 /// The longest answer that is read: the list of a hundred thousand locks is shorter.
-const LONGEST_ANSWER: usize = 64 * 1024 * 1024;
+const MAX_ANSWER: usize = 64 * 1024 * 1024;
 /// What a person gets to see of an answer that is not ours.
 const SHOWN: usize = 200;
 
@@ -275,7 +275,7 @@ async fn exchange(place: &Place, request: Request<Full<Bytes>>) -> io::Result<(S
         .await
         .map_err(io::Error::other)?;
     let status = response.status();
-    let body = Limited::new(response.into_body(), LONGEST_ANSWER)
+    let body = Limited::new(response.into_body(), MAX_ANSWER)
         .collect()
         .await
         .map_err(io::Error::other)?;

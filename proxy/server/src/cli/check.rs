@@ -22,7 +22,7 @@ use crate::maintenance::prefix_mark;
 use crate::ruleset::load_policies;
 
 /// Pages of a thousand keys that are looked at for names that are in use.
-const MOST_PAGES: usize = 200;
+const MAX_PAGES: usize = 200;
 
 /// Checks the configuration and its policies, and where asked to the backend.
 pub(crate) fn check(source: &Source, backend: bool) -> ExitCode {
@@ -98,7 +98,7 @@ fn ask_backend(config: &Config) -> ExitCode {
     });
     let Asked {
         report,
-        peers,
+        clients,
         keys,
         lacking,
         other_prefix,
@@ -115,8 +115,8 @@ fn ask_backend(config: &Config) -> ExitCode {
         &report.version
     };
     println!("backend: {address} answers, {version}");
-    if let Some(peers) = peers {
-        println!("backend: {peers}");
+    if let Some(clients) = clients {
+        println!("backend: {clients}");
     }
     if let Some(seconds @ 1..) = report.timeout {
         println!(
@@ -180,7 +180,7 @@ impl OwnKeys {
 struct Asked {
     report: server_info::Report,
     /// Who else is connected to it.
-    peers: Option<String>,
+    clients: Option<String>,
     /// Whether names of our own keys are in use for something else.
     keys: OwnKeys,
     /// Which users lack which rights.
@@ -196,12 +196,12 @@ async fn ask(
 ) -> Result<Asked, BackendError> {
     let prefix = &config.companion_prefix;
     let mut own = address.converse().await?;
-    let peers = direct_clients::ask(&mut own).await?;
+    let clients = direct_clients::ask(&mut own).await?;
     let without_login = WithoutLogin::ask(address).await;
     let (report, _) = server_info::ask(&mut own, without_login).await?;
     Ok(Asked {
         report,
-        peers,
+        clients,
         keys: own_keys(&mut own, prefix, namespaces).await?,
         lacking: rights::ask(&mut own, address, config, namespaces).await?,
         other_prefix: prefix_mark::doubt(&mut own, address, prefix).await?,
@@ -216,7 +216,7 @@ async fn own_keys(
 ) -> Result<OwnKeys, BackendError> {
     let mut found = OwnKeys::default();
     let mut cursor = Bytes::from_static(b"0");
-    for _ in 0..MOST_PAGES {
+    for _ in 0..MAX_PAGES {
         let page = own.ask(&[b"SCAN", &cursor[..], b"COUNT", b"1000"]).await?;
         let Some([Value::Bulk(next), Value::Array(keys)]) = page.as_items() else {
             break;

@@ -27,7 +27,7 @@ use child::{Child, Secrets, Signals};
 use lease::{Failure, Lease, Lost, Returned};
 
 /// The shortest lease that can be extended in time on an ordinary network.
-const SHORTEST_TTL: Duration = Duration::from_millis(100);
+const MIN_TTL: Duration = Duration::from_millis(100);
 
 #[derive(Args, Debug)]
 pub(super) struct LockArgs {
@@ -66,10 +66,10 @@ pub(super) struct LockArgs {
 
 /// Runs the command under the lock; ends as it ends.
 pub(super) fn lock(args: &LockArgs) -> ExitCode {
-    if args.ttl < SHORTEST_TTL {
+    if args.ttl < MIN_TTL {
         eprintln!(
             "lockwarden: --ttl: shorter than {} is over before it can be extended",
-            said(SHORTEST_TTL)
+            said(MIN_TTL)
         );
         return exit_code::configuration();
     }

@@ -6,10 +6,10 @@ use super::reader::{Found, Reader, Section};
 use super::suggest::quoted;
 
 /// Client names and ACL users, or functions, in one list.
-const MOST_NAMES: usize = 1000;
+const MAX_NAMES: usize = 1000;
 
 /// Longest client name, ACL user or function name, in bytes.
-const LONGEST_NAME: usize = 256;
+const MAX_NAME: usize = 256;
 
 const SERVER_COMMANDS: [(&str, ServerCommands); 2] = [
     ("forward", ServerCommands::Forward),
@@ -49,7 +49,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut D
     if let Some(choice) = reader.choice(top, "server_commands", &SERVER_COMMANDS) {
         draft.server_commands = choice;
     }
-    if let Some(identities) = reader.strings(top, "admin_identities", MOST_NAMES, name) {
+    if let Some(identities) = reader.strings(top, "admin_identities", MAX_NAMES, name) {
         for identity in &identities.value {
             if identity.value == "default" {
                 let message = "admin_identities: whoever does not log in is the user \"default\", so \
@@ -62,7 +62,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut D
     if let Some(choice) = reader.choice(top, "computed_names", &COMPUTED_NAMES) {
         draft.computed_names = choice;
     }
-    if let Some(functions) = reader.strings(top, "trusted_functions", MOST_NAMES, name) {
+    if let Some(functions) = reader.strings(top, "trusted_functions", MAX_NAMES, name) {
         draft.trusted_functions = values(functions);
     }
 }
@@ -74,11 +74,11 @@ fn values(found: Found<Vec<Found<String>>>) -> Vec<String> {
 /// A name as Redis takes it: neither a client nor a function can have an empty one.
 fn name(text: &str) -> Result<String, String> {
     let plain = |byte: u8| (b'!'..=b'~').contains(&byte);
-    if (1..=LONGEST_NAME).contains(&text.len()) && text.bytes().all(plain) {
+    if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(plain) {
         Ok(text.to_owned())
     } else {
         Err(format!(
-            "{} cannot be a name; use 1 to {LONGEST_NAME} printable ASCII characters without spaces",
+            "{} cannot be a name; use 1 to {MAX_NAME} printable ASCII characters without spaces",
             quoted(text)
         ))
     }

@@ -14,7 +14,7 @@ const LARGEST: usize = 1 << 40;
 const DEFAULT_SIZE: u64 = 64 << 20;
 
 /// Full files beside the one that is written.
-const MOST_KEPT: u64 = 1000;
+const MAX_KEPT: u64 = 1000;
 const DEFAULT_KEPT: u32 = 5;
 
 const LEVELS: [(&str, AuditLevel); 3] = [
@@ -117,7 +117,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut D
     if let Some(size) = size {
         audit.limits.max_size = size.value;
     }
-    if let Some(keep) = reader.integer(top, "audit_keep", 1..=MOST_KEPT) {
+    if let Some(keep) = reader.integer(top, "audit_keep", 1..=MAX_KEPT) {
         audit.limits.keep = u32::try_from(keep.value).unwrap_or(DEFAULT_KEPT);
     }
     let required = reader.boolean(top, "audit_required");

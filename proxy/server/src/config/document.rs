@@ -13,7 +13,7 @@ use toml::de::DeTable;
 use super::finding::{Findings, Place, Position};
 
 /// Largest configuration file, in bytes.
-const LARGEST_FILE: usize = 1 << 20;
+const MAX_FILE: usize = 1 << 20;
 
 /// Deepest dotted key. The parser bounds brackets but not dots, and a tree as deep as a file is long
 /// would overflow the stack when it is dropped. Our own deepest key has four parts.
@@ -33,16 +33,16 @@ pub(super) fn read(path: &Path, findings: &mut Findings) -> Option<String> {
         position: None,
     };
     let mut bytes = Vec::new();
-    let read = File::open(path)
-        .and_then(|file| file.take(LARGEST_FILE as u64 + 1).read_to_end(&mut bytes));
+    let read =
+        File::open(path).and_then(|file| file.take(MAX_FILE as u64 + 1).read_to_end(&mut bytes));
     if let Err(error) = read {
         findings.error(whole(), format!("cannot read the file: {error}"));
         return None;
     }
-    if bytes.len() > LARGEST_FILE {
+    if bytes.len() > MAX_FILE {
         findings.error(
             whole(),
-            format!("the file is longer than {LARGEST_FILE} bytes"),
+            format!("the file is longer than {MAX_FILE} bytes"),
         );
         return None;
     }

@@ -8,7 +8,7 @@ use super::namespace::glob;
 use super::reader::{Key, Reader, Section, described};
 
 /// Globs of clients in one namespace. Every client is compared with all of them, once.
-const MOST_CLIENTS: usize = 100;
+const MAX_CLIENTS: usize = 100;
 
 const KEYS: &[Key] = &[
     Key {
@@ -52,7 +52,7 @@ pub(super) fn read(
         scope: format!("{scope}: "),
     };
     reader.unknown_keys(&section, |_| None);
-    let named = reader.strings(&section, "clients", MOST_CLIENTS, glob);
+    let named = reader.strings(&section, "clients", MAX_CLIENTS, glob);
     let percent = reader.integer(&section, "percent", 1..=100);
     if table.is_empty() {
         reader.error(value.span(), || {

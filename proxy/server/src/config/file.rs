@@ -24,11 +24,11 @@ use super::{
 
 /// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
 /// wait so long has to be told (`TimeoutStopSec`).
-const LONGEST_DRAIN: Duration = Duration::from_secs(3600);
+const MAX_DRAIN: Duration = Duration::from_secs(3600);
 
 /// Between two walks over the server's keys: a walk of its own takes 20 ms for 500 keys.
-const SHORTEST_SWEEP: Duration = Duration::from_millis(100);
-const LONGEST_SWEEP: Duration = Duration::from_secs(86_400);
+const MIN_SWEEP: Duration = Duration::from_millis(100);
+const MAX_SWEEP: Duration = Duration::from_secs(86_400);
 
 const SESSIONS: [(&str, Sessions); 2] = [
     ("dedicated", Sessions::Dedicated),
@@ -36,7 +36,7 @@ const SESSIONS: [(&str, Sessions); 2] = [
 ];
 
 /// Networks of balancers; every new connection is compared with all of them.
-const MOST_NETWORKS: usize = 100;
+const MAX_NETWORKS: usize = 100;
 
 /// No process may have more file descriptors on Linux without changing the kernel's own bound.
 const MAX_CLIENTS: u64 = 1_000_000;
@@ -45,7 +45,7 @@ const MAX_CLIENTS: u64 = 1_000_000;
 const MEMORY: RangeInclusive<usize> = 1 << 20..=1 << 40;
 
 /// Most namespaces with metric series of their own.
-const MOST_METRIC_NAMESPACES: u64 = 1000;
+const MAX_METRIC_NAMESPACES: u64 = 1000;
 
 /// The advice for a top key that stands in a table.
 pub(super) const BELONGS_ON_TOP: &str =
@@ -230,7 +230,7 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     layer(reader, &top, "metrics", metrics, &mut draft.metrics);
     read_admin_token(reader, &top, draft);
 
-    if let Some(most) = reader.integer(&top, "metrics_max_namespaces", 1..=MOST_METRIC_NAMESPACES) {
+    if let Some(most) = reader.integer(&top, "metrics_max_namespaces", 1..=MAX_METRIC_NAMESPACES) {
         draft.metrics_max_namespaces = most.value as usize;
     }
     if let Some(allow_open) = reader.boolean(&top, "allow_open") {
@@ -239,7 +239,7 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     if let Some(prefix) = reader.parsed(&top, "companion_prefix", value::companion_prefix) {
         draft.companion_prefix = prefix.value;
     }
-    let balancers = reader.strings(&top, "proxy_protocol_from", MOST_NETWORKS, network::network);
+    let balancers = reader.strings(&top, "proxy_protocol_from", MAX_NETWORKS, network::network);
     if let Some(balancers) = balancers {
         let networks = balancers.value.into_iter().map(|network| network.value);
         draft.proxy_protocol_from = networks.collect();
@@ -251,14 +251,14 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
         draft.log_format = format;
     }
     let drain = reader.parsed(&top, "drain", |text| {
-        value::duration(text, Duration::ZERO..=LONGEST_DRAIN)
+        value::duration(text, Duration::ZERO..=MAX_DRAIN)
     });
     if let Some(drain) = drain {
         draft.drain = drain.value;
     }
     let sweep = reader.parsed(&top, "sweep", |text| match text {
         "off" => Ok(None),
-        _ => value::duration(text, SHORTEST_SWEEP..=LONGEST_SWEEP).map(Some),
+        _ => value::duration(text, MIN_SWEEP..=MAX_SWEEP).map(Some),
     });
     if let Some(sweep) = sweep {
         draft.sweep = sweep.value;

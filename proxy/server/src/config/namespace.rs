@@ -16,16 +16,16 @@ use super::suggest::{did_you_mean, listed, quoted};
 use super::{enforce_for, reach, settings, value};
 
 /// Namespaces in one file.
-const MOST_NAMESPACES: usize = 1000;
+const MAX_NAMESPACES: usize = 1000;
 
 /// Globs in one namespace.
-const MOST_GLOBS: usize = 1000;
+const MAX_GLOBS: usize = 1000;
 
 /// Longest glob, in bytes.
-const LONGEST_GLOB: usize = 1024;
+const MAX_GLOB: usize = 1024;
 
 /// Policies in one chain.
-const LONGEST_CHAIN: usize = 32;
+const MAX_CHAIN: usize = 32;
 
 pub(super) const KEYS: &[Key] = &[
     Key {
@@ -266,7 +266,7 @@ pub(super) fn read(
     if !top.table.contains_key("namespace") {
         return None;
     }
-    let Some(tables) = reader.tables(top, "namespace", MOST_NAMESPACES) else {
+    let Some(tables) = reader.tables(top, "namespace", MAX_NAMESPACES) else {
         return Some(Namespaces {
             list: Vec::new(),
             all_named: false,
@@ -356,7 +356,7 @@ fn one(
     known_policies: &[&str],
 ) -> (NamespaceConfig, Vec<Found<Bytes>>) {
     let built_in = NamespaceConfig::built_in();
-    let globs = reader.strings(section, "keys", MOST_GLOBS, glob);
+    let globs = reader.strings(section, "keys", MAX_GLOBS, glob);
     let globs = reader.required(section, "keys", globs);
     if let Some(globs) = &globs
         && entries(section, "keys") == 0
@@ -422,10 +422,10 @@ fn one(
 
 /// Every byte string is a valid Redis glob; only its length is bounded.
 pub(super) fn glob(text: &str) -> Result<Bytes, String> {
-    match text.len() <= LONGEST_GLOB {
+    match text.len() <= MAX_GLOB {
         true => Ok(Bytes::copy_from_slice(text.as_bytes())),
         false => Err(format!(
-            "{} is longer than {LONGEST_GLOB} bytes",
+            "{} is longer than {MAX_GLOB} bytes",
             quoted(text)
         )),
     }
@@ -443,7 +443,7 @@ fn chain(
         return Some(BUILT_IN_POLICIES.map(str::to_owned).to_vec());
     }
     let mut seen = HashSet::new();
-    let chain = reader.strings(section, "policies", LONGEST_CHAIN, |text| {
+    let chain = reader.strings(section, "policies", MAX_CHAIN, |text| {
         if !known.contains(&text) {
             return Err(unknown_policy(text, known));
         }

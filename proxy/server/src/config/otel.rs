@@ -17,8 +17,8 @@ const PATH: &str = "/v1/traces";
 const GRPC_PORT: u16 = 4317;
 
 const DEFAULT_SLOW: Duration = Duration::from_millis(5);
-const SHORTEST_SLOW: Duration = Duration::from_millis(1);
-const LONGEST_SLOW: Duration = Duration::from_secs(60);
+const MIN_SLOW: Duration = Duration::from_millis(1);
+const MAX_SLOW: Duration = Duration::from_secs(60);
 
 /// Spans as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut D
     }
     let slow = reader.parsed(top, "otel_slow", |text| match text {
         "off" => Ok(None),
-        _ => value::duration(text, SHORTEST_SLOW..=LONGEST_SLOW).map(Some),
+        _ => value::duration(text, MIN_SLOW..=MAX_SLOW).map(Some),
     });
     let Some(slow) = slow else { return };
     draft.otel.slow = slow.value;

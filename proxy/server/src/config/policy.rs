@@ -15,11 +15,11 @@ use super::value;
 pub(crate) const BUILT_IN_POLICIES: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
 
 /// Modules in one file.
-const MOST_MODULES: usize = 100;
+const MAX_MODULES: usize = 100;
 
 const DEFAULT_DEADLINE: Duration = Duration::from_millis(2);
 /// Above this a command would wait longer for its policy than most clients wait for Redis.
-const LONGEST_DEADLINE: Duration = Duration::from_millis(100);
+const MAX_DEADLINE: Duration = Duration::from_millis(100);
 
 const DEFAULT_MEMORY: usize = 8 << 20;
 /// One page of WebAssembly memory.
@@ -78,7 +78,7 @@ pub(super) fn read(
 ) -> (Vec<PolicyModule>, Vec<String>) {
     let (mut modules, mut names) = (Vec::new(), Vec::new());
     for (index, table) in reader
-        .tables(top, "policy", MOST_MODULES)
+        .tables(top, "policy", MAX_MODULES)
         .unwrap_or_default()
         .into_iter()
         .enumerate()
@@ -116,7 +116,7 @@ fn one(
     let sha256 = reader.parsed(section, "sha256", value::sha256);
     let shortest = Duration::from_millis(1);
     let deadline = reader.parsed(section, "deadline", |text| {
-        value::duration(text, shortest..=LONGEST_DEADLINE)
+        value::duration(text, shortest..=MAX_DEADLINE)
     });
     let memory = reader.parsed(section, "memory", |text| {
         value::size(text, LEAST_MEMORY..=MAX_MEMORY_BYTES)

@@ -120,7 +120,7 @@ fn flat(value: &DeValue<'_>) -> Result<String, String> {
             _ => Err(format!("{float} is not a finite number")),
         },
         DeValue::Array(items) => {
-            let texts = items.iter().map(|item| match item.get_ref() {
+            let script_cache = items.iter().map(|item| match item.get_ref() {
                 DeValue::String(text) if text.contains(',') => Err(
                     "an entry of a list may not hold a comma, which separates entries".to_owned(),
                 ),
@@ -130,7 +130,7 @@ fn flat(value: &DeValue<'_>) -> Result<String, String> {
                     described(other)
                 )),
             });
-            Ok(texts.collect::<Result<Vec<_>, _>>()?.join(","))
+            Ok(script_cache.collect::<Result<Vec<_>, _>>()?.join(","))
         }
         DeValue::Datetime(_) | DeValue::Table(_) => Err(format!(
             "must be a string, a number, true, false or a list of strings, not {}",

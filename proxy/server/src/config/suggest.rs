@@ -5,7 +5,7 @@
 const SHOWN: usize = 60;
 
 /// Words longer than this have no near neighbour among ours, and are not compared.
-const LONGEST_COMPARED: usize = 64;
+const MAX_COMPARED: usize = 64;
 
 /// A value as a message shows it: in quotes, on one line, not too long.
 pub(super) fn quoted(value: &str) -> String {
@@ -22,7 +22,7 @@ pub(super) fn quoted(value: &str) -> String {
 
 /// The known word that was most likely meant, if one is near enough.
 pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    if word.len() > LONGEST_COMPARED {
+    if word.len() > MAX_COMPARED {
         return None;
     }
     let plain = normal(word);
@@ -73,7 +73,7 @@ fn rank(word: &[char], candidate: &[char], tolerance: usize) -> Option<usize> {
     }
     let is_part = word.len() >= 3 && candidate.windows(word.len()).any(|part| part == word);
     let is_longer = candidate.len() >= 3 && word.starts_with(candidate);
-    (is_part || is_longer).then_some(LONGEST_COMPARED + distance)
+    (is_part || is_longer).then_some(MAX_COMPARED + distance)
 }
 
 /// Edit distance where two neighbours swapped count as one slip (optimal string alignment).

@@ -13,15 +13,15 @@ use lockwarden_lock::settle::{KeepAliveBy, Mode, Rules, TrustAddress};
 use lockwarden_lock::token::{Identity, Process};
 use tokio::runtime::Handle;
 
-use crate::registry::clients::{Peer, SessionNumber};
+use crate::registry::clients::{ClientConnection, SessionNumber};
 use crate::registry::renewals::{KeptLease, SameClient};
-use crate::state::Shared;
+use crate::state::ProxyState;
 
 /// Connections of one identity that are looked at, for one lease.
 const MAX_NAMESAKES: usize = 64;
 /// Between two looks for another connection: a pool may close one before it opens another.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MIN_PAUSE: Duration = Duration::from_millis(20);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// A connection that was opened so shortly before another ended may be one of the next process.
 const ALREADY_THERE: Duration = Duration::from_millis(100);
@@ -63,16 +63,16 @@ struct Wanted {
 
 /// A session is gone: another connection of its client keeps its leases alive from now on, or they are
 /// left to other proxies.
-pub(crate) fn end_session(shared: &Arc<Shared>, session: SessionNumber, ended: Ended) {
+pub(crate) fn end_session(shared: &Arc<ProxyState>, session: SessionNumber, ended: Ended) {
     let mut left = Vec::new();
-    for (key, lease) in shared.kept.end_session(session) {
+    for (key, lease) in shared.renewals.end_session(session) {
         if let Some(job) = shared.jobs.holder(&key, &lease) {
-            shared.kept.adopt(&job, key, lease, Instant::now());
+            shared.renewals.adopt(&job, key, lease, Instant::now());
             continue;
         }
         match wanted(shared, &lease, ended) {
             Some(wanted) => left.push(Left { key, lease, wanted }),
-            None => shared.kept.leave(&key, &lease),
+            None => shared.renewals.leave(&key, &lease),
         }
     }
     if let (false, Ok(runtime)) = (left.is_empty(), Handle::try_current()) {
@@ -88,7 +88,7 @@ struct Left {
 }
 
 /// Who may keep a lease alive whose connection has ended so; `None` for nobody.
-fn wanted(shared: &Shared, lease: &KeptLease, ended: Ended) -> Option<Wanted> {
+fn wanted(shared: &ProxyState, lease: &KeptLease, ended: Ended) -> Option<Wanted> {
     let active = shared.active.load();
     let rules = active.details.get(usize::from(lease.namespace.0))?.rules;
     let (identity, distinctive) = match &lease.same_client {
@@ -123,10 +123,10 @@ impl Wanted {
     }
 
     /// A connection of this client, if there is one now.
-    async fn find(&self, shared: &Shared) -> Option<Arc<Peer>> {
+    async fn find(&self, shared: &ProxyState) -> Option<Arc<ClientConnection>> {
         let client = self.identity.with_process(Process::None);
         let process = self.identity.process();
-        for peer in shared.peers.namesakes(client, MAX_NAMESAKES) {
+        for peer in shared.clients.namesakes(client, MAX_NAMESAKES) {
             let by_address = !peer.is_local()
                 || self.rules.trust_address == TrustAddress::Process
                 || self.rules.hand_over;
@@ -158,7 +158,7 @@ impl Wanted {
 
 /// Looks for another connection of the client of each lease, at this proxy for as long as the lease lasts without a
 /// renewal. What is not found at once is left to other proxies as well.
-async fn search(shared: Weak<Shared>, mut left: Vec<Left>) {
+async fn search(shared: Weak<ProxyState>, mut left: Vec<Left>) {
     let mut is_offered = false;
     while let Some(shared) = shared.upgrade() {
         let mut alone = Vec::new();
@@ -170,12 +170,12 @@ async fn search(shared: Weak<Shared>, mut left: Vec<Left>) {
         }
         if !is_offered {
             for Left { key, lease, wanted } in &alone {
-                shared.kept.offer(key, lease, wanted.ended);
+                shared.renewals.offer(key, lease, wanted.ended);
             }
             is_offered = true;
         }
         alone.retain(|left| left.wanted.may_come_later());
-        let pause = |left: &Left| (left.lease.ttl() / 10).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        let pause = |left: &Left| (left.lease.ttl() / 10).clamp(MIN_PAUSE, MAX_PAUSE);
         let Some(pause) = alone.iter().map(pause).min() else {
             return;
         };
@@ -187,11 +187,11 @@ async fn search(shared: Weak<Shared>, mut left: Vec<Left>) {
     }
 }
 
-fn hand_over(shared: &Arc<Shared>, to: &Peer, key: DbKey, lease: KeptLease) {
+fn hand_over(shared: &Arc<ProxyState>, to: &ClientConnection, key: DbKey, lease: KeptLease) {
     let now = Instant::now();
-    shared.kept.adopt(&to.holder, key, lease, now);
+    shared.renewals.adopt(&to.holder, key, lease, now);
     // Where it ended before it could know, nobody else would look after its leases.
-    if shared.peers.of_session(to.session).is_none() {
+    if shared.clients.of_session(to.session).is_none() {
         end_session(shared, to.holder.session, Ended::ByUs);
     }
 }
@@ -207,7 +207,7 @@ pub(crate) struct Found {
 }
 
 /// Keeps those of these leases alive whose clients have a connection to this proxy.
-pub(crate) async fn take_over(shared: Arc<Shared>, found: Vec<Found>) {
+pub(crate) async fn take_over(shared: Arc<ProxyState>, found: Vec<Found>) {
     for found in found {
         let (entry, asked) = (found.entry, found.asked);
         let Orphan::Left {
@@ -229,7 +229,7 @@ pub(crate) async fn take_over(shared: Arc<Shared>, found: Vec<Found>) {
         let details = active.namespace(namespace);
         let rules = details.rules;
         // A proxy that only watches touches no lock.
-        if rules.mode == Mode::Monitor && details.partly.is_none() {
+        if rules.mode == Mode::Monitor && details.rollout.is_none() {
             continue;
         }
         let wanted = Wanted {
@@ -272,7 +272,7 @@ pub(crate) async fn take_over(shared: Arc<Shared>, found: Vec<Found>) {
             ttl: Some(ttl),
         };
         shared.mirror.apply(&key, event, now);
-        shared.kept.is_stale(entry.encoded());
+        shared.renewals.is_stale(entry.encoded());
         hand_over(&shared, &peer, key, lease);
     }
 }

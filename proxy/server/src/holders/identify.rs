@@ -7,21 +7,26 @@ use std::time::Duration;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::token::{Grant, Process};
 
-use crate::registry::clients::{Identified, Peer};
-use crate::state::Shared;
+use crate::registry::clients::{ClientConnection, Identified};
+use crate::state::ProxyState;
 
 /// A lease that is held this long is worth a look at who holds it.
 const WORTH_A_LOOK: Duration = Duration::from_millis(50);
 
 /// This client was granted a lease, and its process is not known yet: where the lease is held for a while, the
 /// process is looked up.
-pub(crate) fn identify_later(shared: &Arc<Shared>, peer: &Arc<Peer>, key: DbKey, grant: Grant) {
+pub(crate) fn identify_later(
+    shared: &Arc<ProxyState>,
+    peer: &Arc<ClientConnection>,
+    key: DbKey,
+    grant: Grant,
+) {
     if peer.awaits_process(key, grant) {
         tokio::spawn(identify(shared.clone(), peer.clone()));
     }
 }
 
-async fn identify(shared: Arc<Shared>, peer: Arc<Peer>) {
+async fn identify(shared: Arc<ProxyState>, peer: Arc<ClientConnection>) {
     tokio::time::sleep(WORTH_A_LOOK).await;
     let is_held = |(key, grant): &(DbKey, Grant)| {
         let current = shared.mirror.current(key);
@@ -38,9 +43,9 @@ async fn identify(shared: Arc<Shared>, peer: Arc<Peer>) {
 
 /// Over a connection of the proxy's own, so that nothing stands in the client's way; over the client's where that may not
 /// log in.
-fn add_to_records(shared: &Shared, peer: &Peer, process: Process) {
+fn add_to_records(shared: &ProxyState, peer: &ClientConnection, process: Process) {
     if !shared.backend.server.may_ask() {
-        peer.holder.nudge.work();
+        peer.holder.wakeup.work();
         return;
     }
     for (key, grant) in peer.take_unidentified() {

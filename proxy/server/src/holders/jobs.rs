@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 
 use super::handover;
 use super::handover::Ended;
-use crate::state::Shared;
+use crate::state::ProxyState;
 
 /// Which process the job is has been decided after this time: subshells and wrappers have ended by then.
 const SETTLED_AFTER: Duration = Duration::from_secs(1);
@@ -19,7 +19,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The client that took this lock is gone. Its job goes on with it, where the client was there for nothing else.
-pub(crate) fn client_left(shared: &Arc<Shared>, key: DbKey, grant: Grant, ended: Ended) {
+pub(crate) fn client_left(shared: &Arc<ProxyState>, key: DbKey, grant: Grant, ended: Ended) {
     let in_order = matches!(ended, Ended::ByClient(_));
     if !shared.jobs.left(&key, grant, in_order) || !is_held(shared, &key, grant) {
         shared.jobs.remove(&key, grant);
@@ -33,13 +33,13 @@ pub(crate) fn client_left(shared: &Arc<Shared>, key: DbKey, grant: Grant, ended:
     }
 }
 
-fn is_held(shared: &Shared, key: &DbKey, grant: Grant) -> bool {
+fn is_held(shared: &ProxyState, key: &DbKey, grant: Grant) -> bool {
     let current = shared.mirror.current(key);
-    current.is_some_and(|(current, _)| current == grant) || shared.kept.keeps(key, grant)
+    current.is_some_and(|(current, _)| current == grant) || shared.renewals.keeps(key, grant)
 }
 
 /// Looks whether the job lives, until it does not or the lock is no longer its.
-async fn watch(shared: Weak<Shared>, key: DbKey, grant: Grant, ended: Ended) {
+async fn watch(shared: Weak<ProxyState>, key: DbKey, grant: Grant, ended: Ended) {
     let settles = Instant::now() + SETTLED_AFTER;
     let mut pause = FIRST_PAUSE;
     loop {

@@ -12,14 +12,14 @@ use lockwarden_lock::plan::{Form, Plan, all_rights, own_rights};
 
 use crate::backend::server_info::{Scripts, WithoutLogin};
 use crate::backend::{BackendError, Conversation};
-use crate::state::Shared;
+use crate::state::ProxyState;
 use crate::telemetry::events::DEFAULT_USER;
 
 /// How long the first clients wait for these answers; what comes later is learned all the same.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Asks for the rights of the user who is everybody without a login, and of the proxy's own.
-pub(crate) async fn ask(shared: &Arc<Shared>, without_login: WithoutLogin) {
+pub(crate) async fn ask(shared: &Arc<ProxyState>, without_login: WithoutLogin) {
     let shared = shared.clone();
     let asking = tokio::spawn(async move {
         if let Err(error) = ask_all(&shared, without_login).await {
@@ -30,7 +30,7 @@ pub(crate) async fn ask(shared: &Arc<Shared>, without_login: WithoutLogin) {
     let _ = tokio::time::timeout(PATIENCE, asking).await;
 }
 
-async fn ask_all(shared: &Shared, without_login: WithoutLogin) -> Result<(), BackendError> {
+async fn ask_all(shared: &ProxyState, without_login: WithoutLogin) -> Result<(), BackendError> {
     let is_open = matches!(
         without_login,
         WithoutLogin::Everything | WithoutLogin::Restricted
@@ -88,7 +88,7 @@ async fn question(
 }
 
 async fn ask_one(
-    shared: &Shared,
+    shared: &ProxyState,
     conversation: &mut Conversation,
     user: &[u8],
 ) -> Result<(), BackendError> {

@@ -12,8 +12,8 @@ use lockwarden_resp::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::random::refusal_id;
-use crate::state::{Shared, effects};
-use crate::telemetry::events::{Happened, Verdict};
+use crate::state::{ProxyState, effects};
+use crate::telemetry::events::{EventKind, Verdict};
 use crate::telemetry::vocabulary::DecisionKind;
 
 /// Why it is not known that a lease was ended, or why it was not.
@@ -97,7 +97,7 @@ impl BreakOrder {
     }
 
     /// Tells everybody what the step answered.
-    pub(crate) fn settle(self, shared: &Shared, answer: &Value) {
+    pub(crate) fn settle(self, shared: &ProxyState, answer: &Value) {
         if let Some(error) = answer.as_error() {
             let text = String::from_utf8_lossy(error).into_owned();
             return self.refuse(BreakError::Refused(text));
@@ -117,7 +117,7 @@ impl BreakOrder {
     }
 
     /// The lease is over. Its keep-alive ends at the next renewal, which finds another state.
-    fn done(&self, shared: &Shared, grant: Grant, held: Duration) -> String {
+    fn done(&self, shared: &ProxyState, grant: Grant, held: Duration) -> String {
         let active = shared.active.load();
         let current = shared.mirror.current(&self.key);
         if current.is_some_and(|(current, _)| current == grant) {
@@ -144,12 +144,12 @@ impl BreakOrder {
         );
         let mut verdict = Verdict::permitted(DecisionKind::Allow);
         verdict.detail = Some(self.reason.clone());
-        let mut entry = details.event(Happened::Broken, self.key.clone());
+        let mut entry = details.event(EventKind::Broken, self.key.clone());
         entry.id = Some(id.as_str().into());
         entry.verdict = Some(verdict);
         entry.fence = Some(self.fence.0);
         entry.held_ms = Some(held_ms);
-        shared.trail.leave(entry);
+        shared.events.leave(entry);
         id
     }
 }

@@ -18,8 +18,8 @@ use crate::backend::{BackendError, Conversation};
 use crate::registry::clients::Identified;
 use crate::registry::undelivered::Undelivered;
 use crate::ruleset::NamespaceDetails;
-use crate::state::{Shared, effects};
-use crate::telemetry::events::{Entry, Happened};
+use crate::state::{ProxyState, effects};
+use crate::telemetry::events::{EventKind, LockEvent};
 use crate::telemetry::vocabulary::{ConnectionState, UndeliveredOutcome};
 
 /// Steps that are sent at once.
@@ -30,7 +30,7 @@ const NOTICE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs until the process ends.
-pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<BreakOrder>) {
+pub(crate) async fn run(shared: Arc<ProxyState>, mut orders: mpsc::Receiver<BreakOrder>) {
     let mut chores = Chores {
         shared: shared.clone(),
         link: None,
@@ -59,7 +59,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<BreakOrd
 }
 
 struct Chores {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     link: Option<Link>,
     sweeper: Sweeper,
     /// When leases that ran out are looked for next.
@@ -68,7 +68,7 @@ struct Chores {
 
 /// The connection.
 struct Link {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     conversation: Conversation,
     /// In which the backend's name was looked up for it.
     era: u64,
@@ -77,7 +77,7 @@ struct Link {
 }
 
 impl Link {
-    async fn open(shared: &Arc<Shared>) -> Result<Link, BackendError> {
+    async fn open(shared: &Arc<ProxyState>) -> Result<Link, BackendError> {
         let era = shared.backend.server.era();
         let conversation = shared.backend.address.converse().await?;
         open(shared).inc();
@@ -96,7 +96,7 @@ impl Drop for Link {
     }
 }
 
-fn open(shared: &Shared) -> &prometheus::IntGauge {
+fn open(shared: &ProxyState) -> &prometheus::IntGauge {
     shared.metrics.backend_connections.at(ConnectionState::Open)
 }
 
@@ -236,7 +236,7 @@ impl Chores {
                     let namespace = usize::from(lapse.transition.namespace.0);
                     if let Some(details) = active.details.get(namespace) {
                         details.metrics.expired_while_held.inc();
-                        shared.trail.leave(ran_out(lapse, details));
+                        shared.events.leave(ran_out(lapse, details));
                     }
                 }
             }
@@ -353,8 +353,8 @@ impl Link {
 }
 
 /// A lease ran out before its holder gave it back.
-fn ran_out(lapse: &Lapse, details: &NamespaceDetails) -> Entry {
-    let mut entry = details.event(Happened::RanOut, lapse.key.clone());
+fn ran_out(lapse: &Lapse, details: &NamespaceDetails) -> LockEvent {
+    let mut entry = details.event(EventKind::RanOut, lapse.key.clone());
     entry.held_ms = u64::try_from(lapse.transition.held.as_millis()).ok();
     entry
 }

@@ -15,11 +15,11 @@ use crate::backend::rights::lacks_rights;
 use crate::holders::handover;
 use crate::holders::handover::Found;
 use crate::registry::renewals::IndexWork;
-use crate::state::Shared;
+use crate::state::ProxyState;
 
 /// Between two looks at the index, unless an entry is overdue before.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
+const MIN_PAUSE: Duration = Duration::from_millis(50);
 /// Between two pages of overdue entries.
 const PAGE_PAUSE: Duration = Duration::from_millis(20);
 
@@ -63,20 +63,20 @@ impl Orphans {
     }
 
     /// What to write, and then to look, if it is time for either.
-    pub(super) fn next_question(&mut self, shared: &Shared, now: Instant) -> Option<IndexWork> {
+    pub(super) fn next_question(&mut self, shared: &ProxyState, now: Instant) -> Option<IndexWork> {
         let due = self.due.filter(|_| !self.is_asked && self.writes(now))?;
-        if now < due && !shared.kept.has_listing(now) {
+        if now < due && !shared.renewals.has_listing(now) {
             return None;
         }
         self.is_asked = true;
-        Some(shared.kept.take_listing(now, MAX_BATCH))
+        Some(shared.renewals.take_listing(now, MAX_BATCH))
     }
 
     /// The index could not be written or read.
     pub(super) fn failed(&mut self, error: &[u8]) {
         self.is_asked = false;
         self.skip = 0;
-        let again = Instant::now() + LONGEST_PAUSE;
+        let again = Instant::now() + MAX_PAUSE;
         self.paused_until = Some(again);
         let error = String::from_utf8_lossy(error);
         // Inside a script Redis words it otherwise.
@@ -91,7 +91,7 @@ impl Orphans {
     /// was asked: rather too early than too late.
     pub(super) fn overdue(
         &mut self,
-        shared: &Shared,
+        shared: &ProxyState,
         answer: &Value,
         asked: Instant,
     ) -> Vec<Vec<(IndexEntry, Instant)>> {
@@ -100,8 +100,8 @@ impl Orphans {
         let indexed = plan::indexed(answer).unwrap_or_default();
         if indexed.overdue.len() < MAX_BATCH {
             self.skip = 0;
-            let next = indexed.next.unwrap_or(LONGEST_PAUSE);
-            self.due = Some(now + next.clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
+            let next = indexed.next.unwrap_or(MAX_PAUSE);
+            self.due = Some(now + next.clamp(MIN_PAUSE, MAX_PAUSE));
         } else {
             self.skip += MAX_BATCH;
             self.due = Some(now + PAGE_PAUSE);
@@ -131,7 +131,7 @@ impl Orphans {
     /// What became of these leases.
     pub(super) fn found(
         &mut self,
-        shared: &Arc<Shared>,
+        shared: &Arc<ProxyState>,
         entries: &[(IndexEntry, Instant)],
         answer: &Value,
         asked: Instant,
@@ -141,8 +141,10 @@ impl Orphans {
         let mut left = Vec::new();
         for ((entry, overdue), orphan) in entries.iter().zip(orphans) {
             match orphan {
-                Orphan::Over => shared.kept.is_stale(entry.encoded()),
-                Orphan::Renewed(time) => shared.kept.is_answered_for(entry.encoded(), now + time),
+                Orphan::Over => shared.renewals.is_stale(entry.encoded()),
+                Orphan::Renewed(time) => {
+                    shared.renewals.is_answered_for(entry.encoded(), now + time)
+                }
                 Orphan::Left { .. } => left.push(Found {
                     entry: entry.clone(),
                     asked,
@@ -158,18 +160,18 @@ impl Orphans {
 }
 
 /// The entry, unless this proxy keeps that lease alive itself, or nobody can read it.
-fn left_by_others(shared: &Shared, word: Bytes) -> Option<IndexEntry> {
+fn left_by_others(shared: &ProxyState, word: Bytes) -> Option<IndexEntry> {
     let Some(entry) = IndexEntry::parse(&word) else {
-        shared.kept.is_stale(word);
+        shared.renewals.is_stale(word);
         return None;
     };
     let key = DbKey::new(entry.db, entry.lock.clone());
-    match shared.kept.entry(&key) {
+    match shared.renewals.entry(&key) {
         None => Some(entry),
         Some(own) => {
             // Its own is late; another one is of terms that are not in force any more.
             if own != entry {
-                shared.kept.is_stale(word);
+                shared.renewals.is_stale(word);
             }
             None
         }

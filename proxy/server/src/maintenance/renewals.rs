@@ -17,7 +17,7 @@ use super::orphans::Orphans;
 use super::renewal_failures::Failures;
 use crate::backend::{BackendError, Conversation};
 use crate::registry::renewals::{IndexWork, KeptLease};
-use crate::state::{Shared, effects};
+use crate::state::{ProxyState, effects};
 use crate::telemetry::vocabulary::{ConnectionState, KeepAliveOutcome};
 
 /// Leases renewed in one call: above that other commands would wait for it noticeably.
@@ -27,7 +27,7 @@ pub(super) const MAX_BATCH: usize = 128;
 const MAX_CALLS: usize = 2;
 /// Between two tries to connect: doubled up to a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// Between two looks whether the proxy's own connection may log in by now.
 const NO_LOGIN_PAUSE: Duration = Duration::from_secs(10);
 /// Between two looks whether there may be anything to renew.
@@ -39,13 +39,13 @@ const WATCHED_UNTIL: u32 = 4;
 pub(crate) type RenewAll = oneshot::Sender<()>;
 
 /// Runs until the process ends.
-pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<RenewAll>) {
+pub(crate) async fn run(shared: Arc<ProxyState>, mut orders: mpsc::Receiver<RenewAll>) {
     let mut pause = FIRST_PAUSE;
     loop {
         // Without a lease that is or could be renewed there is no connection.
-        while shared.kept.is_empty() && !shared.active.load().enforces_any() {
+        while shared.renewals.is_empty() && !shared.active.load().enforces_any() {
             tokio::select! {
-                () = shared.kept.changed() => {}
+                () = shared.renewals.changed() => {}
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
                 order = orders.recv() => match order {
                     // Who asked may have stopped waiting.
@@ -65,15 +65,15 @@ pub(crate) async fn run(shared: Arc<Shared>, mut orders: mpsc::Receiver<RenewAll
             Ok(()) => return,
             Err(Unusable::NoLogin) => {
                 let until = Instant::now() + NO_LOGIN_PAUSE;
-                shared.kept.renew_over_holders(true);
+                shared.renewals.renew_over_holders(true);
                 over_holders(&shared, until, &mut orders).await;
-                shared.kept.renew_over_holders(false);
+                shared.renewals.renew_over_holders(false);
             }
             // The holders' connections are left alone: what is sent on one that breaks costs its client.
             Err(Unusable::Broken(error)) => {
                 tracing::debug!(%error, "the connection that renews leases was lost");
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                pause = (pause * 2).min(MAX_PAUSE);
             }
         }
     }
@@ -93,29 +93,29 @@ impl From<BackendError> for Unusable {
 }
 
 /// Has the holders' own connections renew what is due until then.
-async fn over_holders(shared: &Shared, until: Instant, orders: &mut mpsc::Receiver<RenewAll>) {
+async fn over_holders(shared: &ProxyState, until: Instant, orders: &mut mpsc::Receiver<RenewAll>) {
     loop {
         let now = Instant::now();
         if now >= until {
             return;
         }
-        for (key, lease) in shared.kept.take_due(now, usize::MAX) {
+        for (key, lease) in shared.renewals.take_due(now, usize::MAX) {
             if now > lease.ends {
-                shared.kept.ended(&key, &lease);
+                shared.renewals.ended(&key, &lease);
             } else {
-                lease.nudge.work();
+                lease.wakeup.work();
             }
         }
         let next = shared
-            .kept
+            .renewals
             .next_due(now, false)
             .map_or(until, |due| due.min(until));
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
-            () = shared.kept.changed() => {}
+            () = shared.renewals.changed() => {}
             order = orders.recv() => match order {
                 Some(done) => {
-                    shared.kept.all_are_due();
+                    shared.renewals.all_are_due();
                     // They are asked to; who asked may have stopped waiting.
                     let _ = done.send(());
                 }
@@ -127,7 +127,7 @@ async fn over_holders(shared: &Shared, until: Instant, orders: &mut mpsc::Receiv
 
 /// The connection, and the calls that are on their way.
 struct Renewals<'a> {
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<ProxyState>,
     /// In which the backend's name was looked up for it.
     era: u64,
     conversation: Conversation,
@@ -191,7 +191,7 @@ impl Call {
 }
 
 impl<'a> Renewals<'a> {
-    async fn connect(shared: &'a Arc<Shared>) -> Result<Renewals<'a>, Unusable> {
+    async fn connect(shared: &'a Arc<ProxyState>) -> Result<Renewals<'a>, Unusable> {
         let era = shared.backend.server.era();
         let mut conversation = shared.backend.address.converse().await?;
         if let Value::Error(text) = conversation.ask(&["PING"]).await? {
@@ -233,7 +233,7 @@ impl<'a> Renewals<'a> {
             }
             let now = Instant::now();
             while self.calls.len() < MAX_CALLS {
-                let due = self.shared.kept.take_due(now, MAX_BATCH);
+                let due = self.shared.renewals.take_due(now, MAX_BATCH);
                 if due.is_empty() {
                     break;
                 }
@@ -250,7 +250,7 @@ impl<'a> Renewals<'a> {
                 // Who asked may have stopped waiting.
                 let _ = done.send(());
             }
-            let due = self.shared.kept.next_due(now, self.orphans.writes(now));
+            let due = self.shared.renewals.next_due(now, self.orphans.writes(now));
             let due = due.into_iter().chain(self.orphans.due()).min();
             let sleep = async {
                 match due {
@@ -260,10 +260,10 @@ impl<'a> Renewals<'a> {
             };
             tokio::select! {
                 () = sleep => {}
-                () = self.shared.kept.changed() => {}
+                () = self.shared.renewals.changed() => {}
                 order = orders.recv() => match order {
                     Some(done) => {
-                        self.shared.kept.all_are_due();
+                        self.shared.renewals.all_are_due();
                         asked = Some(done);
                     }
                     None => return Ok(()),
@@ -392,19 +392,19 @@ fn refused(error: &[u8]) -> Unusable {
 
 /// Puts off what a session of this proxy watches, as long as there is time.
 fn wait_for_watchers(
-    shared: &Shared,
+    shared: &ProxyState,
     mut due: Vec<(DbKey, KeptLease)>,
     now: Instant,
 ) -> Vec<(DbKey, KeptLease)> {
     due.retain(|(key, lease)| {
         let ttl = Duration::from_millis(lease.renewal.ttl_ms);
         let latest = lease.ends.checked_sub(ttl / WATCHED_UNTIL).unwrap_or(now);
-        if !shared.watches.is_watched(key) || now >= latest {
+        if !shared.watched_keys.is_watched(key) || now >= latest {
             return true;
         }
         let again = (now + ttl / 16).min(latest);
         let again = again.max(now + Duration::from_millis(5));
-        shared.kept.postpone(key, lease, again);
+        shared.renewals.postpone(key, lease, again);
         effects::count_renewal(shared, lease, KeepAliveOutcome::Skipped);
         false
     });

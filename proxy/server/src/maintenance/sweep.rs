@@ -17,8 +17,8 @@ use lockwarden_resp::Value;
 use crate::backend::{BackendError, Conversation};
 use crate::registry::ungoverned::Equal;
 use crate::ruleset::Active;
-use crate::state::Shared;
-use crate::telemetry::events::Happened;
+use crate::state::ProxyState;
+use crate::telemetry::events::EventKind;
 use crate::telemetry::metrics::SweepCounts;
 
 /// Keys asked for at once. Redis looks at them in a fraction of a millisecond.
@@ -66,7 +66,7 @@ impl Sweeper {
     /// Looks at one page. The conversation is left in the database that it answers.
     pub(crate) async fn step(
         &mut self,
-        shared: &Shared,
+        shared: &ProxyState,
         conversation: &mut Conversation,
     ) -> Result<Option<u32>, BackendError> {
         let Some(interval) = self.interval else {
@@ -128,7 +128,7 @@ impl Sweeper {
 
     async fn look(
         &mut self,
-        shared: &Shared,
+        shared: &ProxyState,
         active: &Active,
         db: u32,
         locks: &[(NamespaceId, Bytes)],
@@ -161,7 +161,7 @@ impl Sweeper {
                 saw(&mut self.values, *namespace, value, key);
             }
             let Some(lease) = swept.lease else {
-                if swept.ttl.is_none() && !swept.adopted && self.endless.len() < MOST_STRAYS {
+                if swept.ttl.is_none() && !swept.adopted && self.endless.len() < MAX_STRAYS {
                     self.endless.push((*namespace, key.clone()));
                 }
                 if let Some(believed) = believed {
@@ -181,14 +181,14 @@ impl Sweeper {
         Ok(())
     }
 
-    fn finish(&mut self, shared: &Shared, interval: Duration) {
+    fn finish(&mut self, shared: &ProxyState, interval: Duration) {
         self.due = Instant::now() + interval;
         self.walks += 1;
         let equal = std::mem::take(&mut self.values).into_iter();
         let equal = equal.filter(|(_, keys)| keys.count > 1);
         let shared_values = equal.map(|((namespace, _), keys)| (namespace, keys));
         let endless = std::mem::take(&mut self.endless);
-        shared.strays.found(endless, shared_values.collect());
+        shared.ungoverned.found(endless, shared_values.collect());
         let active = shared.active.load();
         for (found, details) in self.found.iter().zip(&active.details) {
             details.metrics.swept(found);
@@ -208,9 +208,9 @@ impl Sweeper {
 }
 
 /// Locks that are named of those that hold the same value.
-const MOST_NAMED: usize = 3;
+const MAX_NAMED: usize = 3;
 /// Values that one walk tells apart; further ones are not looked for.
-const MOST_SWEPT: usize = 65_536;
+const MAX_SWEPT: usize = 65_536;
 
 /// What a walk has seen of values, by what stands for them.
 type Values = HashMap<(NamespaceId, Bytes), Equal>;
@@ -218,18 +218,18 @@ type Values = HashMap<(NamespaceId, Bytes), Equal>;
 fn saw(values: &mut Values, namespace: NamespaceId, value: Bytes, key: &Bytes) {
     let known = values.len();
     let place = values.entry((namespace, value));
-    if known >= MOST_SWEPT && matches!(place, Entry::Vacant(_)) {
+    if known >= MAX_SWEPT && matches!(place, Entry::Vacant(_)) {
         return;
     }
     let equal = place.or_default();
     equal.count += 1;
-    if equal.keys.len() < MOST_NAMED {
+    if equal.keys.len() < MAX_NAMED {
         equal.keys.push(key.clone());
     }
 }
 
 /// Strays that are remembered.
-const MOST_STRAYS: usize = 1_000;
+const MAX_STRAYS: usize = 1_000;
 
 /// Where a walk begins, and what says that it is at its end.
 const START: Bytes = Bytes::from_static(b"0");
@@ -241,7 +241,7 @@ fn in_database(db: u32, key: &Bytes) -> DbKey {
 /// A lock is there without a record, where there was a lease before the walk looked that still is the
 /// last that this proxy knows of: if its time was not over, somebody has changed it around all
 /// proxies.
-fn bypassed(shared: &Shared, active: &Active, key: &DbKey, believed: &Lease, now: Instant) {
+fn bypassed(shared: &ProxyState, active: &Active, key: &DbKey, believed: &Lease, now: Instant) {
     let lives = |lease: &Lease| lease.ends.is_none_or(|ends| ends > now + SURELY_BEFORE_END);
     let same = |lease: &Lease| lease.grant == believed.grant && lives(lease);
     if !shared.mirror.lease(key).is_some_and(|lease| same(&lease)) {
@@ -253,10 +253,10 @@ fn bypassed(shared: &Shared, active: &Active, key: &DbKey, believed: &Lease, now
     };
     details.metrics.bypass.inc();
     let held = now.saturating_duration_since(believed.since).as_millis();
-    let mut entry = details.event(Happened::Ungoverned, key.clone());
+    let mut entry = details.event(EventKind::Ungoverned, key.clone());
     entry.fence = Some(believed.fence.0);
     entry.held_ms = u64::try_from(held).ok();
-    shared.trail.leave(entry);
+    shared.events.leave(entry);
 }
 
 impl SweepCounts {

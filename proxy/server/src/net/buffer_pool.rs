@@ -17,9 +17,9 @@ pub(crate) const READ_CHUNK: usize = 64 * 1024;
 pub(crate) const WORTH_A_SWAP: usize = 4 * 1024;
 /// Buffers that a thread keeps for the next reader. Where connections are shared, every client that was
 /// answered in one turn has one for a moment; memory that was never written to costs nothing.
-const MOST_SPARE: usize = 128;
+const MAX_SPARE: usize = 128;
 /// A buffer with more is not kept.
-const LARGEST_SPARE: usize = 4 * READ_CHUNK;
+const MAX_SPARE_BYTES: usize = 4 * READ_CHUNK;
 
 thread_local! {
     static SPARE: RefCell<Vec<BytesMut>> = const { RefCell::new(Vec::new()) };
@@ -65,11 +65,11 @@ pub(crate) fn give_back(buffer: &mut BytesMut) {
     }
     let mut buffer = std::mem::take(buffer);
     // What was cut from it may still be in use; then its memory is not ours alone.
-    if !buffer.try_reclaim(READ_CHUNK) || buffer.capacity() > LARGEST_SPARE {
+    if !buffer.try_reclaim(READ_CHUNK) || buffer.capacity() > MAX_SPARE_BYTES {
         return;
     }
     SPARE.with_borrow_mut(|spare| {
-        if spare.len() < MOST_SPARE {
+        if spare.len() < MAX_SPARE {
             spare.push(buffer);
         }
     });
@@ -150,13 +150,13 @@ mod tests {
         full.extend_from_slice(b"x");
         give_back(&mut full);
         assert_eq!(full, b"x"[..]);
-        let mut large = BytesMut::zeroed(2 * LARGEST_SPARE);
-        large.advance(2 * LARGEST_SPARE - 1);
+        let mut large = BytesMut::zeroed(2 * MAX_SPARE_BYTES);
+        large.advance(2 * MAX_SPARE_BYTES - 1);
         large.advance(1);
         give_back(&mut large);
         assert_eq!(large.capacity(), 0);
         let mut next = BytesMut::new();
         open(&mut next);
-        assert!(next.capacity() < LARGEST_SPARE);
+        assert!(next.capacity() < MAX_SPARE_BYTES);
     }
 }

@@ -1,4 +1,4 @@
-//! The doors that clients come in by, how one process hands them to the next, options of the sockets,
+//! The endpoints that clients come in by, how one process hands them to the next, options of the sockets,
 //! and the rule that keeps an unprotected Redis off the network. It opens listeners and reads nothing
 //! from them; `app::accept` and `admin` accept.
 
@@ -84,18 +84,18 @@ pub(crate) enum Arrival {
 
 /// An address that is ours, and not open yet.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub(crate) struct Endpoint {
     socket: Socket,
     arrival: Arrival,
 }
 
-impl Door {
+impl Endpoint {
     /// Reserves the address. One that is in use is an error here, before anything has started, unless
     /// it is to be taken over; one that is free is taken as if nobody had spoken of taking over.
-    pub(crate) fn reserve(address: SocketAddr, arrival: Arrival) -> io::Result<Door> {
-        match (Door::bind(address, Arrival::Alone), arrival) {
+    pub(crate) fn reserve(address: SocketAddr, arrival: Arrival) -> io::Result<Endpoint> {
+        match (Endpoint::bind(address, Arrival::Alone), arrival) {
             (Err(error), Arrival::TakingOver) if error.kind() == io::ErrorKind::AddrInUse => {
-                Door::bind(address, Arrival::TakingOver)
+                Endpoint::bind(address, Arrival::TakingOver)
             }
             (bound, _) => bound,
         }
@@ -112,7 +112,7 @@ impl Door {
         self.arrival == Arrival::TakingOver
     }
 
-    fn bind(address: SocketAddr, arrival: Arrival) -> io::Result<Door> {
+    fn bind(address: SocketAddr, arrival: Arrival) -> io::Result<Endpoint> {
         let socket = Socket::new(
             Domain::for_address(address),
             Type::STREAM,
@@ -130,7 +130,7 @@ impl Door {
         socket.bind(&address.into())?;
         #[cfg(target_os = "linux")]
         socket.set_reuse_port(true)?;
-        Ok(Door { socket, arrival })
+        Ok(Endpoint { socket, arrival })
     }
 
     /// From here on clients come in: where it is taken over, all new ones to this process.
@@ -234,7 +234,7 @@ mod tests {
     }
 
     fn open(address_text: &str, arrival: Arrival) -> io::Result<TcpListener> {
-        Door::reserve(address(address_text), arrival)?.open()
+        Endpoint::reserve(address(address_text), arrival)?.open()
     }
 
     #[test]
@@ -249,14 +249,14 @@ mod tests {
     fn who_takes_over_gets_every_newcomer_and_a_third_is_still_refused() {
         let first = open("127.0.0.1:0", Arrival::Alone).unwrap();
         let taken = first.local_addr().unwrap().to_string();
-        let door = Door::reserve(address(&taken), Arrival::TakingOver).unwrap();
+        let endpoint = Endpoint::reserve(address(&taken), Arrival::TakingOver).unwrap();
         let early: Vec<_> = (0..8)
             .map(|_| TcpStream::connect(&taken).unwrap())
             .collect();
         for _ in &early {
             first.accept().unwrap();
         }
-        let second = door.open().unwrap();
+        let second = endpoint.open().unwrap();
         let late: Vec<_> = (0..32)
             .map(|_| TcpStream::connect(&taken).unwrap())
             .collect();

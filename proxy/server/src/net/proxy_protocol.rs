@@ -15,11 +15,11 @@ use tokio::net::TcpStream;
 const HEADER_WITHIN: Duration = Duration::from_secs(3);
 
 /// Longest header of version 1, with its line end: the number that the protocol gives.
-const LONGEST_TEXT: usize = 107;
+const MAX_TEXT: usize = 107;
 
 /// Most bytes of addresses and extensions in a header of version 2, which could name 65,535. What
 /// balancers send along, certificates' names included, are some hundred.
-const LONGEST_BODY: usize = 4096;
+const MAX_BODY: usize = 4096;
 
 const TEXT_BEGINS: &[u8] = b"PROXY ";
 const BINARY_BEGINS: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -80,7 +80,7 @@ pub(crate) async fn read_header(
 }
 
 async fn read(stream: &mut TcpStream) -> Result<(Option<SocketAddr>, BytesMut), HeaderError> {
-    let mut bytes = BytesMut::with_capacity(BINARY_HEAD + LONGEST_BODY);
+    let mut bytes = BytesMut::with_capacity(BINARY_HEAD + MAX_BODY);
     loop {
         match progress(&bytes)? {
             Progress::Complete { length, source } => {
@@ -116,9 +116,9 @@ fn begins(bytes: &[u8], with: &[u8]) -> bool {
 }
 
 fn text(bytes: &[u8]) -> Result<Progress, HeaderError> {
-    let looked_at = &bytes[..bytes.len().min(LONGEST_TEXT)];
+    let looked_at = &bytes[..bytes.len().min(MAX_TEXT)];
     let Some(end) = memchr::memmem::find(looked_at, b"\r\n") else {
-        return match bytes.len() < LONGEST_TEXT {
+        return match bytes.len() < MAX_TEXT {
             true => Ok(Progress::Incomplete),
             false => Err(HeaderError::TooLong),
         };
@@ -176,7 +176,7 @@ fn binary(bytes: &[u8]) -> Result<Progress, HeaderError> {
         _ => return Err(HeaderError::Malformed("another version or command")),
     };
     let length = usize::from(u16::from_be_bytes([high, low]));
-    if length > LONGEST_BODY {
+    if length > MAX_BODY {
         return Err(HeaderError::TooLong);
     }
     let Some(body) = rest.get(..length) else {

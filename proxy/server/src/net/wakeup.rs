@@ -15,7 +15,7 @@ const EVICT: u8 = 4;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Nudge {
+pub(crate) struct Wakeup {
     /// The session's task, which is the same from its beginning to its end.
     sleeper: OnceLock<Waker>,
     said: AtomicU8,
@@ -29,7 +29,7 @@ pub(crate) struct Said {
     pub(crate) evict: bool,
 }
 
-impl Nudge {
+impl Wakeup {
     /// Leases want to be renewed, or records to be completed, over the session's own connection.
     pub(crate) fn work(&self) {
         self.say(WORK);
@@ -86,19 +86,19 @@ mod tests {
 
     use super::*;
 
-    async fn heard(nudge: &Nudge) -> Said {
-        poll_fn(|cx| nudge.look(cx).map_or(Poll::Pending, Poll::Ready)).await
+    async fn heard(wakeup: &Wakeup) -> Said {
+        poll_fn(|cx| wakeup.look(cx).map_or(Poll::Pending, Poll::Ready)).await
     }
 
     #[tokio::test]
     async fn what_is_said_before_the_look_or_during_the_sleep_is_heard_once() {
-        let nudge = Arc::new(Nudge::default());
-        nudge.work();
-        nudge.drain();
-        let sleeper = nudge.clone();
+        let wakeup = Arc::new(Wakeup::default());
+        wakeup.work();
+        wakeup.drain();
+        let sleeper = wakeup.clone();
         let sleeping = tokio::spawn(async move { [heard(&sleeper).await, heard(&sleeper).await] });
         tokio::task::yield_now().await;
-        nudge.drain();
+        wakeup.drain();
         let [both, one] = sleeping.await.unwrap();
         assert!(both.work && both.drain);
         assert!(one.drain && !one.work);

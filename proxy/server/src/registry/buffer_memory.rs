@@ -12,7 +12,7 @@ use std::time::Instant;
 
 pub(crate) use machine::usual_limit;
 
-use crate::net::wakeup::Nudge;
+use crate::net::wakeup::Wakeup;
 use crate::telemetry::logging::Pace;
 use crate::telemetry::metrics::Metrics;
 
@@ -38,7 +38,7 @@ struct Ledger {
 
 struct Held {
     bytes: usize,
-    nudge: Arc<Nudge>,
+    wakeup: Arc<Wakeup>,
 }
 
 impl Memory {
@@ -53,12 +53,12 @@ impl Memory {
         }
     }
 
-    /// The account of a session, which is told by its nudge when it has to end.
-    pub(crate) fn account(self: &Arc<Self>, session: u64, nudge: Arc<Nudge>) -> Account {
+    /// The account of a session, which is told by its wake-up when it has to end.
+    pub(crate) fn account(self: &Arc<Self>, session: u64, wakeup: Arc<Wakeup>) -> Account {
         Account {
             memory: self.clone(),
             session,
-            nudge,
+            wakeup,
             counted: 0,
         }
     }
@@ -68,9 +68,9 @@ impl Memory {
     }
 
     #[cold]
-    fn count(&self, session: u64, nudge: &Arc<Nudge>, bytes: usize) {
+    fn count(&self, session: u64, wakeup: &Arc<Wakeup>, bytes: usize) {
         let mut ledger = self.ledger();
-        ledger.put(session, nudge, bytes);
+        ledger.put(session, wakeup, bytes);
         while ledger.total > self.limit
             && let Some(bytes) = ledger.evict_greediest()
         {
@@ -93,14 +93,14 @@ impl Memory {
 }
 
 impl Ledger {
-    fn put(&mut self, session: u64, nudge: &Arc<Nudge>, bytes: usize) {
+    fn put(&mut self, session: u64, wakeup: &Arc<Wakeup>, bytes: usize) {
         let before = match bytes {
             0 => self.sessions.remove(&session),
             _ => self.sessions.insert(
                 session,
                 Held {
                     bytes,
-                    nudge: nudge.clone(),
+                    wakeup: wakeup.clone(),
                 },
             ),
         };
@@ -114,7 +114,7 @@ impl Ledger {
         let (&session, _) = sessions.max_by_key(|(_, held)| held.bytes)?;
         let held = self.sessions.remove(&session)?;
         self.total -= held.bytes;
-        held.nudge.evict();
+        held.wakeup.evict();
         Some(held.bytes)
     }
 }
@@ -123,7 +123,7 @@ impl Ledger {
 pub(crate) struct Account {
     memory: Arc<Memory>,
     session: u64,
-    nudge: Arc<Nudge>,
+    wakeup: Arc<Wakeup>,
     counted: usize,
 }
 
@@ -135,7 +135,7 @@ impl Account {
             return;
         }
         self.counted = bytes;
-        self.memory.count(self.session, &self.nudge, bytes);
+        self.memory.count(self.session, &self.wakeup, bytes);
     }
 
     /// Whether replies had better stay with the backend.
@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn is_evicted(account: &Account) -> bool {
-        account.nudge.is_evicted()
+        account.wakeup.is_evicted()
     }
 
     #[test]

@@ -14,7 +14,7 @@ use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 use super::processes::Running;
 use crate::net::listener::is_loopback;
 use crate::net::proxy_protocol::Origin;
-use crate::net::wakeup::Nudge;
+use crate::net::wakeup::Wakeup;
 use crate::telemetry::events::Caller;
 
 /// A session, for as long as the process lives.
@@ -24,7 +24,7 @@ pub(crate) type SessionNumber = u64;
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) session: SessionNumber,
-    pub(crate) nudge: Arc<Nudge>,
+    pub(crate) wakeup: Arc<Wakeup>,
 }
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(1);
@@ -34,14 +34,14 @@ impl Holder {
     pub(crate) fn new() -> Holder {
         Holder {
             session: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
-            nudge: Arc::default(),
+            wakeup: Arc::default(),
         }
     }
 }
 
 /// One connection of a client.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct ClientConnection {
     pub(crate) session: SessionId,
     pub(crate) holder: Holder,
     /// The client's address and the one that it connected to.
@@ -67,23 +67,23 @@ struct Unidentified {
 }
 
 /// After so many tries it is not looked for any more.
-const MOST_MISSED: u32 = 3;
+const MAX_MISSED: u32 = 3;
 /// Leases of one client that wait for its process, the oldest out first.
-const MOST_UNIDENTIFIED: usize = 16;
-impl Peer {
+const MAX_UNIDENTIFIED: usize = 16;
+impl ClientConnection {
     pub(crate) fn new(
         session: SessionId,
         holder: Holder,
         (client, origin): (SocketAddr, Origin),
         local: Option<SocketAddr>,
-    ) -> Peer {
+    ) -> ClientConnection {
         let process = OnceLock::new();
         // A client on another machine has no process here; of one without two addresses none is told,
         // and what a balancer calls loopback is the balancer's.
         if !is_loopback(client) || local.is_none() || origin != Origin::Direct {
             process.get_or_init(|| Process::None);
         }
-        Peer {
+        ClientConnection {
             session,
             holder,
             client,
@@ -115,7 +115,7 @@ impl Peer {
     /// This lease was granted before its process was known. Returns whether it is to be looked up for that.
     pub(crate) fn awaits_process(&self, key: DbKey, grant: Grant) -> bool {
         let mut waiting = self.unidentified();
-        if waiting.leases.len() >= MOST_UNIDENTIFIED {
+        if waiting.leases.len() >= MAX_UNIDENTIFIED {
             waiting.leases.remove(0);
         }
         waiting.leases.push((key, grant));
@@ -148,7 +148,7 @@ impl Peer {
 
     /// Its socket was not found: it is being closed, or this system does not show it.
     pub(crate) fn missed(&self) {
-        if self.missed.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_MISSED {
+        if self.missed.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_MISSED {
             self.found(Process::None, None);
         }
     }
@@ -173,7 +173,7 @@ pub(crate) struct Identified {
 struct Known {
     client: Identity,
     application: Option<Identity>,
-    peer: Arc<Peer>,
+    peer: Arc<ClientConnection>,
     /// As it presents itself.
     caller: Arc<Caller>,
 }
@@ -181,21 +181,21 @@ struct Known {
 #[derive(Default)]
 struct Register {
     by_session: HashMap<SessionId, Known>,
-    by_client: HashMap<Identity, HashMap<SessionNumber, Arc<Peer>>>,
+    by_client: HashMap<Identity, HashMap<SessionNumber, Arc<ClientConnection>>>,
 }
 
 /// The register. Bounded by the connections.
 #[derive(Default)]
-pub(crate) struct Peers {
+pub(crate) struct ClientRegistry {
     register: Mutex<Register>,
 }
 
-impl Peers {
+impl ClientRegistry {
     /// A client is known by this from now on: its identity without a process, and its application.
     pub(crate) fn put(
         &self,
         (client, application): (Identity, Option<Identity>),
-        peer: &Arc<Peer>,
+        peer: &Arc<ClientConnection>,
         caller: &Arc<Caller>,
     ) {
         let mut register = self.lock();
@@ -219,7 +219,10 @@ impl Peers {
     }
 
     /// The client with this session, if it is one of this proxy's and still here.
-    pub(crate) fn of_session(&self, session: SessionId) -> Option<(Identity, Arc<Peer>)> {
+    pub(crate) fn of_session(
+        &self,
+        session: SessionId,
+    ) -> Option<(Identity, Arc<ClientConnection>)> {
         let register = self.lock();
         let known = register.by_session.get(&session)?;
         Some((known.client, known.peer.clone()))
@@ -234,7 +237,7 @@ impl Peers {
     /// Tells every client's session that the proxy is about to stop.
     pub(crate) fn drain(&self) {
         for known in self.lock().by_session.values() {
-            known.peer.holder.nudge.drain();
+            known.peer.holder.wakeup.drain();
         }
     }
 
@@ -246,7 +249,7 @@ impl Peers {
     }
 
     /// At most `most` of those whose connections tell the same of them, or of one application.
-    pub(crate) fn namesakes(&self, client: Identity, most: usize) -> Vec<Arc<Peer>> {
+    pub(crate) fn namesakes(&self, client: Identity, most: usize) -> Vec<Arc<ClientConnection>> {
         let register = self.lock();
         let namesakes = register.by_client.get(&client).into_iter().flatten();
         namesakes.map(|(_, peer)| peer.clone()).take(most).collect()
@@ -279,13 +282,13 @@ mod tests {
 
     use super::*;
 
-    fn peer(number: u8, client: &str) -> Arc<Peer> {
+    fn peer(number: u8, client: &str) -> Arc<ClientConnection> {
         let holder = Holder {
             session: u64::from(number),
-            nudge: Arc::default(),
+            wakeup: Arc::default(),
         };
         let address = client.parse().unwrap();
-        Arc::new(Peer::new(
+        Arc::new(ClientConnection::new(
             SessionId([number; 16]),
             holder,
             (address, Origin::Direct),
@@ -293,7 +296,7 @@ mod tests {
         ))
     }
 
-    fn caller(peer: &Peer) -> Arc<Caller> {
+    fn caller(peer: &ClientConnection) -> Arc<Caller> {
         Arc::new(Caller {
             session: peer.holder.session,
             address: peer.client,
@@ -305,26 +308,26 @@ mod tests {
 
     #[test]
     fn a_client_that_takes_a_name_leaves_its_old_namesakes() {
-        let (peers, one, two) = (
-            Peers::default(),
+        let (clients, one, two) = (
+            ClientRegistry::default(),
             peer(1, "127.0.0.1:1"),
             peer(2, "127.0.0.1:2"),
         );
         let (nameless, named) = (Identity::of(&[b""]), Identity::of(&[b"worker"]));
-        peers.put((nameless, None), &one, &caller(&one));
-        peers.put((nameless, None), &two, &caller(&two));
-        assert_eq!(peers.namesakes(nameless, 9).len(), 2);
-        assert_eq!(peers.namesakes(nameless, 1).len(), 1);
-        peers.put((named, None), &one, &caller(&one));
-        assert_eq!(peers.namesakes(nameless, 9).len(), 1);
+        clients.put((nameless, None), &one, &caller(&one));
+        clients.put((nameless, None), &two, &caller(&two));
+        assert_eq!(clients.namesakes(nameless, 9).len(), 2);
+        assert_eq!(clients.namesakes(nameless, 1).len(), 1);
+        clients.put((named, None), &one, &caller(&one));
+        assert_eq!(clients.namesakes(nameless, 9).len(), 1);
         assert!(
-            peers
+            clients
                 .of_session(one.session)
                 .is_some_and(|(client, _)| client == named)
         );
-        peers.remove(one.session);
-        peers.remove(two.session);
-        let register = peers.lock();
+        clients.remove(one.session);
+        clients.remove(two.session);
+        let register = clients.lock();
         assert!(register.by_session.is_empty() && register.by_client.is_empty());
     }
 

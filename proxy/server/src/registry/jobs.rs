@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::db_key::{DbKey, DbMap};
 use lockwarden_lock::token::{Grant, Identity, Process};
 
-use super::clients::{Holder, Peer};
+use super::clients::{ClientConnection, Holder};
 use super::processes::{Processes, Running};
 use super::renewals::KeptLease;
 
@@ -100,7 +100,7 @@ impl Jobs {
 
     /// Finds the process of a client that asks for a lock by the first command of its connection, and may end with the reply.
     /// Where processes cannot be seen, nobody waits for that.
-    pub(crate) async fn look_up(&self, processes: &Processes, peer: &Arc<Peer>) {
+    pub(crate) async fn look_up(&self, processes: &Processes, peer: &Arc<ClientConnection>) {
         let in_vain = self.in_vain.load(Ordering::Relaxed);
         if peer.process() != Process::Pending {
             return;

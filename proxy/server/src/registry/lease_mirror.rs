@@ -16,13 +16,13 @@ const SHARDS: usize = 16;
 
 /// The view.
 #[derive(Default)]
-pub(crate) struct Mirror {
+pub(crate) struct LeaseMirror {
     shards: [Mutex<LeaseTable>; SHARDS],
     /// A lease was granted since somebody asked.
     has_granted: AtomicBool,
 }
 
-impl Mirror {
+impl LeaseMirror {
     /// Folds in what happened; answers the lease that it ended.
     pub(crate) fn apply(&self, key: &DbKey, event: LeaseEvent, now: Instant) -> Option<Transition> {
         if let LeaseEvent::Granted { .. } = event

@@ -15,11 +15,11 @@ use lockwarden_lock::token::{Identity, looks_like_deadline};
 const WITHIN: Duration = Duration::from_secs(3600);
 /// Values that are remembered, those that were not met for the longest time out first. A place takes
 /// less than 100 bytes.
-const MOST_VALUES: usize = 32_768;
+const MAX_VALUES: usize = 32_768;
 /// Sessions rarely wait for each other.
 const SHARDS: usize = 16;
 /// Each shard has two generations, so that the older one can be dropped as a whole.
-const GENERATION: usize = MOST_VALUES / SHARDS / 2;
+const GENERATION: usize = MAX_VALUES / SHARDS / 2;
 
 /// See the module.
 pub(crate) struct OwnerTokens {
@@ -230,7 +230,7 @@ mod tests {
     fn values_that_nobody_shares_push_each_other_out_and_a_constant_one_stays() {
         let (tokens, now) = (OwnerTokens::new(), Instant::now());
         let (alice, bob) = (client("alice"), client("bob"));
-        for unique in 0..4 * MOST_VALUES {
+        for unique in 0..4 * MAX_VALUES {
             let value = unique.to_string();
             tokens.granted("orders", value.as_bytes(), alice, false, now);
             if unique % 1_000 == 0 {
@@ -244,7 +244,7 @@ mod tests {
             .map(|shard| shard.lock().unwrap())
             .map(|shard| shard.young.len() + shard.old.len())
             .sum();
-        assert!(places <= MOST_VALUES, "{places}");
-        assert!(places >= MOST_VALUES / 2, "{places}");
+        assert!(places <= MAX_VALUES, "{places}");
+        assert!(places >= MAX_VALUES / 2, "{places}");
     }
 }

@@ -20,13 +20,13 @@ use std::{fs, thread};
 use lockwarden_lock::token::Process;
 use tokio::sync::oneshot;
 
-use super::clients::Peer;
+use super::clients::ClientConnection;
 pub(crate) use lineage::Running;
 use proc_fd::Search;
 use proc_net::Inodes;
 
 /// Connections that wait to be looked up; one more stays unknown for now.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 /// Connections that are looked up in one go.
 const BATCH: usize = 256;
 /// How long whoever asks waits for an answer.
@@ -48,7 +48,7 @@ fn namespace(kind: &str) -> String {
 }
 
 struct Wanted {
-    peer: Arc<Peer>,
+    peer: Arc<ClientConnection>,
     done: oneshot::Sender<()>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) struct Processes {
 impl Processes {
     /// Starts the thread, which ends with the last way to ask.
     pub(crate) fn start() -> std::io::Result<Processes> {
-        let (queue, wanted) = sync_channel(MOST_WAITING);
+        let (queue, wanted) = sync_channel(MAX_WAITING);
         thread::Builder::new()
             .name("lockwarden-processes".into())
             .spawn(move || serve(&wanted))?;
@@ -68,7 +68,7 @@ impl Processes {
     }
 
     /// The process of a client; pending where it could not be found out now.
-    pub(crate) async fn of(&self, peer: &Arc<Peer>) -> Process {
+    pub(crate) async fn of(&self, peer: &Arc<ClientConnection>) -> Process {
         if peer.process() == Process::Pending {
             let (done, answered) = oneshot::channel();
             let wanted = Wanted {
@@ -128,13 +128,13 @@ struct Finder {
 
 impl Finder {
     /// Tells each of these clients its process, or that it was missed: once, however many wait for it.
-    fn look_up<'a>(&mut self, peers: impl Iterator<Item = &'a Arc<Peer>>) {
-        let mut pending: Vec<&Arc<Peer>> = peers
+    fn look_up<'a>(&mut self, clients: impl Iterator<Item = &'a Arc<ClientConnection>>) {
+        let mut pending: Vec<&Arc<ClientConnection>> = clients
             .filter(|peer| peer.process() == Process::Pending)
             .collect();
         pending.sort_unstable_by_key(|peer| Arc::as_ptr(peer));
         pending.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        let pair = |peer: &Peer| Pair::new(peer.client, peer.local);
+        let pair = |peer: &ClientConnection| Pair::new(peer.client, peer.local);
         let pairs: Vec<Pair> = pending.iter().map(|peer| pair(peer)).collect();
         let found = self.locate(&pairs);
         for peer in pending {

@@ -19,8 +19,8 @@ use tokio::sync::Notify;
 use index::Listed;
 use queues::{Register, Turn};
 
-use super::clients::{Holder, Peer, SessionNumber};
-use crate::net::wakeup::Nudge;
+use super::clients::{ClientConnection, Holder, SessionNumber};
+use crate::net::wakeup::Wakeup;
 
 /// A renewal is due when this part of its TTL has passed.
 const DUE_AFTER: u32 = 3;
@@ -39,7 +39,7 @@ pub(crate) enum SameClient {
     Identity(Identity),
     /// Those of this identity that are of the same process of this machine as this connection; and whether
     /// the identity tells the client from others where no process is to be told.
-    Process(Identity, Arc<Peer>, bool),
+    Process(Identity, Arc<ClientConnection>, bool),
 }
 
 /// One lease to keep alive.
@@ -58,7 +58,7 @@ pub(crate) struct KeptLease {
     /// Until when its record lives long enough without a renewal of its own.
     pub(crate) record_until: Instant,
     /// Wakes the session, where the proxy's own connection cannot renew it.
-    pub(crate) nudge: Arc<Nudge>,
+    pub(crate) wakeup: Arc<Wakeup>,
     turn: Turn,
     listed: Listed,
     /// Its place among its session's.
@@ -88,7 +88,7 @@ impl KeptLease {
             ends: now + ttl,
             due: now,
             record_until: now,
-            nudge: holder.nudge.clone(),
+            wakeup: holder.wakeup.clone(),
             turn: Turn::Waiting((now, 0)),
             listed,
             place: 0,
@@ -107,7 +107,7 @@ pub(crate) struct IndexWork {
 
 /// The register. Bounded by the leases that sessions hold.
 #[derive(Default)]
-pub(crate) struct Kept {
+pub(crate) struct Renewals {
     register: Mutex<Register>,
     /// How many leases there are: most releases are of one that is none of them, and need not look.
     count: AtomicUsize,
@@ -116,7 +116,7 @@ pub(crate) struct Kept {
     changed: Notify,
 }
 
-impl Kept {
+impl Renewals {
     /// Keeps a lease alive from now on.
     pub(crate) fn add(
         &self,
@@ -143,7 +143,7 @@ impl Kept {
             return;
         }
         lease.due = now;
-        (lease.session, lease.nudge) = (holder.session, holder.nudge.clone());
+        (lease.session, lease.wakeup) = (holder.session, holder.wakeup.clone());
         register.listing.withdraw(&key, &lease);
         self.put(register, key, lease, now);
     }
@@ -272,7 +272,7 @@ impl Kept {
     pub(crate) fn wake_holders(&self) {
         if !self.is_empty() {
             let nudges = self.lock().nudges();
-            nudges.iter().for_each(|nudge| nudge.work());
+            nudges.iter().for_each(|wakeup| wakeup.work());
         }
     }
 
@@ -341,7 +341,7 @@ impl Kept {
         register.sleeps_until
     }
 
-    /// Waits until a lease was added that is due before the time that [`Kept::next_due`] said.
+    /// Waits until a lease was added that is due before the time that [`Renewals::next_due`] said.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
     }

@@ -8,27 +8,27 @@ use dashmap::DashMap;
 use lockwarden_lock::recipe::{ScriptFacts, ScriptSha};
 
 /// Texts that are remembered.
-const MOST_TEXTS: usize = 10_000;
+const MAX_TEXTS: usize = 10_000;
 /// Bytes that texts and what is known of them may take together. A lock script's take some 10 KiB.
-const MOST_BYTES: usize = 64 * 1024 * 1024;
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// The memory.
 #[derive(Default)]
-pub(crate) struct Texts {
+pub(crate) struct ScriptCache {
     facts: DashMap<ScriptSha, Arc<ScriptFacts>>,
     bytes: AtomicUsize,
 }
 
-impl Texts {
+impl ScriptCache {
     /// Remembers a text; answers what follows from it.
     pub(crate) fn saw(&self, text: &[u8]) -> Arc<ScriptFacts> {
         if let Some(facts) = self.get(&ScriptSha::of(text)) {
             return facts;
         }
         let facts = Arc::new(ScriptFacts::of(text));
-        let full = |texts: &Texts| {
-            texts.facts.len() >= MOST_TEXTS
-                || texts.bytes.load(Ordering::Relaxed) + facts.weight() > MOST_BYTES
+        let full = |script_cache: &ScriptCache| {
+            script_cache.facts.len() >= MAX_TEXTS
+                || script_cache.bytes.load(Ordering::Relaxed) + facts.weight() > MAX_BYTES
         };
         while full(self) {
             // Clients send a forgotten text again, so any one may go.
@@ -57,25 +57,25 @@ mod tests {
 
     #[test]
     fn the_memory_is_bounded() {
-        let texts = Texts::default();
-        for i in 0..MOST_TEXTS + 10 {
-            texts.saw(format!("return {i}").as_bytes());
+        let script_cache = ScriptCache::default();
+        for i in 0..MAX_TEXTS + 10 {
+            script_cache.saw(format!("return {i}").as_bytes());
         }
-        assert_eq!(texts.facts.len(), MOST_TEXTS);
-        let last = format!("return {}", MOST_TEXTS + 9);
-        assert!(texts.get(&ScriptSha::of(last.as_bytes())).is_some());
+        assert_eq!(script_cache.facts.len(), MAX_TEXTS);
+        let last = format!("return {}", MAX_TEXTS + 9);
+        assert!(script_cache.get(&ScriptSha::of(last.as_bytes())).is_some());
     }
 
     #[test]
     fn long_texts_push_others_out_before_there_are_many() {
-        let texts = Texts::default();
+        let script_cache = ScriptCache::default();
         let calls = "redis.call('get', KEYS[1]) ".repeat(150);
         for i in 0..1_000 {
-            texts.saw(format!("{calls} return {i}").as_bytes());
+            script_cache.saw(format!("{calls} return {i}").as_bytes());
         }
-        let kept: usize = texts.facts.iter().map(|entry| entry.weight()).sum();
-        assert!(kept <= MOST_BYTES, "{kept}");
-        assert_eq!(kept, texts.bytes.load(Ordering::Relaxed));
-        assert!(texts.facts.len() < 1_000);
+        let kept: usize = script_cache.facts.iter().map(|entry| entry.weight()).sum();
+        assert!(kept <= MAX_BYTES, "{kept}");
+        assert_eq!(kept, script_cache.bytes.load(Ordering::Relaxed));
+        assert!(script_cache.facts.len() < 1_000);
     }
 }

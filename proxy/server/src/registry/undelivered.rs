@@ -17,11 +17,11 @@ use tokio::sync::Notify;
 
 /// Grants of one session whose replies were not followed by a word of the client; above that the
 /// oldest are taken for read.
-const MOST_UNHEARD: usize = 64;
+const MAX_UNHEARD: usize = 64;
 /// A client that still waits for a reply reads it within this time.
 const READ_WITHIN: Duration = Duration::from_secs(1);
 /// Reports of a kind that wait for the proxy's own connection; above that the oldest are given up.
-const MOST_REPORTS: usize = 4096;
+const MAX_REPORTS: usize = 4096;
 
 /// A lease whose grant may not have been heard of.
 #[derive(Clone, Debug)]
@@ -72,7 +72,7 @@ impl Delivery {
 
 /// What one session has granted and may not have been heard.
 #[derive(Debug, Default)]
-pub(crate) struct Unheard {
+pub(crate) struct PendingGrants {
     /// Steps that were sent and not answered yet: what they grant is known only by its name.
     under_way: Vec<Undelivered>,
     /// Grants with their replies; `None` until it is worded.
@@ -81,13 +81,13 @@ pub(crate) struct Unheard {
     ending: bool,
 }
 
-impl Unheard {
+impl PendingGrants {
     /// A step that may grant is about to be sent.
     pub(crate) fn sent(&mut self, lease: Undelivered) {
         self.under_way.push(lease);
     }
 
-    /// What was sent is answered; what came of it is told by [`Unheard::granted`].
+    /// What was sent is answered; what came of it is told by [`PendingGrants::granted`].
     pub(crate) fn answered(&mut self) {
         self.under_way.clear();
     }
@@ -100,7 +100,7 @@ impl Unheard {
         {
             self.said.pop_front();
         }
-        if self.said.len() == MOST_UNHEARD {
+        if self.said.len() == MAX_UNHEARD {
             self.said.pop_front();
         }
         self.said.push_back((lease, None));
@@ -167,7 +167,7 @@ impl<T> Reports<T> {
     /// One more; answers the oldest where there is no room.
     pub(crate) fn add(&self, report: T) -> Option<T> {
         let mut waiting = self.lock();
-        let oldest = if waiting.len() == MOST_REPORTS {
+        let oldest = if waiting.len() == MAX_REPORTS {
             waiting.pop_front()
         } else {
             None
@@ -217,16 +217,16 @@ mod tests {
 
     /// The end is noticed so long after the reply, which ended at 4.
     fn noticed(after: Duration, heard: u64, acknowledged: u64) -> Vec<u8> {
-        let (mut unheard, start) = (Unheard::default(), Instant::now());
-        unheard.granted(lease(1), 0);
-        unheard.replied(Some(4), start);
+        let (mut pending_grants, start) = (PendingGrants::default(), Instant::now());
+        pending_grants.granted(lease(1), 0);
+        pending_grants.replied(Some(4), start);
         let delivery = Delivery {
             heard,
             acknowledged,
             noticed: start + after,
         };
-        let any = unheard.ends(delivery);
-        let lost = names(&unheard.end(true));
+        let any = pending_grants.ends(delivery);
+        let lost = names(&pending_grants.end(true));
         assert_eq!(any, !lost.is_empty());
         lost
     }
@@ -244,61 +244,61 @@ mod tests {
 
     #[test]
     fn the_end_is_noticed_once() {
-        let (mut unheard, start) = (Unheard::default(), Instant::now());
-        unheard.granted(lease(1), 0);
-        unheard.replied(Some(4), start);
+        let (mut pending_grants, start) = (PendingGrants::default(), Instant::now());
+        pending_grants.granted(lease(1), 0);
+        pending_grants.replied(Some(4), start);
         let at = |noticed| Delivery {
             heard: 0,
             acknowledged: 4,
             noticed,
         };
-        assert!(unheard.ends(at(start)));
-        assert!(unheard.ends(at(start + READ_WITHIN)));
-        unheard.heard();
-        unheard.granted(lease(2), 0);
-        unheard.replied(Some(8), start);
+        assert!(pending_grants.ends(at(start)));
+        assert!(pending_grants.ends(at(start + READ_WITHIN)));
+        pending_grants.heard();
+        pending_grants.granted(lease(2), 0);
+        pending_grants.replied(Some(8), start);
         let delivery = Delivery {
             acknowledged: 8,
             ..at(start + READ_WITHIN)
         };
-        assert!(!unheard.ends(delivery));
+        assert!(!pending_grants.ends(delivery));
     }
 
     #[test]
     fn what_was_under_way_was_read_by_nobody() {
-        let mut unheard = Unheard::default();
-        unheard.granted(lease(1), 0);
-        unheard.replied(Some(4), Instant::now());
-        unheard.sent(lease(2));
-        assert_eq!(names(&unheard.end(false)), [2]);
+        let mut pending_grants = PendingGrants::default();
+        pending_grants.granted(lease(1), 0);
+        pending_grants.replied(Some(4), Instant::now());
+        pending_grants.sent(lease(2));
+        assert_eq!(names(&pending_grants.end(false)), [2]);
     }
 
     #[test]
     fn a_client_that_wanted_no_reply_misses_none() {
-        let mut unheard = Unheard::default();
-        unheard.sent(lease(1));
-        unheard.answered();
-        unheard.granted(lease(1), 0);
-        unheard.replied(None, Instant::now());
-        assert!(unheard.end(true).is_empty());
+        let mut pending_grants = PendingGrants::default();
+        pending_grants.sent(lease(1));
+        pending_grants.answered();
+        pending_grants.granted(lease(1), 0);
+        pending_grants.replied(None, Instant::now());
+        assert!(pending_grants.end(true).is_empty());
     }
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut unheard = Unheard::default();
-        for grant in 0..=MOST_UNHEARD {
-            unheard.granted(lease(grant as u8), 0);
+        let mut pending_grants = PendingGrants::default();
+        for grant in 0..=MAX_UNHEARD {
+            pending_grants.granted(lease(grant as u8), 0);
         }
-        unheard.replied(Some(4), Instant::now());
-        let lost = unheard.end(true);
-        assert_eq!((lost.len(), names(&lost)[0]), (MOST_UNHEARD, 1));
+        pending_grants.replied(Some(4), Instant::now());
+        let lost = pending_grants.end(true);
+        assert_eq!((lost.len(), names(&lost)[0]), (MAX_UNHEARD, 1));
 
         let reports = Reports::default();
-        for _ in 0..MOST_REPORTS {
+        for _ in 0..MAX_REPORTS {
             assert!(reports.add(lease(7)).is_none());
         }
         let given_up = reports.add(lease(8)).expect("the queue is full");
         assert_eq!(names(&[given_up]), [7]);
-        assert_eq!(reports.take(usize::MAX).len(), MOST_REPORTS);
+        assert_eq!(reports.take(usize::MAX).len(), MAX_REPORTS);
     }
 }

@@ -8,7 +8,7 @@ use lockwarden_lock::namespace::NamespaceId;
 
 /// Locks without a record and without a TTL that the last walk has found, some of them.
 #[derive(Default)]
-pub(crate) struct Strays {
+pub(crate) struct Ungoverned {
     endless: Mutex<Vec<(NamespaceId, Bytes)>>,
     equal: Mutex<Vec<(NamespaceId, Equal)>>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Equal {
     pub(crate) keys: Vec<Bytes>,
 }
 
-impl Strays {
+impl Ungoverned {
     /// Those without a TTL.
     pub(crate) fn endless(&self) -> Vec<(NamespaceId, Bytes)> {
         let endless = self.endless.lock();

@@ -6,11 +6,11 @@ use lockwarden_lock::evidence::DbKey;
 
 /// The register. A key that nobody watches has no entry.
 #[derive(Default)]
-pub(crate) struct Watches {
+pub(crate) struct WatchedKeys {
     watched: DashMap<DbKey, u64>,
 }
 
-impl Watches {
+impl WatchedKeys {
     pub(crate) fn add(&self, key: &DbKey) {
         *self.watched.entry(key.clone()).or_insert(0) += 1;
     }

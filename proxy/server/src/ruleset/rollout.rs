@@ -16,7 +16,7 @@ use crate::telemetry::events::DEFAULT_USER;
 
 /// Cohorts that are shared between sessions; one more is a session's own. Their number is that of
 /// the sets of namespaces that some client is enforced in, and those are few.
-const MOST_COHORTS: usize = 256;
+const MAX_COHORTS: usize = 256;
 
 /// What a connection says of its application.
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ impl EnforceFor {
 
 /// A namespace that is enforced for some.
 #[derive(Clone)]
-pub(crate) struct Partly {
+pub(crate) struct Rollout {
     for_whom: EnforceFor,
     /// What holds for the others.
     watched: Rules,
@@ -80,10 +80,10 @@ pub(crate) struct Partly {
     enforced: Rules,
 }
 
-impl Partly {
+impl Rollout {
     /// `watched` are the rules of the namespace.
-    pub(crate) fn new(configured: &config::EnforceFor, watched: Rules) -> Partly {
-        Partly {
+    pub(crate) fn new(configured: &config::EnforceFor, watched: Rules) -> Rollout {
+        Rollout {
             for_whom: EnforceFor::new(configured),
             watched,
             enforced: Rules {
@@ -100,30 +100,30 @@ impl Partly {
 /// The configuration as clients see it that are enforced in some namespaces. Shared, and gone with
 /// the last session that uses it.
 #[derive(Default)]
-pub(crate) struct Cohorts(Mutex<HashMap<Box<[usize]>, Weak<Active>>>);
+pub(crate) struct Rollouts(Mutex<HashMap<Box<[usize]>, Weak<Active>>>);
 
 /// The configuration as this application sees it. A view may be given in place of the configuration
 /// that it was made from.
 pub(crate) fn seen_by(active: &Arc<Active>, application: &Application<'_>) -> Arc<Active> {
-    let Some(cohorts) = &active.cohorts else {
+    let Some(rollouts) = &active.rollouts else {
         return active.clone();
     };
     let enforced_in = |(_, details): &(usize, &NamespaceDetails)| {
-        let partly = details.partly.as_deref();
-        partly.is_some_and(|partly| partly.for_whom.chooses(application))
+        let rollout = details.rollout.as_deref();
+        rollout.is_some_and(|rollout| rollout.for_whom.chooses(application))
     };
     let namespaces = active.details.iter().enumerate();
     let set: Box<[usize]> = namespaces
         .filter(enforced_in)
         .map(|(index, _)| index)
         .collect();
-    cohorts.get(active, set)
+    rollouts.get(active, set)
 }
 
-impl Cohorts {
+impl Rollouts {
     /// Only where some namespace is enforced for some: elsewhere no session has to ask.
-    pub(crate) fn of(details: &[NamespaceDetails]) -> Option<Arc<Cohorts>> {
-        let any = details.iter().any(|details| details.partly.is_some());
+    pub(crate) fn of(details: &[NamespaceDetails]) -> Option<Arc<Rollouts>> {
+        let any = details.iter().any(|details| details.rollout.is_some());
         any.then(Arc::default)
     }
 
@@ -132,20 +132,20 @@ impl Cohorts {
         if let Some(known) = views.get(&set).and_then(Weak::upgrade) {
             return known;
         }
-        if views.len() >= MOST_COHORTS {
+        if views.len() >= MAX_COHORTS {
             views.retain(|_, view| view.strong_count() > 0);
         }
         let mut details = active.details.clone();
         for (index, details) in details.iter_mut().enumerate() {
-            if let Some(partly) = &details.partly {
+            if let Some(rollout) = &details.rollout {
                 details.rules = match set.binary_search(&index) {
-                    Ok(_) => partly.enforced,
-                    Err(_) => partly.watched,
+                    Ok(_) => rollout.enforced,
+                    Err(_) => rollout.watched,
                 };
             }
         }
         let view = Arc::new(active.with_details(details));
-        if views.len() < MOST_COHORTS {
+        if views.len() < MAX_COHORTS {
             views.insert(set, Arc::downgrade(&view));
         }
         view

@@ -148,7 +148,7 @@ impl Session {
                 needs: *needs,
             };
             let look = Look::Rights(Box::new(asked));
-            self.wires.execute(&step, Form::Text, look, Muted::Yes);
+            self.transport.execute(&step, Form::Text, look, Muted::Yes);
         }
     }
 
@@ -244,7 +244,7 @@ impl Session {
         match command.name {
             "eval" => Some(word.clone()),
             "evalsha" => {
-                let facts = self.shared.texts.get(&ScriptSha::from_hex(word)?)?;
+                let facts = self.shared.script_cache.get(&ScriptSha::from_hex(word)?)?;
                 Some(facts.text.clone())
             }
             _ => None,
@@ -269,7 +269,7 @@ impl Session {
             needs: Needs::of(command),
         }));
         let key = &command.op.target().key;
-        self.wires
+        self.transport
             .guard(guard, key, &active.companion_prefix, look, muted);
     }
 }

@@ -23,13 +23,13 @@ use lockwarden_resp::{Value, parse_reply, put_value};
 
 use super::acl::{Queued, QueuedStep};
 use super::connection_state::{Place, StateChange};
-use super::transport::request_buffer::Inbox;
+use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use super::{Look, Session, error_frame};
 use crate::backend::rights::lacks_rights;
 use crate::random::refusal_id;
 use crate::ruleset::{Active, mode_label};
-use crate::telemetry::events::{Happened, Verdict};
+use crate::telemetry::events::{EventKind, Verdict};
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, DecisionKind, UnjudgedWhy};
 
 /// The policy that decisions about many keys at once are counted for: they follow from no chain.
@@ -47,7 +47,7 @@ impl Session {
     /// Takes an administration command its way.
     pub(crate) async fn administer(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         command: AdminCommand,
         active: &Arc<Active>,
         muted: Muted,
@@ -81,7 +81,7 @@ impl Session {
                     self.change_state(StateChange::Functions, forward.pass(), muted);
                     return Ok(());
                 }
-                self.wires.forward(forward.pass(), muted);
+                self.transport.forward(forward.pass(), muted);
                 self.queued();
             }
             Ruling::Flush(flush) => {
@@ -123,7 +123,7 @@ impl Session {
     /// not, it has been told so.
     pub(crate) async fn may_administer(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         command: &str,
         muted: Muted,
     ) -> Result<bool, End> {
@@ -166,7 +166,7 @@ impl Session {
     /// Looks for live leases and empties the database, or all of them, in one step.
     async fn flush(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         flush: Box<Flush>,
         active: &Arc<Active>,
         muted: Muted,
@@ -190,7 +190,7 @@ impl Session {
             }));
             block.places.push((block.queued, Place::Flush(flush)));
             block.queued += 1;
-            self.wires.execute_queued(&step, look, muted);
+            self.transport.execute_queued(&step, look, muted);
             return Ok(());
         }
         let begun = Instant::now();
@@ -297,7 +297,7 @@ impl Session {
             self.tell(Told::Listed, flush.name, &refusal_id(), None);
         }
         self.count(CommandClass::Policy, CommandResult::Ok);
-        self.wires.forward(pass, muted);
+        self.transport.forward(pass, muted);
         self.queued();
     }
 
@@ -357,9 +357,9 @@ impl Session {
         let (reason, policy) = why(command);
         let refused = |kind| Some(Verdict::refused(kind, reason, policy, None));
         let (happened, verdict) = match told {
-            Told::Refused => (Happened::Refused, refused(DecisionKind::Deny)),
-            Told::WouldRefuse => (Happened::Forwarded, refused(DecisionKind::WouldDeny)),
-            Told::Listed => (Happened::Forwarded, None),
+            Told::Refused => (EventKind::Refused, refused(DecisionKind::Deny)),
+            Told::WouldRefuse => (EventKind::Forwarded, refused(DecisionKind::WouldDeny)),
+            Told::Listed => (EventKind::Forwarded, None),
         };
         let target = Target {
             namespace: NamespaceId(u16::try_from(namespace).unwrap_or(0)),
@@ -373,7 +373,7 @@ impl Session {
         };
         entry.id = Some(id.into());
         entry.verdict = verdict;
-        self.shared.trail.leave(entry);
+        self.shared.events.leave(entry);
     }
 
     fn encoded(&self, value: &Value) -> BytesMut {

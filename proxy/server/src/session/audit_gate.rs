@@ -20,7 +20,7 @@ impl Session {
     /// The refusal of a lock command of which no record can be written. Where nothing is enforced,
     /// nothing is refused for this either.
     pub(crate) fn unrecordable(&self, command: &LockCommand, active: &Active) -> Option<Refused> {
-        if self.shared.audit.may_go_on(&self.shared.trail) {
+        if self.shared.audit.may_go_on(&self.shared.events) {
             return None;
         }
         let enforces = |target: &&Target| active.rules(target.namespace).mode == Mode::Enforce;
@@ -40,7 +40,7 @@ impl Session {
 
     /// The error line for a FLUSH of which no record can be written.
     pub(super) fn unrecordable_flush(&mut self, command: &str, active: &Active) -> Option<String> {
-        if self.shared.audit.may_go_on(&self.shared.trail) || active.enforces_nothing() {
+        if self.shared.audit.may_go_on(&self.shared.events) || active.enforces_nothing() {
             return None;
         }
         self.count(CommandClass::Policy, CommandResult::ProxyError);

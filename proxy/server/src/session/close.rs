@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::plan::Form;
 use lockwarden_resp::parse_reply;
 
-use super::transport::request_buffer::Inbox;
+use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Event, Muted, Want};
 use super::{InFlight, Look, Session};
 use crate::clock::Moment;
@@ -28,7 +28,7 @@ impl Session {
         }
         let targets = flight.permitted.command().op.targets();
         for ((target, key), grant) in targets.iter().zip(&flight.keys).zip(&flight.grants) {
-            self.unheard.sent(Undelivered {
+            self.pending_grants.sent(Undelivered {
                 namespace: target.namespace,
                 key: key.clone(),
                 session: self.state.who().session,
@@ -40,20 +40,20 @@ impl Session {
     /// The replies to what was granted were just handed over.
     pub(crate) fn grants_are_told(&mut self, muted: Muted, at: Instant) {
         let end = match muted {
-            Muted::No => Some(self.wires.position()),
+            Muted::No => Some(self.transport.position()),
             Muted::Yes => None,
         };
-        self.unheard.replied(end, at);
+        self.pending_grants.replied(end, at);
     }
 
     /// Redis closed the connection of a client. The client hears of it as it would from Redis; and for as long as
     /// it does not close its own end it is there, and its locks are kept alive: without the proxy they would stay.
     pub(super) async fn wait_for_holder(&mut self) {
         let mut drain = self.shared.drain.subscribe();
-        self.wires.say_goodbye();
-        while self.shared.kept.has(self.number) && !*drain.borrow() {
+        self.transport.say_goodbye();
+        while self.shared.renewals.has(self.number) && !*drain.borrow() {
             tokio::select! {
-                () = self.wires.client_stirs() => return,
+                () = self.transport.client_stirs() => return,
                 _ = drain.changed() => {}
                 () = tokio::time::sleep(LOOK_AGAIN) => {}
             }
@@ -62,34 +62,34 @@ impl Session {
 
     /// Whether a reply to a grant may not have been read by a client whose end was noticed.
     fn leaves_unread(&mut self) -> bool {
-        let delivery = self.wires.delivery(Instant::now());
-        self.unheard.ends(delivery)
+        let delivery = self.transport.delivery(Instant::now());
+        self.pending_grants.ends(delivery)
     }
 
     /// The client sends no more. Whether it still listens is found out while its leases can be
     /// marked over its own connection.
     pub(super) async fn client_done(&mut self) -> Result<(), End> {
-        let idle = self.wires.is_idle() && !self.wires.pushes.takes_no_commands();
+        let idle = self.transport.is_idle() && !self.transport.pushes.takes_no_commands();
         if idle && self.leaves_unread() {
-            if self.wires.was_turned_down().await {
+            if self.transport.was_turned_down().await {
                 return Err(End::Client);
             }
-            self.unheard.heard();
+            self.pending_grants.heard();
         }
-        self.wires.half_close();
+        self.transport.half_close();
         Ok(())
     }
 
     /// Marks what the client did not hear of. Its connection is over.
-    pub(super) async fn mark_undelivered(&mut self, end: &End, inbox: &mut Inbox) {
+    pub(super) async fn mark_undelivered(&mut self, end: &End, inbox: &mut RequestBuffer) {
         let unread = self.leaves_unread()
             && match end {
                 End::Client | End::Evicted => true,
                 End::Backend | End::Done | End::OutOfStep(_) | End::Framing(_) => {
-                    inbox.done && self.wires.was_turned_down().await
+                    inbox.done && self.transport.was_turned_down().await
                 }
             };
-        let mut lost = self.unheard.end(unread);
+        let mut lost = self.pending_grants.end(unread);
         if lost.is_empty() {
             return;
         }
@@ -115,16 +115,16 @@ impl Session {
     async fn mark_over_own_connection(
         &mut self,
         lost: Vec<Undelivered>,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
     ) -> Vec<Undelivered> {
-        let usable = self.wires.may_still_ask()
+        let usable = self.transport.may_still_ask()
             && self.state.block.is_none()
             && self.state.unsettled == 0
-            && !self.wires.pushes.takes_no_commands();
+            && !self.transport.pushes.takes_no_commands();
         if !usable {
             return lost;
         }
-        self.wires.client_is_gone();
+        self.transport.client_is_gone();
         self.turn_to_writes();
         let active = self.active();
         let prefix = &active.companion_prefix;
@@ -135,15 +135,15 @@ impl Session {
                 && lease.key.db == self.state.selected
             {
                 let step = lease.plan(prefix);
-                self.wires
+                self.transport
                     .execute(&step, Form::Text, Look::Marked(at), Muted::Yes);
             }
         }
         let protocol = self.state.protocol;
-        let (wires, shared) = (&mut self.wires, &self.shared);
+        let (transport, shared) = (&mut self.transport, &self.shared);
         let marking = async {
             loop {
-                match wires.next(inbox, Want::Nothing).await {
+                match transport.next(inbox, Want::Nothing).await {
                     Ok(Event::Reply(Look::Marked(at), frame, _)) => {
                         let answer = parse_reply(&frame, protocol).ok();
                         if let Some(lease) = waiting[at].take() {

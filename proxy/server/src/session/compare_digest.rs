@@ -5,7 +5,7 @@ use lockwarden_lock::op::{LockCommand, Test};
 use lockwarden_resp::parse_reply;
 
 use super::intercept::is_only_watched;
-use super::transport::request_buffer::Inbox;
+use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use super::{Look, Session};
 use crate::ruleset::Active;
@@ -16,7 +16,7 @@ impl Session {
     /// step compares that very value again.
     pub(crate) async fn compare_digest(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         command: &mut LockCommand,
     ) -> Result<Compared, End> {
         match command.op.comparison().map(|comparison| comparison.test) {
@@ -25,7 +25,7 @@ impl Session {
             Some(Test::Digest(_)) => {}
             Some(Test::Equal | Test::Differs | Test::Failed) | None => return Ok(Compared::Judged),
         }
-        self.wires
+        self.transport
             .inquire(&[b"GET", &command.op.target().key], Look::Answer);
         let answer = self.answer(inbox).await?;
         let value = parse_reply(&answer, self.state.protocol)

@@ -17,11 +17,11 @@ use lockwarden_resp::{Value, put_request, put_value};
 use super::acl::{Queued, QueuedStep};
 use super::connection_state::Place;
 use super::opaque_scripts::{Examined, put_back_sha};
-use super::transport::request_buffer::Inbox;
+use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use super::{Look, Session, error_frame};
 use crate::ruleset::Active;
-use crate::telemetry::events::Happened;
+use crate::telemetry::events::EventKind;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
 
 /// As long as a script's name, and that of none.
@@ -38,7 +38,7 @@ impl Session {
     /// A script that may compute the name of a lock.
     pub(crate) async fn computed_script(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         script: Box<ComputedScript>,
         active: &Arc<Active>,
         muted: Muted,
@@ -62,7 +62,7 @@ impl Session {
             ComputedNames::Forward | ComputedNames::Watch(_) | ComputedNames::Deny => {
                 self.computes_unjudged(&script.target, script.name, active);
                 self.count(CommandClass::Policy, CommandResult::Ok);
-                self.wires
+                self.transport
                     .forward(PassThrough::unchanged(&script.frame), muted);
                 self.queued();
             }
@@ -73,7 +73,7 @@ impl Session {
     /// Runs it behind the guard.
     async fn guarded(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         script: ComputedScript,
         guard: Arc<Guard>,
         active: &Active,
@@ -98,7 +98,7 @@ impl Session {
                 // `end` cannot close that function, and Redis says best what is wrong with it.
                 Examined::Unsound(_) if !speaks_of_an_end(&script.script.text) => {
                     self.count(CommandClass::PassThrough, CommandResult::Ok);
-                    self.wires
+                    self.transport
                         .forward(PassThrough::unchanged(&script.frame), muted);
                     self.queued();
                     return Ok(());
@@ -136,7 +136,7 @@ impl Session {
             let place = Place::Guarded(Box::new(script));
             block.places.push((block.queued, place));
             block.queued += 1;
-            self.wires.execute_queued(&step, look, muted);
+            self.transport.execute_queued(&step, look, muted);
             return Ok(());
         }
         let mut answer = self.execute(inbox, &step).await?;
@@ -144,14 +144,14 @@ impl Session {
             // Its user may run scripts that are known, so the proxy makes this one known.
             let text = script.envelope.around(&script.script.script.text);
             if self.make_known(&text).await {
-                self.wires
+                self.transport
                     .execute(&step, Form::Sha, Look::Answer, Muted::Yes);
                 answer = self.answer(inbox).await?;
             }
         }
         let reply = self.conclude_guarded(&script, &answer, active)?;
         if muted == Muted::No {
-            self.wires.reply(&reply);
+            self.transport.reply(&reply);
         }
         Ok(())
     }
@@ -263,8 +263,8 @@ impl Session {
             .unjudged
             .at(why)
             .inc();
-        let entry = self.entry(Happened::Unjudged(why), target, command, None, active);
-        self.shared.trail.leave(entry);
+        let entry = self.entry(EventKind::Unjudged(why), target, command, None, active);
+        self.shared.events.leave(entry);
     }
 
     /// `EVALSHA` of a text that this proxy has not seen, and without a lock among its keys: it may compute
@@ -273,7 +273,7 @@ impl Session {
     /// refused there, unless Redis does not know the text either.
     pub(crate) async fn unseen_script(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
@@ -302,7 +302,8 @@ impl Session {
         let mut frame = BytesMut::new();
         put_request(&mut frame, &words);
         self.count(CommandClass::PassThrough, CommandResult::Ok);
-        self.wires.forward(PassThrough::unchanged(&frame), muted);
+        self.transport
+            .forward(PassThrough::unchanged(&frame), muted);
         self.queued();
         Ok(())
     }
@@ -319,7 +320,7 @@ impl Session {
     /// Whether a text is a chunk of its own; a user who may not find out does not have to.
     async fn examine_anyhow(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         script: &ScriptFacts,
     ) -> Result<Examined, End> {
         match self.examine(inbox, script).await? {

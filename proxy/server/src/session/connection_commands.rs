@@ -15,7 +15,7 @@ use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
 
 use super::connection_state::{Block, Place, ReplyMode, StateChange};
 use super::transport::pushes::Channels;
-use super::transport::request_buffer::Inbox;
+use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted, maintenance_notices};
 use super::{Look, Session, replicas};
 use crate::backend::profile::Login;
@@ -49,7 +49,7 @@ impl Session {
 
     pub(crate) async fn session_verb(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         verb: SessionVerb,
         words: Arguments,
         frame: Bytes,
@@ -67,7 +67,7 @@ impl Session {
                     self.unwatch();
                     self.end(pass, muted);
                 } else {
-                    self.wires.forward(pass, muted);
+                    self.transport.forward(pass, muted);
                     self.queued();
                 }
             }
@@ -87,10 +87,10 @@ impl Session {
                 self.took_leave = true;
                 self.ended = Ended::ByClient(Instant::now());
                 self.state.block = None;
-                if self.wires.is_shared() {
+                if self.transport.is_shared() {
                     self.answer_locally(BytesMut::from(&b"+OK\r\n"[..]), muted);
                 } else {
-                    self.wires.forward(pass, muted);
+                    self.transport.forward(pass, muted);
                 }
                 return Err(self.last_replies(inbox).await);
             }
@@ -114,7 +114,7 @@ impl Session {
             SessionVerb::Select => match words.first().and_then(|word| database(word)) {
                 Some(db) => self.change_state(StateChange::Select(db), pass, muted),
                 None => {
-                    self.wires.forward(pass, muted);
+                    self.transport.forward(pass, muted);
                     self.queued();
                 }
             },
@@ -128,13 +128,13 @@ impl Session {
                     self.state.library.set(what, value);
                     self.introduce();
                 }
-                self.wires.forward(pass, muted);
+                self.transport.forward(pass, muted);
                 self.queued();
             }
             SessionVerb::ClientMaintNotifications => {
                 let asked = maintenance_notices::without_addresses(&words);
                 let pass = asked.as_deref().map_or(pass, PassThrough::unchanged);
-                self.wires.forward(pass, muted);
+                self.transport.forward(pass, muted);
                 self.queued();
             }
             SessionVerb::ClientTracking => {
@@ -186,11 +186,11 @@ impl Session {
             }
             block.places.push((block.queued, Place::Change(change)));
             block.queued += 1;
-            self.wires.forward(pass, muted);
+            self.transport.forward(pass, muted);
             return;
         }
         self.state.unsettled += 1;
-        self.wires
+        self.transport
             .forward_and_look(pass, Look::State(Box::new(change)), muted);
     }
 
@@ -200,7 +200,7 @@ impl Session {
         if self.multiplexed {
             self.change_state(StateChange::Ended, pass, muted);
         } else {
-            self.wires.forward(pass, muted);
+            self.transport.forward(pass, muted);
         }
     }
 
@@ -210,13 +210,13 @@ impl Session {
         look: Look,
         frame: Bytes,
         muted: Muted,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
     ) -> Result<(), End> {
         match look {
             Look::State(change) => {
                 self.state.unsettled = self.state.unsettled.saturating_sub(1);
                 if muted == Muted::No {
-                    self.wires.reply(&frame);
+                    self.transport.reply(&frame);
                 }
                 self.apply(*change, frame.first() != Some(&b'-'), inbox);
             }
@@ -234,14 +234,14 @@ impl Session {
             Look::ReadValue(keys) => {
                 self.state.unsettled = self.state.unsettled.saturating_sub(1);
                 if muted == Muted::No {
-                    self.wires.reply(&frame);
+                    self.transport.reply(&frame);
                 }
                 self.observe(*keys, &frame);
             }
             Look::Scripts(names) => {
                 if muted == Muted::No {
                     let told = self.only_known(&names, &frame);
-                    self.wires.reply(&told);
+                    self.transport.reply(&told);
                 }
             }
             Look::Queued(step) => self.learn_of_queued(&step, &frame, muted),
@@ -258,7 +258,7 @@ impl Session {
                     self.shared.metrics.replicas_told();
                 }
                 if muted == Muted::No {
-                    self.wires.reply(&frame);
+                    self.transport.reply(&frame);
                 }
             }
             // A session whose client is gone reads these itself.
@@ -271,7 +271,7 @@ impl Session {
     }
 
     /// Changes the state as Redis did.
-    pub(crate) fn apply(&mut self, change: StateChange, accepted: bool, inbox: &mut Inbox) {
+    pub(crate) fn apply(&mut self, change: StateChange, accepted: bool, inbox: &mut RequestBuffer) {
         match (change, accepted) {
             // A nested MULTI was refused, but the block it stands in goes on.
             (StateChange::Multi, false) => self.state.block = None,
@@ -292,7 +292,7 @@ impl Session {
             ) => {
                 if let Some(protocol) = protocol {
                     self.state.protocol = protocol;
-                    self.wires.pushes.set_resp3(protocol == Protocol::Resp3);
+                    self.transport.pushes.set_resp3(protocol == Protocol::Resp3);
                 }
                 if let Some(login) = login {
                     self.logged_in(login, inbox);
@@ -313,17 +313,17 @@ impl Session {
                 self.state.reset();
                 self.state.was_let_in = !self.shared.backend.server.may_want_password();
                 self.introduce();
-                self.wires.pushes.reset();
+                self.transport.pushes.reset();
                 if self.shared.backend.server.wants_password() {
                     inbox.set_limits(RequestLimits::before_auth());
                 }
             }
-            (StateChange::Monitor, true) => self.wires.pushes.set_monitoring(),
+            (StateChange::Monitor, true) => self.transport.pushes.set_monitoring(),
             (StateChange::Loaded(text), true) => {
-                self.shared.texts.saw(&text);
+                self.shared.script_cache.saw(&text);
             }
             (StateChange::Functions, true) => self.shared.functions.forget(),
-            (StateChange::Subscribed, true) => self.wires.pushes.set_unknown(),
+            (StateChange::Subscribed, true) => self.transport.pushes.set_unknown(),
         }
     }
 
@@ -331,18 +331,19 @@ impl Session {
     pub(crate) fn script_exists(&mut self, names: Arguments, pass: PassThrough<'_>, muted: Muted) {
         self.count(CommandClass::PassThrough, CommandResult::Ok);
         if self.state.block.is_some() {
-            self.wires.forward(pass, muted);
+            self.transport.forward(pass, muted);
             self.queued();
             return;
         }
-        self.wires
+        self.transport
             .forward_and_look(pass, Look::Scripts(Box::new(names)), muted);
     }
 
     /// Says 1 only of scripts that the server has and this proxy knows.
     fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
-        let known =
-            |name: &Bytes| ScriptSha::from_hex(name).and_then(|sha| self.shared.texts.get(&sha));
+        let known = |name: &Bytes| {
+            ScriptSha::from_hex(name).and_then(|sha| self.shared.script_cache.get(&sha))
+        };
         let Ok(Value::Array(mut items)) = parse_reply(frame, self.state.protocol) else {
             return BytesMut::from(&frame[..]);
         };
@@ -356,7 +357,7 @@ impl Session {
         told
     }
 
-    fn logged_in(&mut self, login: Login, inbox: &mut Inbox) {
+    fn logged_in(&mut self, login: Login, inbox: &mut RequestBuffer) {
         // Whether this user may select the database that another has selected is not known, and a new connection
         // would have to.
         self.state.is_pinned |= self.state.selected != 0 && self.state.user != login.user;
@@ -369,15 +370,15 @@ impl Session {
 
     async fn monitor(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         pass: PassThrough<'_>,
         muted: Muted,
     ) -> Result<(), End> {
         if self.state.block.is_none() {
             self.settled(inbox).await?;
             // Redis says nothing to a second one.
-            if self.wires.pushes.is_monitoring() {
-                self.wires.forward_unanswered(pass);
+            if self.transport.pushes.is_monitoring() {
+                self.transport.forward_unanswered(pass);
                 return Ok(());
             }
         }
@@ -390,7 +391,7 @@ impl Session {
     /// login too, since requests are short before it and may be longer behind it.
     async fn log_in(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         change: StateChange,
         pass: PassThrough<'_>,
         muted: Muted,
@@ -406,17 +407,17 @@ impl Session {
 
     async fn multi(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         pass: PassThrough<'_>,
         muted: Muted,
     ) -> Result<(), End> {
         if self.state.block.is_some() {
-            self.wires.forward(pass, muted);
+            self.transport.forward(pass, muted);
             return Ok(());
         }
         let certain = self.state.may_begin_block
             && self.state.unsettled == 0
-            && !self.wires.pushes.takes_no_commands();
+            && !self.transport.pushes.takes_no_commands();
         self.change_state(StateChange::Multi, pass, muted);
         self.state.block = Some(Block::default());
         // Where Redis might refuse it, what follows could not be told from what is queued.
@@ -429,7 +430,7 @@ impl Session {
 
     async fn watch(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         words: &Arguments,
         pass: PassThrough<'_>,
         muted: Muted,
@@ -443,12 +444,12 @@ impl Session {
             for word in words.iter().filter(|word| is_lock(word)) {
                 let key = DbKey::new(db, word.clone());
                 if !self.state.watched.contains(&key) {
-                    self.shared.watches.add(&key);
+                    self.shared.watched_keys.add(&key);
                     self.state.watched.push(key);
                 }
             }
         }
-        self.wires.forward(pass, muted);
+        self.transport.forward(pass, muted);
         Ok(())
     }
 
@@ -456,7 +457,7 @@ impl Session {
     pub(crate) fn unwatch(&mut self) {
         self.state.is_watching = false;
         for key in self.state.watched.drain(..) {
-            self.shared.watches.remove(&key);
+            self.shared.watched_keys.remove(&key);
         }
         self.evidence.unwatched();
     }
@@ -464,7 +465,7 @@ impl Session {
     /// Redis is asked only whether this user may, in words that change nothing there.
     async fn client_reply(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         words: &Arguments,
         pass: PassThrough<'_>,
         muted: Muted,
@@ -475,7 +476,7 @@ impl Session {
             Some(b"OFF") => ReplyMode::Off,
             Some(b"SKIP") => ReplyMode::Skip,
             _ => {
-                self.wires.forward(pass, muted);
+                self.transport.forward(pass, muted);
                 self.queued();
                 return Ok(());
             }
@@ -489,8 +490,8 @@ impl Session {
             return Ok(());
         }
         self.settled(inbox).await?;
-        if !self.state.may_silence || self.wires.pushes.takes_no_commands() {
-            self.wires
+        if !self.state.may_silence || self.transport.pushes.takes_no_commands() {
+            self.transport
                 .inquire(&[b"CLIENT", b"REPLY", b"ON"], Look::Answer);
             let answer = self.answer(inbox).await?;
             if answer.starts_with(b"-") {
@@ -505,7 +506,7 @@ impl Session {
         }
         if mode == ReplyMode::On {
             // Whatever the mode was, Redis answers this.
-            self.wires.answer(Bytes::from_static(b"+OK\r\n"));
+            self.transport.answer(Bytes::from_static(b"+OK\r\n"));
         }
         Ok(())
     }
@@ -514,7 +515,7 @@ impl Session {
         if self.state.block.is_some() {
             self.change_state(StateChange::Subscribed, pass, muted);
         } else {
-            self.wires.forward_channels(pass, channels);
+            self.transport.forward_channels(pass, channels);
         }
     }
 }

@@ -22,7 +22,7 @@ use super::multiplexing::Mixing;
 use crate::backend::profile::Login;
 use crate::net::listener::is_loopback;
 use crate::net::proxy_protocol::Origin;
-use crate::registry::clients::Peer;
+use crate::registry::clients::ClientConnection;
 use crate::registry::processes::MACHINE;
 use crate::telemetry::events::DEFAULT_USER;
 use crate::text::escape::spell;
@@ -151,12 +151,12 @@ pub(crate) struct Library {
 }
 
 /// Of a longer name or version the rest is not kept.
-const LONGEST_LIBRARY: usize = 64;
+const MAX_LIBRARY: usize = 64;
 
 impl Library {
     /// Whether so long a word is kept whole.
     pub(crate) fn keeps(word: &[u8]) -> bool {
-        word.len() <= LONGEST_LIBRARY
+        word.len() <= MAX_LIBRARY
     }
 
     /// What was said, with the word by which it was.
@@ -167,7 +167,7 @@ impl Library {
 
     /// `LIB-NAME` or `LIB-VER`; Redis takes nothing else.
     pub(crate) fn set(&mut self, what: &[u8], value: &Bytes) {
-        let value = Bytes::copy_from_slice(&value[..value.len().min(LONGEST_LIBRARY)]);
+        let value = Bytes::copy_from_slice(&value[..value.len().min(MAX_LIBRARY)]);
         if what.eq_ignore_ascii_case(b"LIB-NAME") {
             self.name = value;
         } else if what.eq_ignore_ascii_case(b"LIB-VER") {
@@ -236,13 +236,13 @@ pub(crate) struct State {
     pub(crate) is_marked: bool,
     /// Something was set on the connection of its own that later commands depend on.
     pub(crate) is_pinned: bool,
-    peer: Arc<Peer>,
+    peer: Arc<ClientConnection>,
     client: Identity,
     application: Option<Identity>,
 }
 
 impl State {
-    pub(crate) fn new(peer: Arc<Peer>) -> State {
+    pub(crate) fn new(peer: Arc<ClientConnection>) -> State {
         let user = Bytes::from_static(DEFAULT_USER);
         let client = identity(&user, b"", &peer);
         State {
@@ -303,7 +303,7 @@ impl State {
         self.client
     }
 
-    pub(crate) fn peer(&self) -> &Arc<Peer> {
+    pub(crate) fn peer(&self) -> &Arc<ClientConnection> {
         &self.peer
     }
 
@@ -353,7 +353,7 @@ fn application(user: &[u8], name: &[u8]) -> Option<Identity> {
 
 /// Who a client is, without its process. Every machine has the same loopback addresses, so which
 /// machine it is belongs to them; and a client of whom nothing was told is nobody else's equal.
-fn identity(user: &[u8], name: &[u8], peer: &Peer) -> Identity {
+fn identity(user: &[u8], name: &[u8], peer: &ClientConnection) -> Identity {
     let address = peer.client.ip().to_canonical().to_string();
     let balancer;
     let machine: &[u8] = match peer.origin {

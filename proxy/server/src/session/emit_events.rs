@@ -1,4 +1,4 @@
-//! What a session leaves on the trail. It changes no reply and decides nothing.
+//! What a session leaves in the event log. It changes no reply and decides nothing.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::Session;
 use super::connection_state::State;
 use crate::clock::{Moment, now_ms};
 use crate::ruleset::Active;
-use crate::telemetry::events::{Caller, Entry, Happened, Took, Verdict};
+use crate::telemetry::events::{Caller, EventKind, LockEvent, Took, Verdict};
 use crate::telemetry::vocabulary::UnjudgedWhy;
 
 /// The client behind a session, as it presents itself now.
@@ -30,12 +30,12 @@ impl Session {
     /// An entry about a lock, without a verdict and without a lease.
     pub(crate) fn entry(
         &self,
-        happened: Happened,
+        happened: EventKind,
         target: &Target,
         command: &'static str,
         operation: Option<Operation>,
         active: &Active,
-    ) -> Entry {
+    ) -> LockEvent {
         let key = DbKey::new(self.state.db(), target.key.clone());
         let what = (command, operation);
         self.entry_at(Moment::now(), happened, target, key, what, active)
@@ -45,12 +45,12 @@ impl Session {
     pub(super) fn entry_at(
         &self,
         now: Moment,
-        happened: Happened,
+        happened: EventKind,
         target: &Target,
         key: DbKey,
         (command, operation): (&'static str, Option<Operation>),
         active: &Active,
-    ) -> Entry {
+    ) -> LockEvent {
         let details = active.namespace(target.namespace);
         let mut entry = details.event_at(now, happened, key);
         entry.command = command;
@@ -73,10 +73,10 @@ impl Session {
         active: &Active,
     ) {
         for target in op.targets() {
-            let happened = Happened::Unjudged(why);
+            let happened = EventKind::Unjudged(why);
             let operation = Some(op.operation(now_ms()));
             let entry = self.entry(happened, target, command, operation, active);
-            self.shared.trail.leave(entry);
+            self.shared.events.leave(entry);
         }
     }
 
@@ -91,7 +91,7 @@ impl Session {
         active: &Active,
     ) {
         let mut entry = self.entry(
-            Happened::Forwarded,
+            EventKind::Forwarded,
             target,
             command,
             Some(operation),
@@ -101,7 +101,7 @@ impl Session {
         entry.verdict = Some(Verdict::would_refuse(would));
         entry.took = Some(took);
         entry.asked = std::mem::take(&mut self.asked).into();
-        self.shared.trail.leave(entry);
+        self.shared.events.leave(entry);
     }
 }
 
@@ -114,8 +114,8 @@ pub(super) struct Lease {
     pub(super) held_ms: Option<u64>,
 }
 
-/// An outcome in the words of the trail. `now_ms` is the proxy's clock, for where Redis did not tell its own.
-pub(super) fn told(outcome: &Outcome, now_ms: u64) -> (Happened, Lease) {
+/// An outcome in the words of the event log. `now_ms` is the proxy's clock, for where Redis did not tell its own.
+pub(super) fn told(outcome: &Outcome, now_ms: u64) -> (EventKind, Lease) {
     let nothing = Lease::default();
     match outcome {
         Outcome::Granted(granted) => {
@@ -125,7 +125,7 @@ pub(super) fn told(outcome: &Outcome, now_ms: u64) -> (Happened, Lease) {
                 asked_ms: Some(granted.asked_ms),
                 held_ms: None,
             };
-            let happened = Happened::Acquired {
+            let happened = EventKind::Acquired {
                 again: granted.again.is_some(),
                 replaced: matches!(granted.ended, Ended::TakenOver(_) | Ended::Overwritten(_)),
                 ran_out: matches!(granted.ended, Ended::RanOut(_)),
@@ -133,7 +133,7 @@ pub(super) fn told(outcome: &Outcome, now_ms: u64) -> (Happened, Lease) {
             };
             (happened, lease)
         }
-        Outcome::Busy { own, .. } => (Happened::Contended { own: *own }, nothing),
+        Outcome::Busy { own, .. } => (EventKind::Contended { own: *own }, nothing),
         Outcome::Extended {
             ttl_ms,
             fence,
@@ -149,7 +149,12 @@ pub(super) fn told(outcome: &Outcome, now_ms: u64) -> (Happened, Lease) {
                 asked_ms: *asked_ms,
                 held_ms: Some(now_ms.saturating_sub(*since_ms)),
             };
-            (Happened::Extended { kept: *kept }, lease)
+            (
+                EventKind::Extended {
+                    kept: *kept,
+                },
+                lease,
+            )
         }
         Outcome::Released {
             fence,
@@ -163,20 +168,20 @@ pub(super) fn told(outcome: &Outcome, now_ms: u64) -> (Happened, Lease) {
                 held_ms: Some(now_ms.saturating_sub(*since_ms)),
                 ..nothing
             };
-            (Happened::Released { taken_over }, lease)
+            (EventKind::Released { taken_over }, lease)
         }
-        Outcome::Absent { ran_out } => (Happened::Absent { ran_out: *ran_out }, nothing),
+        Outcome::Absent { ran_out } => (EventKind::Absent { ran_out: *ran_out }, nothing),
         Outcome::Refused(refused) => {
             let lease = Lease {
                 fence: Some(refused.fence.0),
                 held_ms: Some(refused.now_ms.saturating_sub(refused.since_ms)),
                 ..nothing
             };
-            (Happened::Refused, lease)
+            (EventKind::Refused, lease)
         }
-        Outcome::Different { .. } => (Happened::Different, nothing),
-        Outcome::ConditionUnmet | Outcome::Untouched { .. } => (Happened::Unchanged, nothing),
-        Outcome::Ungoverned => (Happened::Ungoverned, nothing),
-        Outcome::Failed => (Happened::Failed, nothing),
+        Outcome::Different { .. } => (EventKind::Different, nothing),
+        Outcome::ConditionUnmet | Outcome::Untouched { .. } => (EventKind::Unchanged, nothing),
+        Outcome::Ungoverned => (EventKind::Ungoverned, nothing),
+        Outcome::Failed => (EventKind::Failed, nothing),
     }
 }

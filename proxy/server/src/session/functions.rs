@@ -13,7 +13,7 @@ use super::connection_state::{Place, State, StateChange};
 use super::{Look, Session};
 use crate::backend::functions::QUESTION;
 use crate::ruleset::Active;
-use crate::session::transport::request_buffer::Inbox;
+use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 use crate::telemetry::vocabulary::{CommandClass, CommandResult};
 
@@ -41,7 +41,7 @@ impl Session {
     /// help.
     pub(crate) async fn learn_functions(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
     ) -> Result<Option<String>, End> {
         let shared = self.shared.clone();
         if self.active().computed_names == ComputedNames::Forward {
@@ -50,7 +50,7 @@ impl Session {
         }
         // The server says nothing to a client that has not logged in.
         let stranger = !self.state.logged_in && shared.backend.server.may_want_password();
-        if stranger || self.wires.pushes.takes_no_commands() {
+        if stranger || self.transport.pushes.takes_no_commands() {
             return Ok(None);
         }
         if self.state.changes_functions() {
@@ -64,7 +64,7 @@ impl Session {
             return Ok(Some(why));
         }
         let (changes, asked) = (shared.functions.changes(), Instant::now());
-        self.wires.inquire(&QUESTION, Look::Answer);
+        self.transport.inquire(&QUESTION, Look::Answer);
         let answer = self.answer(inbox).await?;
         let answer = parse_reply(&answer, self.state.protocol)
             .map_err(|_| End::OutOfStep("a list of functions is no reply".to_owned()))?;
@@ -77,7 +77,7 @@ impl Session {
     /// A function that may compute the name of a lock.
     pub(crate) async fn computed_function(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         command: Box<LockCommand>,
         active: &Arc<Active>,
         muted: Muted,
@@ -90,7 +90,7 @@ impl Session {
     /// refused.
     pub(crate) async fn unknown_function(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         command: Box<LockCommand>,
         why: Option<String>,
         active: &Arc<Active>,
@@ -106,7 +106,7 @@ impl Session {
                 .await;
         }
         self.count(CommandClass::PassThrough, CommandResult::Ok);
-        self.wires
+        self.transport
             .forward(PassThrough::unchanged(&command.frame), muted);
         self.queued();
         Ok(())
@@ -115,7 +115,7 @@ impl Session {
     /// Refuses a call, or lets it run unjudged.
     async fn perhaps_a_lock(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         command: Box<LockCommand>,
         why: String,
         active: &Arc<Active>,
@@ -141,7 +141,7 @@ impl Session {
         }
         self.computes_unjudged(&target, command.name, active);
         self.count(CommandClass::Policy, CommandResult::Ok);
-        self.wires
+        self.transport
             .forward(PassThrough::unchanged(&command.frame), muted);
         self.queued();
         Ok(())

@@ -14,7 +14,7 @@ use lockwarden_resp::{put_integer, put_null};
 use smallvec::SmallVec;
 
 use super::Session;
-use super::transport::request_buffer::Inbox;
+use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use crate::ruleset::Active;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult};
@@ -27,7 +27,7 @@ impl Session {
         let Some((_, Some(session))) = self.shared.mirror.current(key) else {
             return false;
         };
-        let Some((client, peer)) = self.shared.peers.of_session(session) else {
+        let Some((client, peer)) = self.shared.clients.of_session(session) else {
             return false;
         };
         let by_process = who.local && rules.trust_address != TrustAddress::Process;
@@ -45,7 +45,7 @@ impl Session {
     /// another connection is none of its business.
     pub(crate) async fn tell_fence(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         key: Bytes,
         muted: Muted,
     ) -> Result<(), End> {

@@ -25,7 +25,7 @@ use super::connection_state::{Place, StateChange};
 use super::gather_facts::may_need_process;
 use super::multiplexing::Way;
 use super::opaque_scripts::{Examined, own_no, under_its_own_name};
-use super::transport::request_buffer::Inbox;
+use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use super::{InFlight, Look, Session, error_frame, replicas};
 use crate::backend::rights::Known;
@@ -35,15 +35,15 @@ use crate::net::buffer_pool::WORTH_A_SWAP;
 use crate::random;
 use crate::random::refusal_id;
 use crate::ruleset::Active;
-use crate::state::Shared;
-use crate::telemetry::events::{Happened, Recorder, Took};
+use crate::state::ProxyState;
+use crate::telemetry::events::{EventKind, Recorder, Took};
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 
 /// An acquire that met a lease which may be its client's own is tried once more after this time: the
 /// reset of the connection that was granted it can arrive a little later than the repetition.
 const ONCE_MORE_AFTER: Duration = Duration::from_millis(20);
 /// How often one command is asked for a process that is not known yet, before it goes on without.
-const MOST_ASKED_BACK: u32 = 6;
+const MAX_ASKED_BACK: u32 = 6;
 /// How long another proxy gets to look its client up, the first time; then twice as long, and so on.
 const FOR_ANOTHER_PROXY: Duration = Duration::from_millis(40);
 
@@ -58,7 +58,7 @@ thread_local! {
 impl Session {
     /// Takes the request that is in the inbox all its way. A lock command is an order barrier:
     /// nothing behind it is read before it was answered.
-    pub(crate) async fn intercept(&mut self, inbox: &mut Inbox) -> Result<(), End> {
+    pub(crate) async fn intercept(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         let muted = self.next_muted();
         let sampled = self.sample();
         let mut request = inbox.request();
@@ -110,11 +110,11 @@ impl Session {
         if let Class::PassThrough(pass) = class {
             let is_long = pass.frame().len() >= WORTH_A_SWAP && !pass.is_blocking();
             if is_long && inbox.is_empty() {
-                self.wires.forward_whole(inbox.take_all(), muted);
+                self.transport.forward_whole(inbox.take_all(), muted);
             } else if self.state.block.is_none() && replicas::asks_for_them(&request) {
-                self.wires.forward_and_look(pass, Look::Replicas, muted);
+                self.transport.forward_and_look(pass, Look::Replicas, muted);
             } else {
-                self.wires.forward(pass, muted);
+                self.transport.forward(pass, muted);
             }
             self.queued();
             self.count(CommandClass::PassThrough, CommandResult::Ok);
@@ -141,10 +141,10 @@ impl Session {
                 let metrics = &active.namespace(target.namespace).metrics;
                 let why = UnjudgedWhy::TrustedFunction;
                 metrics.unjudged.at(why).inc();
-                let entry = self.entry(Happened::Unjudged(why), &target, "fcall", None, &active);
-                self.shared.trail.leave(entry);
+                let entry = self.entry(EventKind::Unjudged(why), &target, "fcall", None, &active);
+                self.shared.events.leave(entry);
                 self.count(CommandClass::Policy, CommandResult::Ok);
-                self.wires.forward(pass, muted);
+                self.transport.forward(pass, muted);
                 self.queued();
                 Ok(())
             }
@@ -187,7 +187,7 @@ impl Session {
             // In a block it is Redis that says that it knows no such command, and the block is spoilt.
             Class::Fence(pass, _) if self.state.block.is_some() => {
                 self.count(CommandClass::PassThrough, CommandResult::Ok);
-                self.wires.forward(pass, muted);
+                self.transport.forward(pass, muted);
                 self.queued();
                 Ok(())
             }
@@ -196,7 +196,7 @@ impl Session {
                 if active.rules(target.namespace).mode == Mode::Monitor =>
             {
                 self.count(CommandClass::PassThrough, CommandResult::Ok);
-                self.wires.forward(pass, muted);
+                self.transport.forward(pass, muted);
                 self.queued();
                 Ok(())
             }
@@ -216,7 +216,7 @@ impl Session {
     fn classify<'a>(&mut self, request: Request<'a>) -> Class<'a> {
         let functions_stand = || self.state.functions_stand();
         let active = self.active.load();
-        if active.cohorts.is_none() {
+        if active.rollouts.is_none() {
             return classify(&self.shared, active, &functions_stand, request);
         }
         let active = self.active();
@@ -227,7 +227,7 @@ impl Session {
     /// Judges a lock command and does what was decided.
     pub(crate) async fn govern(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         mut command: Box<LockCommand>,
         active: &Arc<Active>,
         muted: Muted,
@@ -311,7 +311,7 @@ impl Session {
                 self.tell_unjudged(&command.op, command.name, why, active);
                 self.count(CommandClass::Policy, CommandResult::Ok);
                 if let Some(pass) = settle::forward_script(&command, &rules) {
-                    self.wires.forward(pass, muted);
+                    self.transport.forward(pass, muted);
                     self.queued();
                 }
                 return Ok(());
@@ -324,7 +324,7 @@ impl Session {
                 self.tell_forwarded(&target, command.name, operation, (id, &would), took, active);
                 self.count(CommandClass::Policy, CommandResult::Ok);
                 let pass = settle::forward_watched(&command, &would);
-                self.wires.forward(pass, muted);
+                self.transport.forward(pass, muted);
                 self.queued();
                 let_others_run(&took).await;
                 return Ok(());
@@ -369,7 +369,7 @@ impl Session {
         let answered = Instant::now();
         let judged = flight.took.judging;
         flight.took.redis = Some(answered.duration_since(planned));
-        self.unheard.answered();
+        self.pending_grants.answered();
         let reply =
             match self.conclude(&mut flight, &answer, &answers, active, begun.then(answered))? {
                 Concluded::Reply(reply) => reply,
@@ -399,15 +399,15 @@ impl Session {
     /// it says to that is the answer; so nothing is judged that Redis would not look at.
     pub(crate) async fn barred(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         name: &[u8],
     ) -> Result<Option<BytesMut>, End> {
         self.settled(inbox).await?;
         let stranger = !self.state.logged_in && self.shared.backend.server.may_want_password();
-        if self.state.block.is_some() || !(stranger || self.wires.pushes.takes_no_commands()) {
+        if self.state.block.is_some() || !(stranger || self.transport.pushes.takes_no_commands()) {
             return Ok(None);
         }
-        self.wires.inquire(&[b"EXISTS", b""], Look::Answer);
+        self.transport.inquire(&[b"EXISTS", b""], Look::Answer);
         let answer = self.answer(inbox).await?;
         if answer.starts_with(b"-NOAUTH") || answer.starts_with(b"-ERR Replica can't") {
             return Ok(Some(BytesMut::from(&answer[..])));
@@ -432,14 +432,14 @@ impl Session {
         let circumstances = self.circumstances(now);
         let rules = |namespace| active.rules(namespace);
         let describe = |_| Some(self.description());
-        let recorded = self.shared.trail.wants_questions();
+        let recorded = self.shared.events.wants_questions();
         let (decisions, asked) = CHAINS.with_borrow_mut(|chains| {
             chains.follow(&active.generation);
             if !recorded {
                 let decisions = judge(chains, command, facts, &rules, &circumstances, &describe);
                 return (decisions, Vec::new());
             }
-            let mut recorder = Recorder::new(chains, &self.shared.trail);
+            let mut recorder = Recorder::new(chains, &self.shared.events);
             let asking: &mut dyn Decide = &mut recorder;
             let decisions = judge(asking, command, facts, &rules, &circumstances, &describe);
             (decisions, recorder.into_asked())
@@ -451,7 +451,7 @@ impl Session {
     /// Sends a step and reads its answer, whose bytes come too; and says when it was sent.
     async fn carry_out(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         flight: &mut InFlight,
         facts: &[Facts],
         (mut step, mut sent): (Plan, Instant),
@@ -460,19 +460,19 @@ impl Session {
         let mut answer = self.execute(inbox, &step).await?;
         if flight.unchecked.is_some() && &answer[..] == SEND_IT_UNCHECKED {
             flight.unchecked = None;
-            self.unheard.answered();
+            self.pending_grants.answered();
             step = self.plan(flight, facts, true, active);
             self.step_is_under_way(flight);
             answer = self.execute(inbox, &step).await?;
         }
-        for asked in 1..=MOST_ASKED_BACK {
+        for asked in 1..=MAX_ASKED_BACK {
             let Some(back) = self.asked_back(&answer) else {
                 break;
             };
-            self.unheard.answered();
+            self.pending_grants.answered();
             self.look_up(inbox, back, asked, &flight.keys, active)
                 .await?;
-            step = self.plan(flight, facts, asked < MOST_ASKED_BACK, active);
+            step = self.plan(flight, facts, asked < MAX_ASKED_BACK, active);
             self.step_is_under_way(flight);
             sent = Instant::now();
             answer = self.execute(inbox, &step).await?;
@@ -485,7 +485,7 @@ impl Session {
         tokio::time::sleep(ONCE_MORE_AFTER).await;
         // What holds the lock by now may be another lease, and nobody reads a question any more.
         let step = self.plan(flight, facts, false, active);
-        self.unheard.answered();
+        self.pending_grants.answered();
         self.step_is_under_way(flight);
         let sent = Instant::now();
         let answer = self.execute(inbox, &step).await?;
@@ -531,7 +531,7 @@ impl Session {
     /// holder's to the record. A holder that came by another proxy is looked up by that one.
     async fn look_up(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         back: AskedBack,
         asked: u32,
         keys: &[DbKey],
@@ -539,7 +539,7 @@ impl Session {
     ) -> Result<(), End> {
         let was_known = self.state.peer().process() != Process::Pending;
         let own = self.shared.processes.of(self.state.peer()).await;
-        let holder = self.shared.peers.of_session(back.holder);
+        let holder = self.shared.clients.of_session(back.holder);
         let (Some((_, holder)), Some(key)) = (holder, keys.get(back.at)) else {
             if was_known {
                 tokio::time::sleep(FOR_ANOTHER_PROXY * asked).await;
@@ -557,17 +557,21 @@ impl Session {
 
     /// Sends a step and waits for its answer. A server that does not know the script gets its text:
     /// it has not run anything then, so this is no repetition.
-    pub(crate) async fn execute(&mut self, inbox: &mut Inbox, step: &Plan) -> Result<Bytes, End> {
+    pub(crate) async fn execute(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        step: &Plan,
+    ) -> Result<Bytes, End> {
         // Who may look at rights may use EVAL, too, as in a block; and what ends a CLIENT CACHING must be the step itself.
         if !step.is_checked() && !self.state.tracking {
-            self.wires
+            self.transport
                 .execute(step, Form::Sha, Look::Answer, Muted::Yes);
             let answer = self.answer(inbox).await?;
             if !answer.starts_with(b"-NOSCRIPT") {
                 return Ok(answer);
             }
         }
-        self.wires
+        self.transport
             .execute(step, Form::Text, Look::Answer, Muted::Yes);
         self.answer(inbox).await
     }
@@ -678,7 +682,7 @@ impl Session {
     /// NOSCRIPT with the text; inside one there is no such answer.
     async fn unknown_script(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         command: Box<LockCommand>,
         active: &Arc<Active>,
         muted: Muted,
@@ -701,7 +705,7 @@ impl Session {
 
     async fn too_long(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         command: Box<LockCommand>,
         what: TooLong,
         active: &Arc<Active>,
@@ -751,7 +755,7 @@ impl Session {
             self.error(SWITCHED, muted);
             return Ok(());
         };
-        self.wires.forward(pass, muted);
+        self.transport.forward(pass, muted);
         self.queued();
         Ok(())
     }
@@ -775,7 +779,7 @@ impl Session {
             .places
             .push((block.queued, Place::Step(Box::new(flight))));
         block.queued += 1;
-        self.wires.execute_queued(step, look, muted);
+        self.transport.execute_queued(step, look, muted);
     }
 
     /// A step was not sent, or has run nothing, because Redis turns the proxy's scripts of this user away.
@@ -858,7 +862,7 @@ fn unjudged_for(proof: &NothingRun) -> UnjudgedWhy {
 }
 
 fn classify<'a>(
-    shared: &Shared,
+    shared: &ProxyState,
     active: &Active,
     functions_stand: &dyn Fn() -> bool,
     request: Request<'a>,
@@ -875,8 +879,8 @@ fn classify<'a>(
         enforces: &|namespace| active.rules(namespace).mode == Mode::Enforce,
         foreign: &|| shared.backend.server.commands().clone(),
         counts: &|namespace| active.rules(namespace).counter_locks,
-        script: &|sha| shared.texts.get(sha),
-        saw: &|text| shared.texts.saw(text),
+        script: &|sha| shared.script_cache.get(sha),
+        saw: &|text| shared.script_cache.saw(text),
     };
     classifier.classify(request)
 }

@@ -7,18 +7,18 @@ use lockwarden_lock::hidden::{self, Shown};
 use lockwarden_lock::table::Listing;
 
 use super::connection_state::Place;
-use super::transport::request_buffer::Inbox;
+use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use super::{Look, Session};
 use crate::telemetry::vocabulary::{CommandClass, CommandResult};
 
 /// How often Redis is asked for another random key when it has named one of the proxy's own.
-const MOST_RANDOM_KEYS: usize = 16;
+const MAX_RANDOM_KEYS: usize = 16;
 
 impl Session {
     pub(crate) async fn listing(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         kind: Listing,
         frame: &Bytes,
         muted: Muted,
@@ -28,12 +28,12 @@ impl Session {
         if let Some(block) = &mut self.state.block {
             block.places.push((block.queued, Place::Listing(kind)));
             block.queued += 1;
-            self.wires.forward(pass, muted);
+            self.transport.forward(pass, muted);
             return Ok(());
         }
         match kind {
             Listing::Keys | Listing::Scan => {
-                self.wires.forward_listing(pass, kind, muted);
+                self.transport.forward_listing(pass, kind, muted);
                 Ok(())
             }
             Listing::RandomKey => self.random_key(inbox, pass, muted).await,
@@ -43,19 +43,20 @@ impl Session {
     /// An order barrier, since it may have to be asked more than once.
     async fn random_key(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         pass: PassThrough<'_>,
         muted: Muted,
     ) -> Result<(), End> {
         let active = self.active();
         let mut tries = 0;
         let reply = loop {
-            self.wires.forward_and_look(pass, Look::Answer, Muted::Yes);
+            self.transport
+                .forward_and_look(pass, Look::Answer, Muted::Yes);
             let answer = self.answer(inbox).await?;
             tries += 1;
             let own = active.own_keys();
             match hidden::listing(Listing::RandomKey, &answer, own, self.state.protocol) {
-                Shown::Instead(_) if tries < MOST_RANDOM_KEYS => {}
+                Shown::Instead(_) if tries < MAX_RANDOM_KEYS => {}
                 Shown::Instead(none) => break none,
                 Shown::Whole | Shown::Nothing => break BytesMut::from(&answer[..]),
             }

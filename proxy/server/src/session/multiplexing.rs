@@ -12,16 +12,16 @@ use lockwarden_resp::Request;
 
 use super::connection_state::Library;
 use super::transport::End;
-use super::transport::request_buffer::Inbox;
+use super::transport::request_buffer::RequestBuffer;
 use super::{Look, Session};
 use crate::backend::pool;
-use crate::backend::profile::{Lane, Traffic};
-use crate::backend::shared_connection::Port;
+use crate::backend::profile::{Profile, Traffic};
+use crate::backend::shared_connection::Attachment;
 
 /// A request above this goes by a connection of its own: nothing is gained by sharing it, those behind it
 /// would wait, and a server may hang up on one that is longer (`proto-max-bulk-len` is at least 1 MiB, and
 /// the script that is sent in its place is a little longer).
-const LARGEST_SHARED: usize = 256 * 1024;
+const MAX_SHARED: usize = 256 * 1024;
 
 /// What a command leaves behind on the connection that it was sent by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) enum Way {
     /// The one in use.
     InUse,
     /// The shared one for this traffic, once everything is answered that went by the other.
-    Shared(Traffic),
+    ProxyState(Traffic),
     /// One of the session's own.
     Own,
     /// None: no server knows such a command where connections are shared.
@@ -85,17 +85,17 @@ impl Session {
     ) -> Way {
         let needs = match needs(class, request) {
             Needs::Nothing if !self.is_bound() => {
-                if !self.wires.is_shared() {
+                if !self.transport.is_shared() {
                     self.share_again();
                 }
-                self.state.has_shared |= self.wires.is_shared();
+                self.state.has_shared |= self.transport.is_shared();
                 return self.shared_way(class, more_follow);
             }
             Needs::Notices => return Way::Nowhere,
             Needs::Nothing => Needs::Own(Trace::None),
             // There it answers at once, or is an error.
             Needs::Offset if self.state.block.is_some() => Needs::Own(Trace::None),
-            Needs::Offset if self.wires.pushes.takes_no_commands() => Needs::Own(Trace::None),
+            Needs::Offset if self.transport.pushes.takes_no_commands() => Needs::Own(Trace::None),
             Needs::Unknown if self.is_known_to_server(request) => Needs::Own(Trace::None),
             Needs::Unknown => Needs::Own(Trace::Pin),
             needs @ (Needs::Own(_) | Needs::Offset) => needs,
@@ -110,7 +110,7 @@ impl Session {
             | Needs::Unknown
             | Needs::Notices => {}
         }
-        match self.wires.is_shared() || (needs == Needs::Offset && self.state.has_shared) {
+        match self.transport.is_shared() || (needs == Needs::Offset && self.state.has_shared) {
             true => Way::Own,
             false => Way::InUse,
         }
@@ -118,21 +118,21 @@ impl Session {
 
     /// Reads and writes go by different shared connections, but never two of one session at a time.
     fn shared_way(&mut self, class: &Class<'_>, more_follow: bool) -> Way {
-        let Some(in_use) = self.wires.uplink().traffic() else {
+        let Some(in_use) = self.transport.backend_link().traffic() else {
             return Way::InUse;
         };
         let mixing = &mut self.state.mixing;
         let wanted = match traffic(class) {
             Traffic::Writes => {
                 mixing.has_written = true;
-                if in_use == Traffic::Reads && !self.wires.may_change_uplink() {
+                if in_use == Traffic::Reads && !self.transport.may_change_uplink() {
                     mixing.is_usual = true;
-                    return Way::Shared(Traffic::Writes);
+                    return Way::ProxyState(Traffic::Writes);
                 }
                 Traffic::Writes
             }
             // In its order, behind what is under way.
-            Traffic::Reads if !self.wires.may_change_uplink() => return Way::InUse,
+            Traffic::Reads if !self.transport.may_change_uplink() => return Way::InUse,
             Traffic::Reads => {
                 mixing.is_usual &= mixing.has_written;
                 mixing.has_written = false;
@@ -143,7 +143,7 @@ impl Session {
             }
         };
         if wanted != in_use {
-            self.wires.uplink().turn_to(wanted);
+            self.transport.backend_link().turn_to(wanted);
         }
         Way::InUse
     }
@@ -151,8 +151,8 @@ impl Session {
     /// What the proxy is about to send for this session may write, and so goes where writes go. Behind something that is
     /// under way it stays in its order.
     pub(super) fn turn_to_writes(&mut self) {
-        if self.wires.is_shared() && self.wires.may_change_uplink() {
-            self.wires.uplink().turn_to(Traffic::Writes);
+        if self.transport.is_shared() && self.transport.may_change_uplink() {
+            self.transport.backend_link().turn_to(Traffic::Writes);
         }
     }
 
@@ -161,13 +161,13 @@ impl Session {
     pub(crate) async fn change_way(
         &mut self,
         way: Way,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
     ) -> Result<Option<Bytes>, End> {
         self.all_answered(inbox).await?;
         match way {
             Way::InUse | Way::Nowhere => Ok(None),
-            Way::Shared(traffic) => {
-                self.wires.uplink().turn_to(traffic);
+            Way::ProxyState(traffic) => {
+                self.transport.backend_link().turn_to(traffic);
                 Ok(None)
             }
             Way::Own => self.use_own_connection(inbox).await,
@@ -189,8 +189,8 @@ impl Session {
             || self.state.is_watching
             || self.state.block.is_some()
             || self.state.is_tracking
-            || self.wires.pushes.is_listening()
-            || self.wires.has_spoken()
+            || self.transport.pushes.is_listening()
+            || self.transport.has_spoken()
             // Before a login Redis hangs up on requests that are longer than it wants.
             || self.is_stranger()
     }
@@ -203,8 +203,8 @@ impl Session {
     }
 
     /// The kind of connection that this session needs.
-    fn lane(&self) -> Lane {
-        Lane {
+    fn profile(&self) -> Profile {
+        Profile {
             login: self.state.login.clone(),
             db: self.state.selected,
             protocol: self.state.protocol,
@@ -213,24 +213,27 @@ impl Session {
 
     /// Goes on with a connection of its own. Answers an error that stands in the way of the request at
     /// the front.
-    async fn use_own_connection(&mut self, inbox: &mut Inbox) -> Result<Option<Bytes>, End> {
-        if self.wires.uplink().has_own() {
-            self.wires.uplink().use_own(None);
+    async fn use_own_connection(
+        &mut self,
+        inbox: &mut RequestBuffer,
+    ) -> Result<Option<Bytes>, End> {
+        if self.transport.backend_link().has_own() {
+            self.transport.backend_link().use_own(None);
         } else {
-            let lane = self.lane();
+            let profile = self.profile();
             let spare = match self.is_stranger() {
                 true => None,
-                false => pool::spare(&lane, self.shared.backend.server.era()),
+                false => pool::spare(&profile, self.shared.backend.server.era()),
             };
             let link = match spare {
                 Some(link) => link,
                 None => {
-                    let opened = self.shared.backend.open(&lane).await;
+                    let opened = self.shared.backend.open(&profile).await;
                     opened.map_err(|error| {
                         tracing::debug!(peer = %self.peer, %error, "no connection of its own");
                         match error.for_client() {
                             Some(error) => {
-                                self.wires.reply(&error);
+                                self.transport.reply(&error);
                                 End::Done
                             }
                             None => End::Backend,
@@ -238,7 +241,7 @@ impl Session {
                     })?
                 }
             };
-            self.wires.uplink().use_own(Some(link));
+            self.transport.backend_link().use_own(Some(link));
             self.say_again();
         }
         if needs_offset(inbox.request().name()) && self.state.has_shared {
@@ -251,17 +254,17 @@ impl Session {
     fn say_again(&mut self) {
         for (what, value) in self.state.library.said() {
             let words: [&[u8]; 4] = [b"CLIENT", b"SETINFO", what, value];
-            self.wires.inquire(&words, Look::Own);
+            self.transport.inquire(&words, Look::Own);
             self.state.is_marked = true;
         }
     }
 
     /// `WAIT` is about the writes of its own connection, and until now others carried them. A write
     /// behind them all is as good: whoever has that one has them.
-    async fn write_own_offset(&mut self, inbox: &mut Inbox) -> Result<Option<Bytes>, End> {
+    async fn write_own_offset(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
         let active = self.active();
         let key = companion_key(&active.companion_prefix, b"lockwarden:offset");
-        self.wires
+        self.transport
             .inquire(&[b"SET", &key, b"", b"PX", b"1"], Look::Answer);
         let answer = self.answer(inbox).await?;
         // On a replica nothing was written before either, and Redis says so itself.
@@ -274,35 +277,35 @@ impl Session {
 
     /// Shares a connection again, where nothing is under way and a place is to be had.
     fn share_again(&mut self) {
-        if !self.wires.may_change_uplink() {
+        if !self.transport.may_change_uplink() {
             return;
         }
-        let lane = self.lane();
+        let profile = self.profile();
         let same = self
-            .wires
-            .uplink()
+            .transport
+            .backend_link()
             .port()
-            .is_some_and(|port| *port.lane() == lane);
+            .is_some_and(|port| *port.profile() == profile);
         let port = match same {
             true => None,
-            false => match Port::new(&lane, &self.shared.backend) {
+            false => match Attachment::new(&profile, &self.shared.backend) {
                 Some(port) => Some(port),
                 None => return,
             },
         };
-        self.wires.uplink().use_port(port);
+        self.transport.backend_link().use_port(port);
         if !self.state.is_marked
-            && let Some(link) = self.wires.uplink().give_up_own()
+            && let Some(link) = self.transport.backend_link().give_up_own()
             && !std::mem::take(&mut self.state.is_personal)
         {
-            pool::keep_spare(&lane, link);
+            pool::keep_spare(&profile, link);
         }
     }
 }
 
 /// What a request needs of a connection that has no state.
 fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
-    if request.frame().len() > LARGEST_SHARED {
+    if request.frame().len() > MAX_SHARED {
         return match by_name(request) {
             Needs::Nothing => Needs::Own(Trace::None),
             needs => needs,

@@ -31,11 +31,11 @@ impl Session {
         self.count(CommandClass::PassThrough, CommandResult::Ok);
         let unreadable = |until| Instant::now() < until;
         if self.state.block.is_some() || self.state.unreadable_until.is_some_and(unreadable) {
-            self.wires.forward(pass, muted);
+            self.transport.forward(pass, muted);
             self.queued();
             return;
         }
-        if self.state.tracking || self.wires.pushes.is_monitoring() {
+        if self.state.tracking || self.transport.pushes.is_monitoring() {
             for target in &targets {
                 active
                     .namespace(target.namespace)
@@ -44,13 +44,13 @@ impl Session {
                     .at(UnjudgedWhy::Tracking)
                     .inc();
             }
-            self.wires.forward(pass, muted);
+            self.transport.forward(pass, muted);
             return;
         }
         let mut keys = SmallVec::new();
         for target in targets {
             let companion = companion_key(&active.companion_prefix, &target.key);
-            self.wires
+            self.transport
                 .inquire(&[b"GETRANGE", &companion, b"3", b"18"], Look::ReadGrant);
             self.state.unsettled += 1;
             keys.push((DbKey::new(self.state.db(), target.key), 0));
@@ -59,7 +59,7 @@ impl Session {
             place_in_reply(&mut keys, &pass);
         }
         self.state.unsettled += 1;
-        self.wires
+        self.transport
             .forward_and_look(pass, Look::ReadValue(Box::new(keys)), muted);
     }
 

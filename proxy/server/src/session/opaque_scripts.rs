@@ -11,7 +11,7 @@ use lockwarden_lock::settle::OnViolation;
 use lockwarden_resp::{Value, parse_reply};
 
 use super::transport::End;
-use super::transport::request_buffer::Inbox;
+use super::transport::request_buffer::RequestBuffer;
 use super::{InFlight, Look, Session};
 use crate::backend::server_info::NamesScripts;
 
@@ -20,7 +20,7 @@ impl Session {
     /// it is wrapped into. The server's own Lua says so, once a text.
     pub(crate) async fn examine(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         script: &ScriptFacts,
     ) -> Result<Examined, End> {
         // What is asked on this connection would be queued, or end a CLIENT CACHING.
@@ -30,13 +30,13 @@ impl Session {
         let [compiles, raises] = self.questions();
         let names = self.shared.backend.server.names_scripts() == NamesScripts::Unknown;
         if names {
-            self.wires
+            self.transport
                 .inquire(&[b"EVAL", raises.as_bytes(), b"0"], Look::Answer);
         }
         let check: [&[u8]; 4] = [b"EVAL", compiles.as_bytes(), b"0", script.chunk()];
-        self.wires.inquire(&check, Look::Answer);
+        self.transport.inquire(&check, Look::Answer);
         // As Redis does itself with the text of an EVAL.
-        self.wires
+        self.transport
             .inquire(&[b"SCRIPT", b"LOAD", &script.text], Look::Answer);
         if names {
             let error = self.answer(inbox).await?;

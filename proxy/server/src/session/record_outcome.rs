@@ -26,7 +26,7 @@ use crate::registry::renewals::SameClient;
 use crate::registry::undelivered::Undelivered;
 use crate::ruleset::{Active, mode_label};
 use crate::state::effects;
-use crate::telemetry::events::{Asked, Happened, Took, Verdict, asked_about};
+use crate::telemetry::events::{Asked, EventKind, Took, Verdict, asked_about};
 use crate::telemetry::logging::Example;
 use crate::telemetry::vocabulary::{
     AcquireOutcome, DecisionKind, KeepAliveOutcome, Observation, ReleaseOutcome, UnjudgedWhy,
@@ -278,7 +278,7 @@ impl Session {
                 }
                 self.evidence.released(one.key);
                 self.shared.jobs.released(one.key, self.state.client());
-                self.shared.kept.remove(one.key, None);
+                self.shared.renewals.remove(one.key, None);
                 let ended = self.shared.mirror.apply(one.key, LeaseEvent::Released, now);
                 if let Some(ended) = ended {
                     effects::count_hold(&ended, active);
@@ -292,7 +292,7 @@ impl Session {
                 if *ran_out {
                     metrics.expired_while_held.inc();
                     self.evidence.lapsed(one.key, now);
-                    self.shared.kept.remove(one.key, Some(self.number));
+                    self.shared.renewals.remove(one.key, Some(self.number));
                 }
             }
             Outcome::Refused(refused) => {
@@ -312,7 +312,7 @@ impl Session {
                     self.observed(Observation::Debt, one.target, active, now);
                 }
                 if refused.keep_alive_ended {
-                    self.shared.kept.remove(one.key, None);
+                    self.shared.renewals.remove(one.key, None);
                     metrics.keep_alive.at(KeepAliveOutcome::Ended).inc();
                 }
                 let (id, verdict) = self.refused_by_step(one, refused, active);
@@ -370,13 +370,13 @@ impl Session {
         let why = UnjudgedWhy::NoRights;
         details.metrics.unjudged.at(why).inc();
         let entry = self.entry(
-            Happened::Unjudged(why),
+            EventKind::Unjudged(why),
             one.target,
             one.name,
             Some(one.operation),
             active,
         );
-        self.shared.trail.leave(entry);
+        self.shared.events.leave(entry);
         self.shared.rights.forget(&self.state.user);
         self.state.sufficient.clear();
         tracing::warn!(
@@ -431,7 +431,8 @@ impl Session {
             session: who.session,
             grant: Some(grant),
         };
-        self.unheard.granted(lease, self.wires.spoken_after());
+        self.pending_grants
+            .granted(lease, self.transport.spoken_after());
         let ttl = (granted.ttl_ms > 0).then(|| Duration::from_millis(granted.ttl_ms));
         let own = Own {
             grant,
@@ -496,7 +497,14 @@ impl Session {
         }
     }
 
-    fn extended(&mut self, one: &Settled<'_>, ttl_ms: u64, kept: bool, own: bool, now: Instant) {
+    fn extended(
+        &mut self,
+        one: &Settled<'_>,
+        ttl_ms: u64,
+        kept: bool,
+        own: bool,
+        now: Instant,
+    ) {
         let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
         let ends = ttl.map(|ttl| one.sent(now) + ttl);
         if own {
@@ -511,7 +519,7 @@ impl Session {
             Some(grant) => self.keep(one, &self.state.who(), grant, ttl_ms, kept, now),
             // Somebody else's lease: its holder's session goes on keeping it alive.
             None if kept => {}
-            None => self.shared.kept.remove(one.key, None),
+            None => self.shared.renewals.remove(one.key, None),
         }
     }
 
@@ -526,7 +534,7 @@ impl Session {
         now: Instant,
     ) {
         if !kept || ttl_ms == 0 {
-            self.shared.kept.remove(one.key, None);
+            self.shared.renewals.remove(one.key, None);
             return;
         }
         let obligations = &one.allowed.obligations;
@@ -557,7 +565,7 @@ impl Session {
             }
             TrustAddress::Auto | TrustAddress::No => SameClient::Nobody,
         };
-        self.shared.kept.add(
+        self.shared.renewals.add(
             &self.holder,
             same_client,
             one.target.namespace,
@@ -608,7 +616,7 @@ impl Session {
         let ends = own.and_then(|own| own.ends);
         let overlapped = ends.is_none_or(|ends| ends <= now);
         self.evidence.lapsed(one.key, now);
-        self.shared.kept.remove(one.key, Some(self.number));
+        self.shared.renewals.remove(one.key, Some(self.number));
         overlapped
     }
 
@@ -688,8 +696,8 @@ impl Session {
         if let Some(line) = folder.observed(&details.name, kind, example, now) {
             line.log();
         }
-        let entry = self.entry(Happened::Observed(kind), target, "", None, active);
-        self.shared.trail.leave(entry);
+        let entry = self.entry(EventKind::Observed(kind), target, "", None, active);
+        self.shared.events.leave(entry);
     }
 
     /// The client closed its connection in order: leases that are meant to go on without it for
@@ -717,7 +725,7 @@ impl Session {
         }
     }
 
-    /// Leaves on the trail what came of one lock of a step.
+    /// Leaves in the event log what came of one lock of a step.
     fn tell_of(
         &self,
         one: &Settled<'_>,
@@ -729,7 +737,7 @@ impl Session {
         let (happened, lease) = match &one.answer.outcome {
             // A script that takes locks and changed nothing met one that is held.
             Outcome::Untouched { own, .. } if one.takes => {
-                (Happened::Contended { own: *own }, Lease::default())
+                (EventKind::Contended { own: *own }, Lease::default())
             }
             outcome => told(outcome, one.now.unix_ms),
         };
@@ -740,7 +748,7 @@ impl Session {
         entry.mode = one.allowed.rules.mode;
         entry.id = id.map(String::into_boxed_str);
         entry.verdict = Some(verdict);
-        entry.token = token.map(|token| self.shared.trail.fingerprint(&stored_form(token)));
+        entry.token = token.map(|token| self.shared.events.fingerprint(&stored_form(token)));
         let Lease {
             fence,
             ttl_ms,
@@ -751,7 +759,7 @@ impl Session {
         (entry.asked_ms, entry.held_ms) = (asked_ms, held_ms);
         entry.took = Some(one.took);
         entry.asked = one.asked.clone();
-        self.shared.trail.leave(entry);
+        self.shared.events.leave(entry);
     }
 
     /// Counts and logs a refusal that the script found. The error line, where there is one, is

@@ -19,7 +19,7 @@ use crate::clock::now_ms;
 use crate::random::refusal_id;
 use crate::ruleset::{Active, mode_label};
 use crate::session::transport::Muted;
-use crate::telemetry::events::{Happened, Took, Verdict, asked_about};
+use crate::telemetry::events::{EventKind, Took, Verdict, asked_about};
 use crate::telemetry::vocabulary::{
     AcquireOutcome, CommandClass, CommandResult, DecisionKind, ModeLabel, ReleaseOutcome,
 };
@@ -115,7 +115,7 @@ impl Session {
             active,
         );
         let mut entry = self.entry(
-            Happened::Refused,
+            EventKind::Refused,
             &refused.target,
             refused.command.name,
             Some(op.operation(now_ms())),
@@ -125,7 +125,7 @@ impl Session {
         let detail = refused.denial.detail.as_deref();
         entry.verdict = Some(Verdict::refused(DecisionKind::Deny, reason, policy, detail));
         let token = op.owner_token(0);
-        entry.token = token.map(|token| self.shared.trail.fingerprint(&stored_form(token)));
+        entry.token = token.map(|token| self.shared.events.fingerprint(&stored_form(token)));
         entry.asked_ms = asked_ms(op);
         entry.took = took;
         let locks = op.targets();
@@ -135,7 +135,7 @@ impl Session {
             place.unwrap_or(0),
             locks.len(),
         );
-        self.shared.trail.leave(entry);
+        self.shared.events.leave(entry);
         self.let_go(op, active);
         refusal_line(&RefusalLine {
             code: refused.code,
@@ -170,7 +170,9 @@ impl Session {
                     block.afterwards.push(step);
                 }
                 Some(_) => {}
-                None => self.wires.execute(&step, Form::Text, Look::Own, Muted::Yes),
+                None => self
+                    .transport
+                    .execute(&step, Form::Text, Look::Own, Muted::Yes),
             }
         }
     }

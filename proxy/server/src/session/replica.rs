@@ -33,10 +33,10 @@ impl Session {
 
     /// Where nothing is under way: asks a suspected server for its role, and leaves one that is a replica.
     pub(super) fn look_for_replica(&mut self) -> Result<(), End> {
-        if self.wires.take_replica_error() {
+        if self.transport.take_replica_error() {
             self.suspect_replica();
         }
-        if self.replica == Suspicion::None || !self.wires.is_idle() || !self.may_leave() {
+        if self.replica == Suspicion::None || !self.transport.is_idle() || !self.may_leave() {
             return Ok(());
         }
         match self.replica {
@@ -44,7 +44,7 @@ impl Session {
             Suspicion::Raised => {
                 self.replica = Suspicion::Asked;
                 // No user is refused it, and it changes nothing.
-                self.wires.inquire(&[b"HELLO"], Look::Role);
+                self.transport.inquire(&[b"HELLO"], Look::Role);
                 Ok(())
             }
             Suspicion::Confirmed => {
@@ -61,13 +61,13 @@ impl Session {
     /// close a client that has said nothing.
     pub(super) fn own_step_failed(&mut self, frame: &[u8]) {
         if frame.strip_prefix(b"-").is_some_and(is_of_replica) {
-            self.wires.take_replica_error();
+            self.transport.take_replica_error();
             self.shared.backend.server.doubt();
         }
     }
 
     fn may_leave(&self) -> bool {
-        self.state.block.is_none() && !self.wires.pushes.takes_no_commands()
+        self.state.block.is_none() && !self.transport.pushes.takes_no_commands()
     }
 
     /// The server has said what it is. One that does not know the question has given an error that only
@@ -82,13 +82,13 @@ impl Session {
         if self.replica == Suspicion::None {
             return;
         }
-        self.wires.tell_when_idle();
+        self.transport.tell_when_idle();
         self.shared.backend.server.doubt();
-        let is_shared = self.wires.is_shared();
-        if is_shared && let Some(port) = self.wires.uplink().port() {
+        let is_shared = self.transport.is_shared();
+        if is_shared && let Some(port) = self.transport.backend_link().port() {
             port.leave_replica();
         }
-        if is_shared && !self.wires.uplink().has_own() {
+        if is_shared && !self.transport.backend_link().has_own() {
             self.replica = Suspicion::None;
         }
     }

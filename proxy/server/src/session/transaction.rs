@@ -19,14 +19,14 @@ use super::{Look, Session, error_frame};
 use crate::clock::Moment;
 use crate::ruleset::Active;
 use crate::session::intercept::Concluded;
-use crate::session::transport::request_buffer::Inbox;
+use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 
 impl Session {
     /// `EXEC`: an order barrier where anybody has to look at what it answers.
     pub(crate) async fn exec(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         pass: PassThrough<'_>,
         muted: Muted,
     ) -> Result<(), End> {
@@ -40,8 +40,9 @@ impl Session {
             }) => {
                 // A command that Redis refuses to queue, whoever sends it: then it discards the block at EXEC. For a DISCARD
                 // the user may lack the right.
-                self.wires.inquire(&[b"GET"], Look::Own);
-                self.wires.forward_and_look(pass, Look::Answer, Muted::Yes);
+                self.transport.inquire(&[b"GET"], Look::Own);
+                self.transport
+                    .forward_and_look(pass, Look::Answer, Muted::Yes);
                 let answer = self.answer(inbox).await?;
                 self.unwatch();
                 self.follow_up(afterwards);
@@ -58,24 +59,25 @@ impl Session {
                         self.step_is_under_way(flight);
                     }
                 }
-                self.wires.forward_and_look(pass, Look::Answer, Muted::Yes);
+                self.transport
+                    .forward_and_look(pass, Look::Answer, Muted::Yes);
                 self.ask_for_rights(&block.questions);
                 let answer = self.answer(inbox).await?;
                 self.unwatch();
                 let reply = self.unwrap(block, answer, inbox)?;
-                self.unheard.answered();
+                self.pending_grants.answered();
                 if muted == Muted::No {
-                    self.wires.reply(&reply);
+                    self.transport.reply(&reply);
                 }
                 self.grants_are_told(muted, Instant::now());
             }
             Some(block) => {
                 self.unwatch();
-                self.wires.forward(pass, muted);
+                self.transport.forward(pass, muted);
                 self.ask_for_rights(&block.questions);
             }
             // An error, and what is watched stays so.
-            None => self.wires.forward(pass, muted),
+            None => self.transport.forward(pass, muted),
         }
         Ok(())
     }
@@ -86,19 +88,25 @@ impl Session {
             self.end(pass, muted);
             self.follow_up(block.afterwards);
         } else {
-            self.wires.forward(pass, muted);
+            self.transport.forward(pass, muted);
         }
     }
 
     /// Sends the steps that waited for the end of a block.
     fn follow_up(&mut self, steps: Vec<Plan>) {
         for step in steps {
-            self.wires.execute(&step, Form::Text, Look::Own, Muted::Yes);
+            self.transport
+                .execute(&step, Form::Text, Look::Own, Muted::Yes);
         }
     }
 
     /// Puts the replies of the commands that were replaced back to their places.
-    fn unwrap(&mut self, block: Block, answer: Bytes, inbox: &mut Inbox) -> Result<Bytes, End> {
+    fn unwrap(
+        &mut self,
+        block: Block,
+        answer: Bytes,
+        inbox: &mut RequestBuffer,
+    ) -> Result<Bytes, End> {
         // nil: a watched key had changed. An error: nothing was executed either.
         if !answer.starts_with(b"*") || answer.starts_with(b"*-1") {
             return Ok(answer);

@@ -11,7 +11,7 @@ pub(crate) mod request_buffer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use backend_link::Uplink;
+pub(crate) use backend_link::BackendLink;
 pub(crate) use event::{End, Event, Muted, Want};
 
 use std::collections::VecDeque;
@@ -36,28 +36,28 @@ use crate::net::buffer_pool::{
     READ_CHUNK, WORTH_A_SWAP, give_back, move_front, open, poll_read, put,
 };
 use crate::net::listener::unacknowledged;
-use crate::net::wakeup::Nudge;
+use crate::net::wakeup::Wakeup;
 use crate::registry::buffer_memory::Account;
 use crate::registry::undelivered::Delivery;
 use crate::ruleset::Active;
 use crate::telemetry::metrics::Tally;
 use pushes::{Channels, Confirmation, Pushes};
-use request_buffer::Inbox;
+use request_buffer::RequestBuffer;
 
 /// Requests read ahead while an earlier one has to be answered first, in bytes.
 const READ_AHEAD: usize = 64 * 1024;
 /// Requests that wait for the backend to take them, in bytes; above that no more are read.
-const MOST_UNSENT: usize = 1024 * 1024;
+const MAX_UNSENT: usize = 1024 * 1024;
 /// Replies that wait for the client to take them, in bytes; above that the backend waits.
-const MOST_UNREAD: usize = 64 * 1024 * 1024;
+const MAX_UNREAD: usize = 64 * 1024 * 1024;
 /// The same where half of the memory for all clients is in use: further replies stay with the backend, as they would without
 /// a proxy.
 const MAX_UNREAD_WHEN_SHORT: usize = READ_CHUNK;
 /// The same where replies of other clients come behind them: above that its requests wait.
-const MOST_UNREAD_SHARED: usize = 1024 * 1024;
+const MAX_UNREAD_SHARED: usize = 1024 * 1024;
 /// A reply that has to be looked at may be as long as this. A listing above it is relayed as it
 /// comes, the proxy's own keys in it: that harms nobody, and a closed connection would.
-const LONGEST_COLLECTED: usize = 512 * 1024 * 1024 + 1024;
+const MAX_COLLECTED: usize = 512 * 1024 * 1024 + 1024;
 /// After its client has hung up, a session waits so long for word that a reply was turned down. The
 /// word takes one round trip; the client hears at once that no more comes.
 const LAST_WORD: Duration = Duration::from_millis(200);
@@ -81,9 +81,9 @@ enum Expect<L> {
 }
 
 /// The sockets, and the replies that are due.
-pub(crate) struct Wires<L> {
+pub(crate) struct Transport<L> {
     client: TcpStream,
-    uplink: Uplink,
+    backend_link: BackendLink,
     to_client: BytesMut,
     to_backend: BytesMut,
     /// Requests in there that will be answered.
@@ -99,7 +99,7 @@ pub(crate) struct Wires<L> {
     /// Says which keys are the proxy's own.
     active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
     longest_collected: usize,
-    nudge: Arc<Nudge>,
+    wakeup: Arc<Wakeup>,
     nudged: bool,
     draining: bool,
     tells_when_idle: bool,
@@ -123,18 +123,18 @@ pub(crate) struct Wires<L> {
     evicted: bool,
 }
 
-impl<L> Wires<L> {
+impl<L> Transport<L> {
     pub(crate) fn new(
         client: TcpStream,
-        uplink: Uplink,
+        backend_link: BackendLink,
         active: Arc<ArcSwap<Active>>,
         tally: Arc<Tally>,
-        nudge: Arc<Nudge>,
+        wakeup: Arc<Wakeup>,
         account: Account,
     ) -> Self {
-        Wires {
+        Transport {
             client,
-            uplink,
+            backend_link,
             to_client: BytesMut::new(),
             to_backend: BytesMut::new(),
             unsent: 0,
@@ -145,8 +145,8 @@ impl<L> Wires<L> {
             blocking: 0,
             pushes: Pushes::default(),
             active: Cache::new(active),
-            longest_collected: LONGEST_COLLECTED,
-            nudge,
+            longest_collected: MAX_COLLECTED,
+            wakeup,
             nudged: false,
             draining: false,
             tells_when_idle: false,
@@ -328,8 +328,8 @@ impl<L> Wires<L> {
     }
 
     /// The way to the backend, to be changed only where nothing is under way.
-    pub(crate) fn uplink(&mut self) -> &mut Uplink {
-        &mut self.uplink
+    pub(crate) fn backend_link(&mut self) -> &mut BackendLink {
+        &mut self.backend_link
     }
 
     /// Whether the way to the backend may be changed now.
@@ -339,12 +339,12 @@ impl<L> Wires<L> {
 
     /// Whether requests travel with those of others.
     pub(crate) fn is_shared(&self) -> bool {
-        self.uplink.is_shared()
+        self.backend_link.is_shared()
     }
 
     /// Whether the connection of its own has said something while it was at rest.
     pub(crate) fn has_spoken(&self) -> bool {
-        self.uplink.has_spoken()
+        self.backend_link.has_spoken()
     }
 
     /// Whether no reply is due.
@@ -407,19 +407,23 @@ impl<L> Wires<L> {
     }
 
     /// Waits until something happens that the session has to deal with.
-    pub(crate) async fn next(&mut self, inbox: &mut Inbox, want: Want) -> Result<Event<L>, End> {
+    pub(crate) async fn next(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        want: Want,
+    ) -> Result<Event<L>, End> {
         loop {
             if let Some(event) = self.replies()? {
                 return Ok(event);
             }
-            if self.uplink.has_spoken() && self.is_shared() && self.may_change_uplink() {
-                self.uplink.use_own(None);
+            if self.backend_link.has_spoken() && self.is_shared() && self.may_change_uplink() {
+                self.backend_link.use_own(None);
             }
             if self.backend_closed && self.goes_on_without_notes() {
                 continue;
             }
             if self.backend_closed {
-                if let Some(error) = self.uplink.refusal() {
+                if let Some(error) = self.backend_link.refusal() {
                     put(&mut self.to_client, &error);
                 }
                 return Err(self.finish(End::Backend).await);
@@ -443,7 +447,7 @@ impl<L> Wires<L> {
                 }
                 if self.nudged && want == Want::Request {
                     self.nudged = false;
-                    return Ok(Event::Nudge);
+                    return Ok(Event::Wakeup);
                 }
                 let tells = self.tells_when_idle || self.scanner.has_replica_error();
                 if tells && want == Want::Request && inbox.is_empty() {
@@ -455,7 +459,7 @@ impl<L> Wires<L> {
                     return Ok(Event::Drain);
                 }
                 // On a connection of its own the backend hangs up in its turn.
-                if self.closing && self.uplink.is_shared() && self.to_backend.is_empty() {
+                if self.closing && self.backend_link.is_shared() && self.to_backend.is_empty() {
                     return Err(self.finish(End::Done).await);
                 }
             }
@@ -477,7 +481,7 @@ impl<L> Wires<L> {
     /// matter of the client's; answers whether it was so.
     fn goes_on_without_notes(&mut self) -> bool {
         let is_note = |expect: &Expect<L>| matches!(expect, Expect::Note(_));
-        if !self.expected.iter().all(is_note) || !self.uplink.mend() {
+        if !self.expected.iter().all(is_note) || !self.backend_link.mend() {
             return false;
         }
         self.backend_closed = false;
@@ -493,10 +497,10 @@ impl<L> Wires<L> {
     /// Whether a further request may be taken from the client. One that shares a connection must not
     /// leave many replies unread, since others' come behind them.
     fn may_take_more(&self) -> bool {
-        self.to_backend.len() < MOST_UNSENT
-            && self.local < MOST_UNSENT
-            && (!self.uplink.is_shared() || self.to_client.len() < MOST_UNREAD_SHARED)
-            && self.uplink.may_take(self.unsent)
+        self.to_backend.len() < MAX_UNSENT
+            && self.local < MAX_UNSENT
+            && (!self.backend_link.is_shared() || self.to_client.len() < MAX_UNREAD_SHARED)
+            && self.backend_link.may_take(self.unsent)
     }
 
     /// Lets the backend know, once everything was sent, that no more will come: it sees what it
@@ -510,7 +514,7 @@ impl<L> Wires<L> {
             return;
         }
         self.half_closed = true;
-        if let Some(own) = self.uplink.in_use() {
+        if let Some(own) = self.backend_link.in_use() {
             let socket = socket2::SockRef::from(&own.stream);
             // An error means that the connection is gone already; reading will tell.
             let _ = socket.shutdown(std::net::Shutdown::Write);
@@ -549,7 +553,7 @@ impl<L> Wires<L> {
                 put(&mut self.to_client, reply);
                 self.expected.pop_front();
             }
-            if self.scanned >= self.from_backend.len() || self.to_client.len() > MOST_UNREAD {
+            if self.scanned >= self.from_backend.len() || self.to_client.len() > MAX_UNREAD {
                 return Ok(None);
             }
             if self.relay_plain()? {
@@ -751,7 +755,10 @@ impl<L> Wires<L> {
                 }
             }
         }
-        if !self.to_backend.is_empty() && !self.uplink.send(&mut self.to_backend, &mut self.unsent)
+        if !self.to_backend.is_empty()
+            && !self
+                .backend_link
+                .send(&mut self.to_backend, &mut self.unsent)
         {
             // What it still had to say may be read; then reading says that it is gone.
             self.to_backend.clear();
@@ -763,7 +770,7 @@ impl<L> Wires<L> {
     }
 
     /// Sleeps until a socket can be used or somebody speaks, and reads what there is.
-    async fn wait(&mut self, inbox: &mut Inbox, want: Want) -> Result<(), End> {
+    async fn wait(&mut self, inbox: &mut RequestBuffer, want: Want) -> Result<(), End> {
         let read_client = !inbox.done
             && match want {
                 Want::Request => self.may_take_more(),
@@ -772,10 +779,10 @@ impl<L> Wires<L> {
             };
         let unread = self.to_client.len();
         let read_backend = unread <= MAX_UNREAD_WHEN_SHORT
-            || (unread <= MOST_UNREAD && (self.is_shared() || !self.account.is_short()));
+            || (unread <= MAX_UNREAD && (self.is_shared() || !self.account.is_short()));
         let held = unread + inbox.bytes.len() + self.to_backend.len() + self.from_backend.len();
         self.account
-            .holds(held + self.local + self.uplink.waiting());
+            .holds(held + self.local + self.backend_link.waiting());
         poll_fn(|cx| self.poll_sockets(inbox, (read_client, read_backend), cx)).await?;
         if self.evicted {
             return Err(End::Evicted);
@@ -786,13 +793,13 @@ impl<L> Wires<L> {
     /// Whoever reads has memory only while it does, or while bytes are in it.
     fn poll_sockets(
         &mut self,
-        inbox: &mut Inbox,
+        inbox: &mut RequestBuffer,
         (read_client, read_backend): (bool, bool),
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), End>> {
         let mut woken = false;
         if read_backend
-            && let Poll::Ready(goes_on) = self.uplink.poll_replies(&mut self.from_backend, cx)
+            && let Poll::Ready(goes_on) = self.backend_link.poll_replies(&mut self.from_backend, cx)
         {
             self.backend_closed = !goes_on;
             woken = true;
@@ -822,10 +829,10 @@ impl<L> Wires<L> {
             ready.map_err(|_| End::Client)?;
             woken = true;
         }
-        if !self.to_backend.is_empty() && self.uplink.poll_room(cx).is_ready() {
+        if !self.to_backend.is_empty() && self.backend_link.poll_room(cx).is_ready() {
             woken = true;
         }
-        if let Some(said) = self.nudge.look(cx) {
+        if let Some(said) = self.wakeup.look(cx) {
             self.nudged |= said.work;
             self.draining |= said.drain;
             self.evicted |= said.evict;

@@ -9,14 +9,19 @@ use lockwarden_lock::lease::{End, LeaseEvent, Transition};
 use lockwarden_lock::plan::{self, Renewed};
 use lockwarden_resp::Value;
 
-use super::Shared;
+use super::ProxyState;
 use crate::registry::renewals::KeptLease;
 use crate::registry::undelivered::Undelivered;
 use crate::ruleset::Active;
 use crate::telemetry::vocabulary::{HoldEnd, KeepAliveOutcome, UndeliveredOutcome};
 
 /// What the answer to a renewal over the holder's own connection means.
-pub(crate) fn renewal_answered(shared: &Shared, key: &DbKey, lease: &KeptLease, answer: &Value) {
+pub(crate) fn renewal_answered(
+    shared: &ProxyState,
+    key: &DbKey,
+    lease: &KeptLease,
+    answer: &Value,
+) {
     let now = Instant::now();
     match plan::renewed(answer).as_deref() {
         Some([outcome]) => renewed(shared, key, lease, *outcome, true, now),
@@ -26,7 +31,7 @@ pub(crate) fn renewal_answered(shared: &Shared, key: &DbKey, lease: &KeptLease, 
 
 /// What came of a renewal. One that failed comes again by itself.
 pub(crate) fn renewed(
-    shared: &Shared,
+    shared: &ProxyState,
     key: &DbKey,
     lease: &KeptLease,
     renewed: Renewed,
@@ -37,7 +42,7 @@ pub(crate) fn renewed(
     shared.metrics.renewal_lateness.observe(late.as_secs_f64());
     let outcome = match renewed {
         Renewed::For(ttl) => {
-            shared.kept.renewed(key, lease, ttl, with_record, now);
+            shared.renewals.renewed(key, lease, ttl, with_record, now);
             let event = LeaseEvent::Extended { ttl: Some(ttl) };
             shared.mirror.apply(key, event, now);
             KeepAliveOutcome::Renewed
@@ -49,14 +54,14 @@ pub(crate) fn renewed(
         Renewed::Gone | Renewed::Ended => KeepAliveOutcome::Ended,
     };
     if outcome != KeepAliveOutcome::Renewed {
-        shared.kept.ended(key, lease);
+        shared.renewals.ended(key, lease);
     }
     count_renewal(shared, lease, outcome);
 }
 
 /// A lease was renewed too late. What was done with the lock since, nobody can say, so it is not made
 /// again.
-fn lapsed(shared: &Shared, key: &DbKey, late: Duration) {
+fn lapsed(shared: &ProxyState, key: &DbKey, late: Duration) {
     shared.metrics.lapsed.inc();
     tracing::warn!(
         key = %String::from_utf8_lossy(&key.key),
@@ -66,7 +71,7 @@ fn lapsed(shared: &Shared, key: &DbKey, late: Duration) {
 }
 
 /// Counts what came of a renewal.
-pub(crate) fn count_renewal(shared: &Shared, lease: &KeptLease, outcome: KeepAliveOutcome) {
+pub(crate) fn count_renewal(shared: &ProxyState, lease: &KeptLease, outcome: KeepAliveOutcome) {
     let active = shared.active.load();
     if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
         details.metrics.keep_alive.at(outcome).inc();
@@ -75,7 +80,7 @@ pub(crate) fn count_renewal(shared: &Shared, lease: &KeptLease, outcome: KeepAli
 
 /// What the answer to a mark means. Returns the lease where it says nothing.
 pub(crate) fn mark_answered(
-    shared: &Shared,
+    shared: &ProxyState,
     lease: Undelivered,
     answer: Option<&Value>,
 ) -> Option<Undelivered> {
@@ -88,7 +93,7 @@ pub(crate) fn mark_answered(
 }
 
 /// The same for the proxy's own connection, which is the last to try.
-pub(crate) fn last_mark_answered(shared: &Shared, lease: Undelivered, answer: &Value) {
+pub(crate) fn last_mark_answered(shared: &ProxyState, lease: Undelivered, answer: &Value) {
     if let Some(lease) = mark_answered(shared, lease, Some(answer)) {
         let error = answer
             .as_error()
@@ -100,7 +105,11 @@ pub(crate) fn last_mark_answered(shared: &Shared, lease: Undelivered, answer: &V
 }
 
 /// Counts what became of a grant that nobody heard of.
-pub(crate) fn count_undelivered(shared: &Shared, lease: &Undelivered, outcome: UndeliveredOutcome) {
+pub(crate) fn count_undelivered(
+    shared: &ProxyState,
+    lease: &Undelivered,
+    outcome: UndeliveredOutcome,
+) {
     let active = shared.active.load();
     if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
         details.metrics.undelivered.at(outcome).inc();

@@ -1,5 +1,5 @@
 //! The audit trail: what was decided about locks, as JSON lines in a file or on standard output. It
-//! follows the [`Trail`], words what is worth a line (`audit/record.rs`, `audit/fold_problems.rs`), and hands
+//! follows the [`EventLog`], words what is worth a line (`audit/record.rs`, `audit/fold_problems.rs`), and hands
 //! it to a thread that writes (`audit/queue.rs`, `audit/writer.rs`, `audit/sink.rs`): nobody on the way
 //! of a command waits for a disk. `audit/search.rs` finds lines again for `lockwarden why`;
 //! `docs/audit.md` is the same for operators.
@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use super::events::{Entry, Follower, Trail};
+use super::events::{EventLog, Follower, LockEvent};
 use super::metrics::Metrics;
 use super::vocabulary::AuditSink;
 use crate::config::{AuditConfig, AuditLevel, AuditTarget};
@@ -28,8 +28,8 @@ pub(crate) use search::{grant_of, records_with};
 use sink::{LogFile, Sink};
 use writer::Writer;
 
-/// Notices that wait for the thread of the trail; an operator does not act faster.
-const MOST_NOTICES: usize = 1024;
+/// Notices that wait for the thread of the event log; an operator does not act faster.
+const MAX_NOTICES: usize = 1024;
 
 /// What sessions and the controller know of the audit trail.
 #[derive(Default)]
@@ -62,10 +62,10 @@ pub(crate) type Opened = (Arc<Audit>, Option<Box<dyn Follower>>);
 
 impl Audit {
     /// Opens the sink, if one is configured, and starts the thread that writes. The follower is to be
-    /// given to the trail.
+    /// given to the event log.
     pub(crate) fn open(
         config: &AuditConfig,
-        trail: &Arc<Trail>,
+        events: &Arc<EventLog>,
         metrics: &Metrics,
     ) -> Result<Opened, AuditError> {
         let Some(target) = &config.target else {
@@ -97,12 +97,12 @@ impl Audit {
             on_stdout: *target == AuditTarget::Stdout,
             ..Audit::default()
         });
-        audit.follow_settings(config, trail);
+        audit.follow_settings(config, events);
         let scribe = Scribe {
             audit: audit.clone(),
             line,
             sink: name,
-            trail: trail.clone(),
+            events: events.clone(),
             dropped: 0,
             folder: Folder::default(),
         };
@@ -111,18 +111,18 @@ impl Audit {
 
     /// Whether a lock command may go on: where no decision may be without its record, only while
     /// records can be written.
-    pub(crate) fn may_go_on(&self, trail: &Trail) -> bool {
+    pub(crate) fn may_go_on(&self, events: &EventLog) -> bool {
         if !self.required.load(Ordering::Relaxed) {
             return true;
         }
         let writable = self.line.as_ref().is_some_and(|line| line.is_writable());
-        writable && !trail.is_full()
+        writable && !events.is_full()
     }
 
     /// What was configured anew holds, and the file is opened anew, so that it can be moved away first.
-    pub(crate) fn reload(&self, config: &AuditConfig, trail: &Trail) {
+    pub(crate) fn reload(&self, config: &AuditConfig, events: &EventLog) {
         let Some(line) = &self.line else { return };
-        self.follow_settings(config, trail);
+        self.follow_settings(config, events);
         line.reopen(config.limits);
     }
 
@@ -131,10 +131,10 @@ impl Audit {
         self.on_stdout
     }
 
-    fn follow_settings(&self, config: &AuditConfig, trail: &Trail) {
+    fn follow_settings(&self, config: &AuditConfig, events: &EventLog) {
         self.level.store(config.level as u8, Ordering::Relaxed);
         self.required.store(config.required, Ordering::Relaxed);
-        trail.want_questions(config.level == AuditLevel::All);
+        events.want_questions(config.level == AuditLevel::All);
     }
 
     /// The operator has changed what is in force, or tried to. Asks for what is in force only where that is
@@ -154,7 +154,7 @@ impl Audit {
         notice.namespaces = in_force();
         notice.detail = detail.map(str::to_owned);
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
-        if notices.len() < MOST_NOTICES {
+        if notices.len() < MAX_NOTICES {
             notices.push((Instant::now(), notice));
         }
     }
@@ -175,14 +175,14 @@ struct Scribe {
     line: Arc<Line>,
     /// The sink's name, for the log.
     sink: String,
-    trail: Arc<Trail>,
-    /// Entries that the trail had dropped when it was looked at last.
+    events: Arc<EventLog>,
+    /// Entries that the event log had dropped when it was looked at last.
     dropped: u64,
     folder: Folder,
 }
 
 impl Follower for Scribe {
-    fn follow(&mut self, entries: &[Entry], now: Instant) {
+    fn follow(&mut self, entries: &[LockEvent], now: Instant) {
         self.tell_folded(now, false);
         let level = self.audit.level();
         let mut notices = {
@@ -206,7 +206,7 @@ impl Follower for Scribe {
         for (_, notice) in notices {
             self.line.push(notice, now);
         }
-        let dropped = self.trail.dropped();
+        let dropped = self.events.dropped();
         if dropped > self.dropped && level != AuditLevel::Off {
             self.line.lose(dropped - self.dropped);
         }

@@ -1,5 +1,5 @@
-//! The trail: what happened to locks, told to those who keep it or show it. Sessions and upkeep leave
-//! an [`Entry`] and go on; one thread hands them, in order, to its followers (the audit files, the
+//! The event log: what happened to locks, told to those who keep it or show it. Sessions and upkeep leave
+//! an [`LockEvent`] and go on; one thread hands them, in order, to its followers (the audit files, the
 //! view behind the board). Nobody on the way of a command waits for a follower: where they fall
 //! behind, entries are dropped and counted.
 
@@ -15,12 +15,12 @@ use std::time::{Duration, Instant};
 
 #[cfg(test)]
 pub(crate) use event::example;
-pub(crate) use event::{Caller, DEFAULT_USER, Entry, Happened, Took, Verdict};
+pub(crate) use event::{Caller, DEFAULT_USER, EventKind, LockEvent, Took, Verdict};
 pub(crate) use fingerprint::{Fingerprint, Fingerprints};
 pub(crate) use questions::{Asked, Recorder, asked_about};
 
 /// Entries that wait for the followers; above that new ones are dropped.
-const MOST_WAITING: usize = 65_536;
+const MAX_WAITING: usize = 65_536;
 /// Entries are handed over at most this often, many at once.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Followers are given the time at least this often.
@@ -29,15 +29,15 @@ const TICK: Duration = Duration::from_secs(1);
 /// Somebody who keeps or shows what happened.
 pub(crate) trait Follower: Send {
     /// What happened since the last call, in order; nothing at a tick without news.
-    fn follow(&mut self, entries: &[Entry], now: Instant);
+    fn follow(&mut self, entries: &[LockEvent], now: Instant);
 
     /// The last call: what is kept is written.
     fn finish(&mut self) {}
 }
 
 /// See the module.
-pub(crate) struct Trail {
-    waiting: Mutex<Vec<Entry>>,
+pub(crate) struct EventLog {
+    waiting: Mutex<Vec<LockEvent>>,
     /// The thread of the followers sleeps until it is woken.
     asleep: AtomicBool,
     follower: OnceLock<Thread>,
@@ -50,16 +50,16 @@ pub(crate) struct Trail {
     fingerprints: Fingerprints,
 }
 
-impl Default for Trail {
-    fn default() -> Trail {
-        Trail::new(Fingerprints::random())
+impl Default for EventLog {
+    fn default() -> EventLog {
+        EventLog::new(Fingerprints::random())
     }
 }
 
-impl Trail {
-    /// An empty trail without followers.
-    pub(crate) fn new(fingerprints: Fingerprints) -> Trail {
-        Trail {
+impl EventLog {
+    /// An empty log without followers.
+    pub(crate) fn new(fingerprints: Fingerprints) -> EventLog {
+        EventLog {
             waiting: Mutex::default(),
             asleep: AtomicBool::new(false),
             follower: OnceLock::new(),
@@ -72,13 +72,13 @@ impl Trail {
     }
 
     /// Leaves an entry. Never waits for a follower; without one nothing is kept.
-    pub(crate) fn leave(&self, entry: Entry) {
+    pub(crate) fn leave(&self, entry: LockEvent) {
         let Some(follower) = self.follower.get() else {
             return;
         };
         {
             let mut waiting = self.waiting();
-            if waiting.len() >= MOST_WAITING {
+            if waiting.len() >= MAX_WAITING {
                 drop(waiting);
                 self.full.store(true, Ordering::Relaxed);
                 self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -120,21 +120,21 @@ impl Trail {
 
     /// Starts the thread that hands entries over. To be called once.
     pub(crate) fn start(
-        self: &Arc<Trail>,
+        self: &Arc<EventLog>,
         mut followers: Vec<Box<dyn Follower>>,
     ) -> io::Result<Following> {
-        let trail = self.clone();
+        let events = self.clone();
         let thread = std::thread::Builder::new()
             .name("trail".to_owned())
             .spawn(move || {
-                trail.hand_over(&mut followers);
+                events.hand_over(&mut followers);
                 for follower in &mut followers {
                     follower.finish();
                 }
             })?;
         self.follower.get_or_init(|| thread.thread().clone());
         Ok(Following {
-            trail: self.clone(),
+            events: self.clone(),
             thread: Some(thread),
         })
     }
@@ -164,20 +164,20 @@ impl Trail {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Vec<Entry>> {
+    fn waiting(&self) -> MutexGuard<'_, Vec<LockEvent>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The running thread. Dropped, it hands over what waits and ends.
 pub(crate) struct Following {
-    trail: Arc<Trail>,
+    events: Arc<EventLog>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.trail.stopping.store(true, Ordering::Release);
+        self.events.stopping.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
             if thread.join().is_err() {
@@ -196,7 +196,7 @@ mod tests {
     struct Told(mpsc::Sender<Vec<u8>>);
 
     impl Follower for Told {
-        fn follow(&mut self, entries: &[Entry], _now: Instant) {
+        fn follow(&mut self, entries: &[LockEvent], _now: Instant) {
             for entry in entries {
                 self.0.send(entry.key.key.to_vec()).unwrap();
             }
@@ -206,11 +206,11 @@ mod tests {
     #[test]
     fn entries_are_handed_over_in_order_and_the_last_ones_before_the_end() {
         let (told, heard) = mpsc::channel();
-        let trail = Arc::new(Trail::default());
-        trail.leave(example("lock:before"));
-        let following = trail.start(vec![Box::new(Told(told))]).unwrap();
+        let events = Arc::new(EventLog::default());
+        events.leave(example("lock:before"));
+        let following = events.start(vec![Box::new(Told(told))]).unwrap();
         for key in ["lock:a", "lock:b", "lock:a"] {
-            trail.leave(example(key));
+            events.leave(example(key));
         }
         drop(following);
         let heard: Vec<Vec<u8>> = heard.iter().collect();
@@ -224,29 +224,29 @@ mod tests {
     fn who_does_not_follow_costs_entries_and_no_memory() {
         struct Stuck(mpsc::Receiver<()>);
         impl Follower for Stuck {
-            fn follow(&mut self, _entries: &[Entry], _now: Instant) {
+            fn follow(&mut self, _entries: &[LockEvent], _now: Instant) {
                 // Until the test lets go of the other end.
                 let _ = self.0.recv();
             }
         }
         let (let_go, stuck) = mpsc::channel();
-        let trail = Arc::new(Trail::default());
-        let following = trail.start(vec![Box::new(Stuck(stuck))]).unwrap();
-        for _ in 0..2 * MOST_WAITING + 10 {
-            trail.leave(example("lock:a"));
+        let events = Arc::new(EventLog::default());
+        let following = events.start(vec![Box::new(Stuck(stuck))]).unwrap();
+        for _ in 0..2 * MAX_WAITING + 10 {
+            events.leave(example("lock:a"));
         }
-        assert!(trail.waiting().len() <= MOST_WAITING);
-        assert!(trail.dropped() >= 10);
+        assert!(events.waiting().len() <= MAX_WAITING);
+        assert!(events.dropped() >= 10);
         drop(let_go);
         drop(following);
     }
 
     #[test]
     fn a_fingerprint_tells_equal_owner_tokens_and_nothing_else() {
-        let (trail, other) = (Trail::default(), Trail::default());
-        let print = trail.fingerprint(b"token");
-        assert_eq!(print, trail.fingerprint(b"token"));
-        assert_ne!(print, trail.fingerprint(b"tokem"));
+        let (events, other) = (EventLog::default(), EventLog::default());
+        let print = events.fingerprint(b"token");
+        assert_eq!(print, events.fingerprint(b"token"));
+        assert_ne!(print, events.fingerprint(b"tokem"));
         assert_ne!(print, other.fingerprint(b"token"));
         assert_eq!(print.to_string().len(), 16);
     }

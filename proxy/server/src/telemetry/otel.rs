@@ -1,5 +1,5 @@
 //! OpenTelemetry: refused and slow decisions as spans, in builds with the feature `otel`. It follows the
-//! [`Trail`](super::events::Trail), as the audit trail and the board do, and makes spans of what it is told
+//! [`EventLog`](super::events::Trail), as the audit trail and the board do, and makes spans of what it is told
 //! (`otel/spans.rs`); a thread of its own sends them by OTLP (`otel/sender.rs`). So a decision is over
 //! before its span is made, and nobody waits for a collector. `docs/operations.md` is the same for
 //! operators.
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use opentelemetry_otlp::ExporterBuildError;
 
-use super::events::{Entry, Follower};
+use super::events::{Follower, LockEvent};
 use crate::config::{BackendUrl, OtelConfig};
 use sender::Outbox;
 use spans::Spans;
@@ -56,7 +56,7 @@ struct Tracer {
 }
 
 impl Follower for Tracer {
-    fn follow(&mut self, entries: &[Entry], _now: Instant) {
+    fn follow(&mut self, entries: &[LockEvent], _now: Instant) {
         // Both clocks at one moment. Entries say when they were by the one that only goes on.
         let (now, wall) = (Instant::now(), SystemTime::now());
         for entry in entries {

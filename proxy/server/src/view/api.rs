@@ -15,7 +15,7 @@ pub(crate) struct Overview {
     pub(crate) namespaces: Vec<Namespace>,
     pub(crate) policies: Vec<Policy>,
     pub(crate) totals: Totals,
-    /// Entries of the trail that came too fast to be seen; above 0 the rest is incomplete.
+    /// Entries of the event log that came too fast to be seen; above 0 the rest is incomplete.
     pub(crate) unseen: u64,
 }
 

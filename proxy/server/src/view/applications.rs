@@ -13,17 +13,17 @@ use lockwarden_lock::reason::Reason;
 use super::api::{Application, Misuse, Usage};
 use super::wording::moment;
 use super::{advice, wording};
-use crate::telemetry::events::{Caller, Entry, Happened};
+use crate::telemetry::events::{Caller, EventKind, LockEvent};
 use crate::telemetry::vocabulary::{DecisionKind, Label, Observation};
 use crate::text::durations::{share, times};
 use crate::text::numbers::number;
 
 /// Applications that are told apart.
-const MOST_APPLICATIONS: usize = 256;
+const MAX_APPLICATIONS: usize = 256;
 /// Namespaces of one application.
-const MOST_NAMESPACES: usize = 64;
+const MAX_NAMESPACES: usize = 64;
 /// Libraries of one application that are named.
-const MOST_LIBRARIES: usize = 8;
+const MAX_LIBRARIES: usize = 8;
 /// What stands for those without room.
 const REST: &str = "__other__";
 
@@ -114,12 +114,12 @@ struct UsedHere {
 
 struct Found {
     count: u64,
-    example: Arc<Entry>,
+    example: Arc<LockEvent>,
 }
 
 impl Found {
     /// Once more.
-    fn again<K: Eq + Hash>(all: &mut NamedMap<K, Found>, what: K, example: &Arc<Entry>) {
+    fn again<K: Eq + Hash>(all: &mut NamedMap<K, Found>, what: K, example: &Arc<LockEvent>) {
         let example = example.clone();
         match all.entry(what) {
             Occupied(mut found) => {
@@ -135,12 +135,12 @@ impl Found {
 
 impl Applications {
     /// An application did something.
-    pub(super) fn did(&mut self, caller: &Arc<Caller>, entry: &Arc<Entry>) {
+    pub(super) fn did(&mut self, caller: &Arc<Caller>, entry: &Arc<LockEvent>) {
         let here = self.here(caller, &entry.namespace);
         here.overlaps += u64::from(entry.overlap);
         here.operations += u64::from(entry.operation.is_some());
-        here.acquired += u64::from(matches!(entry.happened, Happened::Acquired { .. }));
-        here.contended += u64::from(matches!(entry.happened, Happened::Contended { .. }));
+        here.acquired += u64::from(matches!(entry.happened, EventKind::Acquired { .. }));
+        here.contended += u64::from(matches!(entry.happened, EventKind::Contended { .. }));
         let Some(verdict) = &entry.verdict else {
             return;
         };
@@ -154,7 +154,12 @@ impl Applications {
     }
 
     /// Something was found about it.
-    pub(super) fn found(&mut self, finding: Finding, caller: &Arc<Caller>, example: &Arc<Entry>) {
+    pub(super) fn found(
+        &mut self,
+        finding: Finding,
+        caller: &Arc<Caller>,
+        example: &Arc<LockEvent>,
+    ) {
         let here = self.here(caller, &example.namespace);
         Found::again(&mut here.findings, finding, example);
     }
@@ -163,7 +168,7 @@ impl Applications {
         let place = self.place(caller);
         let namespaces = &mut self.all[place].namespaces;
         if !namespaces.contains_key(namespace) {
-            let has_room = namespaces.len() < MOST_NAMESPACES;
+            let has_room = namespaces.len() < MAX_NAMESPACES;
             let name = if has_room {
                 namespace.clone()
             } else {
@@ -186,7 +191,7 @@ impl Applications {
             return *place;
         }
         let name = wording::application(caller);
-        let has_room = self.all.len() < MOST_APPLICATIONS || self.by_name.contains_key(&name);
+        let has_room = self.all.len() < MAX_APPLICATIONS || self.by_name.contains_key(&name);
         let name = if has_room { name } else { REST.to_owned() };
         let all = &mut self.all;
         let place = *self.by_name.entry(name).or_insert_with_key(|name| {
@@ -199,7 +204,7 @@ impl Applications {
         });
         let used = &mut self.all[place];
         if let Some(library) = &caller.library
-            && used.libraries.len() < MOST_LIBRARIES
+            && used.libraries.len() < MAX_LIBRARIES
             && !used.libraries.contains(library)
         {
             used.libraries.insert(library.clone());

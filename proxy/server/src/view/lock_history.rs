@@ -9,24 +9,24 @@ use lockwarden_lock::decision::Operation;
 use lockwarden_lock::evidence::{DbKey, SURELY_BEFORE_END};
 
 use super::hold_times::{Hold, Holds};
-use crate::telemetry::events::{Caller, Entry, Fingerprint, Happened};
+use crate::telemetry::events::{Caller, EventKind, Fingerprint, LockEvent};
 
 /// The last of what happened to a lock.
-const MOST_MOMENTS: usize = 32;
+const MAX_MOMENTS: usize = 32;
 /// What is left of them when there are too many of all locks together.
 const FEW_MOMENTS: usize = 4;
 /// Leases of a lock whose lengths are remembered.
-const MOST_HOLDS: usize = 100;
+const MAX_HOLDS: usize = 100;
 /// Holders whose time ran out that are remembered.
-const MOST_FORMER: usize = 4;
+const MAX_FORMER: usize = 4;
 /// Connections that poll one lock; of more the longest silent is forgotten.
-const MOST_WAITS: usize = 128;
+const MAX_WAITS: usize = 128;
 /// A connection that waits is refused at least so often.
 const POLLS: u64 = 2;
 /// Whoever polls is gone after so many of its usual pauses without a try, within these limits.
 const PAUSES: u32 = 4;
-const SHORTEST_PATIENCE: Duration = Duration::from_secs(2);
-const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
+const MIN_PATIENCE: Duration = Duration::from_secs(2);
+const MAX_PATIENCE: Duration = Duration::from_secs(60);
 
 /// See the module.
 pub(super) struct LockSeen {
@@ -35,7 +35,7 @@ pub(super) struct LockSeen {
     /// Who holds it, where that was seen.
     pub(super) holding: Option<Holding>,
     /// The newest last.
-    pub(super) timeline: VecDeque<Arc<Entry>>,
+    pub(super) timeline: VecDeque<Arc<LockEvent>>,
     pub(super) holds: Holds,
     /// The newest last.
     pub(super) former: VecDeque<Former>,
@@ -120,18 +120,18 @@ impl LockSeen {
             namespace: Arc::default(),
             holding: None,
             timeline: VecDeque::new(),
-            holds: Holds::new(MOST_HOLDS),
+            holds: Holds::new(MAX_HOLDS),
             former: VecDeque::new(),
             bypassed: false,
             waits: Vec::new(),
         }
     }
 
-    pub(super) fn fold(&mut self, entry: &Arc<Entry>) -> Turn {
+    pub(super) fn fold(&mut self, entry: &Arc<LockEvent>) -> Turn {
         let mut turn = Turn::default();
         let mut told = true;
         match entry.happened {
-            Happened::Acquired {
+            EventKind::Acquired {
                 again,
                 replaced,
                 ran_out,
@@ -151,16 +151,16 @@ impl LockSeen {
                     self.holding = Some(Holding::new(entry, kept));
                 }
             }
-            Happened::Contended { .. } => told = self.refused(entry),
-            Happened::Extended { kept } => {
+            EventKind::Contended { .. } => told = self.refused(entry),
+            EventKind::Extended { kept } => {
                 let holding = self
                     .holding
                     .get_or_insert_with(|| Holding::new(entry, kept));
                 holding.kept = kept;
                 holding.give(entry.ttl_ms.unwrap_or(0), entry.at);
             }
-            Happened::Released { .. } => self.released(entry, &mut turn),
-            Happened::RanOut => {
+            EventKind::Released { .. } => self.released(entry, &mut turn),
+            EventKind::RanOut => {
                 // One that was told late is not about the lease that began since.
                 let held = Duration::from_millis(entry.held_ms.unwrap_or(0));
                 let is_over = |holding: &Holding| holding.since + held <= entry.at;
@@ -174,22 +174,22 @@ impl LockSeen {
                     });
                 }
             }
-            Happened::Absent { ran_out } => self.absent(entry, ran_out, &mut turn),
-            Happened::Ungoverned => {
+            EventKind::Absent { ran_out } => self.absent(entry, ran_out, &mut turn),
+            EventKind::Ungoverned => {
                 turn.bypassed = self.believed_alive(entry.at);
                 if turn.bypassed.is_some() {
                     self.holding = None;
                 }
             }
-            Happened::Broken => self.holding = None,
-            Happened::Unjudged(_) | Happened::Forwarded | Happened::Failed => self.is_unsure(),
-            Happened::Refused
-            | Happened::Different
-            | Happened::Unchanged
-            | Happened::Observed(_) => {}
+            EventKind::Broken => self.holding = None,
+            EventKind::Unjudged(_) | EventKind::Forwarded | EventKind::Failed => self.is_unsure(),
+            EventKind::Refused
+            | EventKind::Different
+            | EventKind::Unchanged
+            | EventKind::Observed(_) => {}
         }
         // What no client did was found by the sweeper.
-        let found = entry.happened == Happened::Ungoverned && entry.caller.is_none();
+        let found = entry.happened == EventKind::Ungoverned && entry.caller.is_none();
         self.bypassed |= found || turn.bypassed.is_some();
         self.heard_of_again(entry, &mut turn);
         if let (true, Some(holding)) = (entry.overlap, &mut self.holding) {
@@ -251,7 +251,7 @@ impl LockSeen {
         let hold = Hold::new(held_ms, holding.ttl_ms, ran_out, holding.kept);
         self.holds.add(hold);
         if let (true, Some(caller)) = (ran_out, &holding.caller) {
-            if self.former.len() >= MOST_FORMER {
+            if self.former.len() >= MAX_FORMER {
                 self.former.pop_front();
             }
             self.former.push_back(Former {
@@ -268,7 +268,7 @@ impl LockSeen {
         });
     }
 
-    fn released(&mut self, entry: &Entry, turn: &mut Turn) {
+    fn released(&mut self, entry: &LockEvent, turn: &mut Turn) {
         let Some(holding) = &self.holding else {
             // Taken before the view began, or forgotten.
             if entry.held_ms.is_some() {
@@ -292,7 +292,7 @@ impl LockSeen {
         self.end(entry.at, false, turn);
     }
 
-    fn absent(&mut self, entry: &Entry, ran_out: bool, turn: &mut Turn) {
+    fn absent(&mut self, entry: &LockEvent, ran_out: bool, turn: &mut Turn) {
         if !ran_out {
             turn.gone = self.believed_alive(entry.at);
             self.holding = None;
@@ -308,7 +308,7 @@ impl LockSeen {
     }
 
     /// A former holder gives back or extends what it does not hold any more: so long was it at work.
-    fn heard_of_again(&mut self, entry: &Entry, turn: &mut Turn) {
+    fn heard_of_again(&mut self, entry: &LockEvent, turn: &mut Turn) {
         let late = matches!(
             entry.operation,
             Some(Operation::Release | Operation::Extend)
@@ -328,7 +328,7 @@ impl LockSeen {
     }
 
     /// Answers whether it is news that this connection wants the lock.
-    fn refused(&mut self, entry: &Entry) -> bool {
+    fn refused(&mut self, entry: &LockEvent) -> bool {
         let Some(caller) = &entry.caller else {
             return true;
         };
@@ -345,7 +345,7 @@ impl LockSeen {
             *wait = Wait::new(caller, entry);
             return true;
         }
-        if self.waits.len() >= MOST_WAITS {
+        if self.waits.len() >= MAX_WAITS {
             let silent = self.waits.iter().enumerate();
             if let Some((place, _)) = silent.min_by_key(|(_, wait)| wait.last) {
                 self.waits.swap_remove(place);
@@ -356,7 +356,7 @@ impl LockSeen {
     }
 
     /// How long the connection that got the lock had waited, if it had.
-    fn got_it(&mut self, entry: &Entry) -> Option<Duration> {
+    fn got_it(&mut self, entry: &LockEvent) -> Option<Duration> {
         let session = entry.caller.as_ref()?.session;
         let place = self
             .waits
@@ -368,15 +368,15 @@ impl LockSeen {
     }
 
     /// Of a full time line goes first what says least.
-    fn tell(&mut self, entry: &Arc<Entry>) {
-        if self.timeline.len() >= MOST_MOMENTS {
-            let says_little = |told: &Arc<Entry>| {
+    fn tell(&mut self, entry: &Arc<LockEvent>) {
+        if self.timeline.len() >= MAX_MOMENTS {
+            let says_little = |told: &Arc<LockEvent>| {
                 matches!(
                     told.happened,
-                    Happened::Contended { .. } | Happened::Unchanged
+                    EventKind::Contended { .. } | EventKind::Unchanged
                 )
             };
-            let older = self.timeline.iter().take(MOST_MOMENTS / 2);
+            let older = self.timeline.iter().take(MAX_MOMENTS / 2);
             let place = older.into_iter().position(says_little).unwrap_or(0);
             self.timeline.remove(place);
         }
@@ -386,7 +386,7 @@ impl LockSeen {
 
 impl Holding {
     /// Begins with this entry, or, where its beginning was not seen, as long before as that says.
-    fn new(entry: &Entry, kept: bool) -> Holding {
+    fn new(entry: &LockEvent, kept: bool) -> Holding {
         let held = entry.held_ms.unwrap_or(0);
         let since = entry.at.checked_sub(Duration::from_millis(held));
         let mut holding = Holding {
@@ -419,7 +419,7 @@ impl Holding {
 }
 
 impl Wait {
-    fn new(caller: &Arc<Caller>, entry: &Entry) -> Wait {
+    fn new(caller: &Arc<Caller>, entry: &LockEvent) -> Wait {
         Wait {
             caller: caller.clone(),
             since: entry.at,
@@ -433,10 +433,10 @@ impl Wait {
     fn goes_on(&self, now: Instant) -> bool {
         let pauses = u32::try_from(self.tries - 1).unwrap_or(u32::MAX);
         let patience = match pauses {
-            0 => LONGEST_PATIENCE,
+            0 => MAX_PATIENCE,
             pauses => {
                 let usual = self.last.saturating_duration_since(self.since) / pauses;
-                (usual * PAUSES).clamp(SHORTEST_PATIENCE, LONGEST_PATIENCE)
+                (usual * PAUSES).clamp(MIN_PATIENCE, MAX_PATIENCE)
             }
         };
         now.saturating_duration_since(self.last) <= patience
@@ -444,8 +444,8 @@ impl Wait {
 }
 
 /// A lease of which only the end was seen.
-fn hold_of(entry: &Entry) -> Hold {
-    let ran_out = entry.happened == Happened::RanOut;
+fn hold_of(entry: &LockEvent) -> Hold {
+    let ran_out = entry.happened == EventKind::RanOut;
     Hold::new(entry.held_ms.unwrap_or(0), 0, ran_out, false)
 }
 

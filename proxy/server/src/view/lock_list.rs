@@ -18,12 +18,12 @@ use super::wording::{client, moment};
 use super::{ViewService, api};
 use crate::clock::now_ms;
 use crate::ruleset::Active;
-use crate::state::Shared;
+use crate::state::ProxyState;
 use crate::text::escape::{spell, unspell};
 
 /// Locks in an answer that does not say how many, and in any.
 const USUAL_LOCKS: usize = 200;
-const MOST_LOCKS: usize = 10_000;
+const MAX_LOCKS: usize = 10_000;
 /// What is asked of the locks that are held.
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,7 +66,7 @@ impl PartialOrd for Candidate {
 pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
     let active = service.shared.active.load_full();
     let (now, now_ms) = (Instant::now(), now_ms());
-    let limit = query.limit.unwrap_or(USUAL_LOCKS).min(MOST_LOCKS);
+    let limit = query.limit.unwrap_or(USUAL_LOCKS).min(MAX_LOCKS);
     let contains = query.contains.as_deref().unwrap_or_default();
     let contains = unspell(contains).unwrap_or_else(|| contains.into());
     let contains = memmem::Finder::new(&contains);
@@ -150,7 +150,7 @@ fn state(trouble: Option<&(u64, api::LockState)>, lease: &Lease) -> api::LockSta
 
 /// What is looked at, and when.
 struct Look<'a> {
-    shared: &'a Shared,
+    shared: &'a ProxyState,
     active: &'a Active,
     seen: &'a Seen,
     now: Instant,
@@ -165,7 +165,7 @@ impl Look<'_> {
             .filter(|holding| holding.fence == lease.fence.0);
         let age = self.now.saturating_duration_since(lease.since);
         let told = holding.and_then(|holding| holding.caller.clone());
-        let caller = told.or_else(|| self.shared.peers.caller(lease.session?));
+        let caller = told.or_else(|| self.shared.clients.caller(lease.session?));
         let left = lease
             .ends
             .map(|ends| ends.saturating_duration_since(self.now));
@@ -183,7 +183,7 @@ impl Look<'_> {
             ttl_left_ms: left.map(ms),
             ttl_ms: holding.map(|holding| holding.ttl_ms).filter(|ttl| *ttl > 0),
             // The holder's connection may be gone, and then nobody renews it.
-            kept_alive: self.shared.kept.keeps(key, lease.grant),
+            kept_alive: self.shared.renewals.keeps(key, lease.grant),
             waiters: known.map_or(0, |known| known.waiting(self.now).count() as u64),
             seen: if lease.session.is_some() {
                 "acquire"

@@ -19,16 +19,16 @@ use crate::backend::server_info::Standing;
 use crate::clock::now_ms;
 use crate::registry::ungoverned::Equal;
 use crate::ruleset::Active;
-use crate::state::Shared;
+use crate::state::ProxyState;
 use crate::telemetry::metrics::NamespaceMirror;
 use crate::text::escape::spell;
 
 /// Decisions in an answer that does not say how many; there are never more than are kept.
 const USUAL_DECISIONS: usize = 100;
 /// Locks without a TTL that the report names, of each namespace.
-const MOST_EXAMPLES: usize = 20;
+const MAX_EXAMPLES: usize = 20;
 /// Locks with one value that the report names.
-const MOST_ALIKE: usize = 2;
+const MAX_ALIKE: usize = 2;
 
 /// How a list is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -116,7 +116,7 @@ fn overview(service: &ViewService) -> api::Overview {
         },
         policies: policies(service),
         namespaces,
-        unseen: service.shared.trail.dropped(),
+        unseen: service.shared.events.dropped(),
     }
 }
 
@@ -159,7 +159,7 @@ fn namespaces(service: &ViewService) -> Vec<api::Namespace> {
                     .map(|(_, glob)| spell(glob.pattern()))
                     .collect(),
                 mode: details.rules.mode.word().to_owned(),
-                enforced_for_some: details.partly.is_some(),
+                enforced_for_some: details.rollout.is_some(),
                 policies: chain(&active, id),
                 ceiling_ms: details.ceiling_ms,
                 held: held.held_finite + held.held_none,
@@ -208,7 +208,7 @@ fn policy_mode(active: &Active, policy: &str) -> &'static str {
     let served = (0..=u16::MAX).zip(&active.details);
     let mut modes = served
         .filter(|(id, _)| serves(*id))
-        .map(|(_, details)| (details.rules.mode, details.partly.is_some()));
+        .map(|(_, details)| (details.rules.mode, details.rollout.is_some()));
     match modes.next() {
         None => "unused",
         Some(first @ (mode, false)) if modes.all(|other| other == first) => mode.word(),
@@ -248,7 +248,7 @@ fn decisions(service: &ViewService, query: &DecisionsQuery) -> Vec<api::Moment> 
 fn applications(service: &ViewService) -> Vec<api::Application> {
     let active = service.shared.active.load_full();
     let mut connections: HashMap<String, u64> = HashMap::new();
-    for caller in service.shared.peers.callers() {
+    for caller in service.shared.clients.callers() {
         *connections.entry(application(&caller)).or_default() += 1;
     }
     let mode_of = |name: &str| {
@@ -303,7 +303,7 @@ fn reported(service: &ViewService) -> api::Report {
     let endless = endless(service, active.details.len());
     let seen = service.view.seen();
     let namespaces = active.details.iter().zip(held).zip(endless);
-    let equal = service.shared.strays.equal();
+    let equal = service.shared.ungoverned.equal();
     let namespaces = namespaces.enumerate();
     let namespaces = namespaces.map(|(index, ((details, held), endless))| {
         let keys = endless.iter().map(|key| &key[..]);
@@ -318,9 +318,9 @@ fn reported(service: &ViewService) -> api::Report {
             namespace: &details.name,
             enforced: details.rules.mode == Mode::Enforce,
             without_ttl: held.held_none + details.metrics.endless_found(),
-            without_ttl_examples: report::examples(keys, MOST_EXAMPLES),
+            without_ttl_examples: report::examples(keys, MAX_EXAMPLES),
             equal_values: equal.iter().map(|equal| equal.count).sum(),
-            equal_values_examples: report::examples(alike, MOST_ALIKE),
+            equal_values_examples: report::examples(alike, MAX_ALIKE),
         };
         let known = seen.namespaces.get(&details.name);
         report::namespace(standing, known, &seen.applications)
@@ -339,7 +339,7 @@ fn endless(service: &ViewService, namespaces: usize) -> Vec<Vec<Bytes>> {
     let mut endless = vec![Vec::new(); namespaces];
     let mut note = |namespace: NamespaceId, key: &Bytes| {
         if let Some(keys) = endless.get_mut(usize::from(namespace.0))
-            && keys.len() < MOST_EXAMPLES
+            && keys.len() < MAX_EXAMPLES
         {
             keys.push(key.clone());
         }
@@ -349,14 +349,14 @@ fn endless(service: &ViewService, namespaces: usize) -> Vec<Vec<Bytes>> {
             note(lease.namespace, &key.key);
         }
     });
-    for (namespace, key) in service.shared.strays.endless() {
+    for (namespace, key) in service.shared.ungoverned.endless() {
         note(namespace, &key);
     }
     endless
 }
 
 /// What the gauges of the metrics page say.
-pub(crate) fn gauges(shared: &Shared, view: &View) -> Vec<NamespaceMirror> {
+pub(crate) fn gauges(shared: &ProxyState, view: &View) -> Vec<NamespaceMirror> {
     let active = shared.active.load();
     let mut gauges = shared.mirror.held(active.details.len());
     let seen = view.seen();

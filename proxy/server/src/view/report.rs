@@ -8,7 +8,7 @@ use crate::text::escape::spell;
 use crate::text::numbers::number;
 
 /// Parts of a verdict that name a reason or a finding.
-const MOST_NAMED: usize = 4;
+const MAX_NAMED: usize = 4;
 /// Fewer calls say little.
 const FEW_CALLS: u64 = 1_000;
 
@@ -73,7 +73,7 @@ fn verdict(
     let named: Vec<String> = applications
         .refused_most(standing.namespace)
         .into_iter()
-        .take(MOST_NAMED)
+        .take(MAX_NAMED)
         .map(|(reason, count, who)| format!("{} {reason} (most by {who})", number(count)))
         .collect();
     let named = named.join(", ");
@@ -102,7 +102,7 @@ fn verdict(
         ));
     }
     let breaking = applications.breaking_in(standing.namespace).into_iter();
-    for (finding, count, who) in breaking.take(MOST_NAMED) {
+    for (finding, count, who) in breaking.take(MAX_NAMED) {
         parts.push(format!(
             "{} in {who} ({})",
             finding.word(),

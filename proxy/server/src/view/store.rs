@@ -1,4 +1,4 @@
-//! What was seen of locks, folded from the entries of the trail: by lock (`lock_history.rs`), by namespace and by
+//! What was seen of locks, folded from the entries of the event log: by lock (`lock_history.rs`), by namespace and by
 //! application. Pure: the time comes with the entries. Everything is bounded, and what is forgotten first
 //! is what nothing happened to for longest.
 
@@ -17,21 +17,21 @@ use super::hot_locks::HotLocks;
 use super::lock_history::{LockSeen, Turn};
 use super::recent_events::Recent;
 use super::rolling_count::Lately;
-use super::wait_cycles::{Circle, Edge, MOST_EDGES, circles};
-use crate::telemetry::events::{Entry, Happened};
+use super::wait_cycles::{Circle, Edge, MAX_EDGES, circles};
+use crate::telemetry::events::{EventKind, LockEvent};
 use crate::telemetry::vocabulary::DecisionKind;
 
 /// Locks that something is remembered of.
-const MOST_LOCKS: usize = 8_192;
+const MAX_LOCKS: usize = 8_192;
 /// The last of what happened to all of them together, at some 350 bytes each.
-const MOST_TOLD: usize = 65_536;
+const MAX_TOLD: usize = 65_536;
 /// The last refusals, and what would have been refused.
-const MOST_DECISIONS: usize = 4_096;
+const MAX_DECISIONS: usize = 4_096;
 /// Leases of a namespace whose lengths are remembered.
-const MOST_HOLDS: usize = 1_000;
+const MAX_HOLDS: usize = 1_000;
 /// Of a longer key the rest is not kept. No lock has one; it is an operation that was refused or
 /// forwarded for that.
-const LONGEST_KEY: usize = 1_024;
+const MAX_KEY: usize = 1_024;
 /// Between two looks at what only the time brings.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -46,7 +46,7 @@ pub(super) struct Seen {
     pub(super) applications: Applications,
     pub(super) hot: HotLocks,
     /// The newest last.
-    pub(super) decisions: VecDeque<Arc<Entry>>,
+    pub(super) decisions: VecDeque<Arc<LockEvent>>,
     pub(super) refused: Lately,
     pub(super) would_refuse: Lately,
     pub(super) overlaps: Lately,
@@ -91,7 +91,7 @@ pub(super) enum Measure {
 impl Default for Seen {
     fn default() -> Seen {
         Seen {
-            locks: Recent::new(MOST_LOCKS, |lock| lock.holding.is_some()),
+            locks: Recent::new(MAX_LOCKS, |lock| lock.holding.is_some()),
             namespaces: NamedMap::default(),
             applications: Applications::default(),
             hot: HotLocks::default(),
@@ -118,7 +118,7 @@ impl Default for NamespaceSeen {
             kept_alive: 0,
             ungoverned: 0,
             tokenless_releases: 0,
-            holds: Holds::new(MOST_HOLDS),
+            holds: Holds::new(MAX_HOLDS),
             waiting: 0,
         }
     }
@@ -126,14 +126,14 @@ impl Default for NamespaceSeen {
 
 impl Seen {
     /// Folds in what happened; what there is to measure goes to `measures`.
-    pub(super) fn fold(&mut self, entry: &Entry, measures: &mut Vec<(Arc<str>, Measure)>) {
+    pub(super) fn fold(&mut self, entry: &LockEvent, measures: &mut Vec<(Arc<str>, Measure)>) {
         let cut;
         let mut at = &entry.key;
-        if at.key.len() > LONGEST_KEY {
-            cut = at.copied(LONGEST_KEY);
+        if at.key.len() > MAX_KEY {
+            cut = at.copied(MAX_KEY);
             at = &cut;
         }
-        let own = |at: &DbKey| at.copied(LONGEST_KEY);
+        let own = |at: &DbKey| at.copied(MAX_KEY);
         let lock = self.locks.used(at, own, |key| LockSeen::new(key.clone()));
         if !Arc::ptr_eq(&lock.namespace, &entry.namespace) {
             lock.namespace = entry.namespace.clone();
@@ -142,18 +142,18 @@ impl Seen {
         let turn = lock.fold(&told);
         let key = lock.key.clone();
 
-        let contended = matches!(entry.happened, Happened::Contended { .. });
-        if contended && !self.polled.contains(&key) && self.polled.len() < MOST_LOCKS {
+        let contended = matches!(entry.happened, EventKind::Contended { .. });
+        if contended && !self.polled.contains(&key) && self.polled.len() < MAX_LOCKS {
             self.polled.insert(key.clone());
         }
-        if contended || matches!(entry.happened, Happened::Acquired { .. }) {
+        if contended || matches!(entry.happened, EventKind::Acquired { .. }) {
             self.hot.tried(&key, &entry.namespace, contended, entry.at);
         }
         if erases_others(entry) {
             self.locks.iter_mut().for_each(|(_, lock)| lock.is_unsure());
         }
         self.told += 1;
-        if self.told > MOST_TOLD {
+        if self.told > MAX_TOLD {
             self.shorten();
         }
         self.measure(&key, &turn, entry, measures);
@@ -183,7 +183,7 @@ impl Seen {
         &self,
         key: &DbKey,
         turn: &Turn,
-        entry: &Entry,
+        entry: &LockEvent,
         measures: &mut Vec<(Arc<str>, Measure)>,
     ) {
         let mut measure = |what| measures.push((entry.namespace.clone(), what));
@@ -201,7 +201,7 @@ impl Seen {
         }
     }
 
-    fn count(&mut self, entry: &Arc<Entry>, turn: &Turn) {
+    fn count(&mut self, entry: &Arc<LockEvent>, turn: &Turn) {
         let namespace = match self.namespaces.get_mut(&entry.namespace) {
             Some(known) => known,
             None => self.namespaces.entry(entry.namespace.clone()).or_default(),
@@ -209,7 +209,7 @@ impl Seen {
         namespace.operations += u64::from(entry.operation.is_some());
         namespace.overlaps += u64::from(entry.overlap);
         namespace.ran_out += u64::from(ran_out(entry));
-        namespace.ungoverned += u64::from(entry.happened == Happened::Ungoverned);
+        namespace.ungoverned += u64::from(entry.happened == EventKind::Ungoverned);
         namespace.tokenless_releases += u64::from(is_tokenless_release(entry));
         match entry.verdict.as_ref().map(|verdict| verdict.kind) {
             Some(DecisionKind::Deny) => namespace.refused += 1,
@@ -225,7 +225,7 @@ impl Seen {
     }
 
     /// Puts what was found to whose it is.
-    fn blame(&mut self, entry: &Arc<Entry>, turn: &Turn) {
+    fn blame(&mut self, entry: &Arc<LockEvent>, turn: &Turn) {
         if let Some(ended) = turn.ended.as_ref().filter(|ended| ended.hold.ran_out)
             && let Some(holder) = &ended.caller
         {
@@ -236,11 +236,11 @@ impl Seen {
         };
         self.applications.did(caller, entry);
         let mut found = |finding| self.applications.found(finding, caller, entry);
-        if let Happened::Observed(observation) = entry.happened {
+        if let EventKind::Observed(observation) = entry.happened {
             found(Finding::Observed(observation));
-        } else if let Happened::Unjudged(_) = entry.happened {
+        } else if let EventKind::Unjudged(_) = entry.happened {
             found(Finding::Unjudged);
-        } else if entry.happened == Happened::Ungoverned {
+        } else if entry.happened == EventKind::Ungoverned {
             found(Finding::Ungoverned);
         }
         if is_tokenless_release(entry) {
@@ -251,7 +251,7 @@ impl Seen {
         }
     }
 
-    fn remember(&mut self, entry: &Arc<Entry>) {
+    fn remember(&mut self, entry: &Arc<LockEvent>) {
         if entry.overlap {
             self.overlaps.add(entry.at);
         }
@@ -261,7 +261,7 @@ impl Seen {
             Some(DecisionKind::Allow | DecisionKind::Modify) | None => return,
         };
         lately.add(entry.at);
-        if self.decisions.len() >= MOST_DECISIONS {
+        if self.decisions.len() >= MAX_DECISIONS {
             self.decisions.pop_front();
         }
         self.decisions.push_back(entry.clone());
@@ -272,7 +272,7 @@ impl Seen {
     fn shorten(&mut self) {
         let moments = |seen: &Seen| seen.locks.iter().map(|(_, lock)| lock.timeline.len()).sum();
         self.told = moments(self);
-        if self.told > MOST_TOLD / 2 {
+        if self.told > MAX_TOLD / 2 {
             self.locks.iter_mut().for_each(|(_, lock)| lock.shorten());
             self.told = moments(self);
         }
@@ -297,7 +297,7 @@ impl Seen {
                 Some((caller.session, holding.since_ms))
             });
             if let Some((holder, held_since_ms)) = holder {
-                let room = MOST_EDGES.saturating_sub(edges.len());
+                let room = MAX_EDGES.saturating_sub(edges.len());
                 edges.extend(lock.waiting(now).take(room).map(|wait| Edge {
                     waiter: wait.caller.clone(),
                     key: key.clone(),
@@ -324,7 +324,8 @@ impl Seen {
             if let Some(namespace) = self.namespaces.get_mut(&lock.namespace) {
                 namespace.kept_alive += 1;
             }
-            let began = |entry: &&Arc<Entry>| matches!(entry.happened, Happened::Acquired { .. });
+            let began =
+                |entry: &&Arc<LockEvent>| matches!(entry.happened, EventKind::Acquired { .. });
             let example = lock.timeline.iter().rev().find(began);
             if let (Some(caller), Some(example)) = (&holding.caller, example) {
                 self.applications.found(Finding::KeptAlive, caller, example);
@@ -334,24 +335,25 @@ impl Seen {
 }
 
 /// A command about the whole server went through: the lock that it names is only an example.
-fn erases_others(entry: &Entry) -> bool {
+fn erases_others(entry: &LockEvent) -> bool {
     let reason = entry.verdict.as_ref().map(|verdict| verdict.reason);
-    entry.happened == Happened::Forwarded && matches!(reason, None | Some(Some(Reason::BulkDelete)))
+    entry.happened == EventKind::Forwarded
+        && matches!(reason, None | Some(Some(Reason::BulkDelete)))
 }
 
-fn ran_out(entry: &Entry) -> bool {
+fn ran_out(entry: &LockEvent) -> bool {
     matches!(
         entry.happened,
-        Happened::RanOut
-            | Happened::Acquired { ran_out: true, .. }
-            | Happened::Absent { ran_out: true }
+        EventKind::RanOut
+            | EventKind::Acquired { ran_out: true, .. }
+            | EventKind::Absent { ran_out: true }
     )
 }
 
 /// A release that went through and named no owner token: only the connection or its identity proved
 /// it, or, where nothing is enforced, nothing at all.
-fn is_tokenless_release(entry: &Entry) -> bool {
-    entry.happened == (Happened::Released { taken_over: false })
+fn is_tokenless_release(entry: &LockEvent) -> bool {
+    entry.happened == (EventKind::Released { taken_over: false })
         && entry.operation == Some(Operation::Release)
         && entry.token.is_none()
 }

@@ -13,7 +13,7 @@ use super::api::LockState;
 use super::remarks::remarks;
 use super::store::{Measure, Seen};
 use super::{api, report};
-use crate::telemetry::events::{Caller, Entry, Happened, Verdict, example};
+use crate::telemetry::events::{Caller, EventKind, LockEvent, Verdict, example};
 use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
 
 /// A view, and the time that it is.
@@ -24,20 +24,20 @@ struct Played {
     measures: Vec<Measure>,
 }
 
-const ACQUIRED: Happened = Happened::Acquired {
+const ACQUIRED: EventKind = EventKind::Acquired {
     again: false,
     replaced: false,
     ran_out: false,
     kept: false,
 };
-const AFTER_ONE_THAT_RAN_OUT: Happened = Happened::Acquired {
+const AFTER_ONE_THAT_RAN_OUT: EventKind = EventKind::Acquired {
     again: false,
     replaced: false,
     ran_out: true,
     kept: false,
 };
-const RELEASED: Happened = Happened::Released { taken_over: false };
-const CONTENDED: Happened = Happened::Contended { own: false };
+const RELEASED: EventKind = EventKind::Released { taken_over: false };
+const CONTENDED: EventKind = EventKind::Contended { own: false };
 
 impl Played {
     fn new() -> Played {
@@ -61,7 +61,7 @@ impl Played {
     }
 
     /// A client with this number, and the name `app-NUMBER`, did something.
-    fn by(&mut self, who: u64, happened: Happened, key: &'static str) -> &mut Played {
+    fn by(&mut self, who: u64, happened: EventKind, key: &'static str) -> &mut Played {
         self.tells(who, happened, key, |_| {})
     }
 
@@ -74,18 +74,18 @@ impl Played {
     fn tells(
         &mut self,
         who: u64,
-        happened: Happened,
+        happened: EventKind,
         key: &'static str,
-        more: impl FnOnce(&mut Entry),
+        more: impl FnOnce(&mut LockEvent),
     ) -> &mut Played {
         let operation = match happened {
-            Happened::Released { .. } | Happened::Absent { .. } | Happened::Refused => {
+            EventKind::Released { .. } | EventKind::Absent { .. } | EventKind::Refused => {
                 Some(Operation::Release)
             }
-            Happened::RanOut | Happened::Observed(_) => None,
+            EventKind::RanOut | EventKind::Observed(_) => None,
             _ => Some(Operation::Acquire),
         };
-        let mut entry = Entry {
+        let mut entry = LockEvent {
             at: self.now(),
             at_ms: 1_790_000_000_000 + self.at_ms,
             happened,
@@ -220,7 +220,7 @@ fn late_work_is_told_with_the_ttl_that_would_have_been_enough() {
         (entry.ttl_ms, entry.fence) = (Some(30_000), Some(43));
     });
     played.after(712);
-    played.tells(3, Happened::Refused, "lock:order:42", |entry| {
+    played.tells(3, EventKind::Refused, "lock:order:42", |entry| {
         entry.overlap = true;
         let deny = DecisionKind::Deny;
         entry.verdict = Some(Verdict::refused(deny, Reason::Expired, "owner-token", None));
@@ -246,7 +246,7 @@ fn late_work_is_told_with_the_ttl_that_would_have_been_enough() {
 fn a_holder_that_was_not_heard_of_again_may_have_died() {
     let mut played = Played::new();
     played.acquires(3, "lock:a", 5_000, 1).after(5_400);
-    played.tells(0, Happened::RanOut, "lock:a", |entry| {
+    played.tells(0, EventKind::RanOut, "lock:a", |entry| {
         entry.held_ms = Some(5_000)
     });
     assert!(
@@ -259,7 +259,7 @@ fn news_of_an_old_end_is_not_about_the_lease_of_now() {
     let mut played = Played::new();
     played.acquires(3, "lock:a", 1_000, 1).after(1_500);
     played.acquires(4, "lock:a", 1_000, 2);
-    played.tells(0, Happened::RanOut, "lock:a", |entry| {
+    played.tells(0, EventKind::RanOut, "lock:a", |entry| {
         entry.held_ms = Some(1_000)
     });
     let lock = played.seen.lock(&of("lock:a")).unwrap();
@@ -277,7 +277,7 @@ fn how_much_ttl_was_left_is_measured_where_nobody_renews() {
         panic!("{:?}", played.measures);
     };
     assert!((left - 0.1).abs() < 1e-6, "{left}");
-    let kept = Happened::Acquired {
+    let kept = EventKind::Acquired {
         again: false,
         replaced: false,
         ran_out: false,
@@ -290,17 +290,17 @@ fn how_much_ttl_was_left_is_measured_where_nobody_renews() {
 
 #[test]
 fn a_lease_that_ended_around_the_proxy_is_told_from_one_that_ran_out() {
-    let gone = Happened::Absent { ran_out: true };
+    let gone = EventKind::Absent { ran_out: true };
     let bypassed = [Measure::Bypassed(of("lock:a"), 9)];
     let elsewhere = [Measure::Gone(of("lock:a"), 9)];
     for (after_ms, happened, measured) in [
         (1_000, gone, &bypassed[..]),
-        (1_000, Happened::Ungoverned, &bypassed),
+        (1_000, EventKind::Ungoverned, &bypassed),
         (59_500, gone, &[]),
         (61_000, gone, &[]),
-        (61_000, Happened::Ungoverned, &[]),
-        (1_000, Happened::Absent { ran_out: false }, &elsewhere),
-        (61_000, Happened::Absent { ran_out: false }, &[]),
+        (61_000, EventKind::Ungoverned, &[]),
+        (1_000, EventKind::Absent { ran_out: false }, &elsewhere),
+        (61_000, EventKind::Absent { ran_out: false }, &[]),
     ] {
         let mut played = Played::new();
         played.acquires(1, "lock:a", 60_000, 9).after(after_ms);
@@ -311,7 +311,7 @@ fn a_lease_that_ended_around_the_proxy_is_told_from_one_that_ran_out() {
         );
     }
     let mut played = Played::new();
-    let forwarded = Happened::Unjudged(UnjudgedWhy::NoRights);
+    let forwarded = EventKind::Unjudged(UnjudgedWhy::NoRights);
     played.acquires(1, "lock:a", 60_000, 9).after(5);
     played.by(2, forwarded, "lock:a").by(1, gone, "lock:a");
     assert_eq!(
@@ -322,7 +322,7 @@ fn a_lease_that_ended_around_the_proxy_is_told_from_one_that_ran_out() {
     let mut played = Played::new();
     played.acquires(1, "lock:a", 60_000, 9);
     played
-        .by(2, Happened::Forwarded, "lock:b")
+        .by(2, EventKind::Forwarded, "lock:b")
         .by(1, gone, "lock:a");
     assert!(
         played.measures.is_empty(),
@@ -365,7 +365,7 @@ fn a_connection_that_waits_for_itself_is_a_circle_of_one() {
     for _ in 0..3 {
         played
             .after(500)
-            .by(1, Happened::Contended { own: true }, "lock:a");
+            .by(1, EventKind::Contended { own: true }, "lock:a");
     }
     played.after(1_000);
     assert!(
@@ -388,7 +388,7 @@ fn applications_are_told_apart_with_reasons_examples_and_advice() {
             entry.verdict = would_refuse(Reason::NotOwner);
         });
     }
-    played.by(2, Happened::Observed(Observation::SharedSession), "lock:a");
+    played.by(2, EventKind::Observed(Observation::SharedSession), "lock:a");
     let (good, bad) = (played.told("app-1"), played.told("app-2"));
     assert!(good.ready, "{good:?}");
     assert_eq!(good.verdict, "ready: nothing to refuse in 197 calls");
@@ -451,7 +451,7 @@ fn releases_over_other_connections_are_found() {
 #[test]
 fn work_that_lives_on_keep_alive_is_found_once() {
     let mut played = Played::new();
-    let kept = Happened::Acquired {
+    let kept = EventKind::Acquired {
         again: false,
         replaced: false,
         ran_out: false,
@@ -486,7 +486,7 @@ fn very_many_locks_are_remembered_shortly_and_no_more_of_them_than_there_is_room
     let now = played.now();
     for round in 0..12 {
         for number in 0..10_000 {
-            let entry = Entry {
+            let entry = LockEvent {
                 at: now,
                 at_ms: round,
                 key: DbKey::new(0, format!("lock:{number}").into()),
@@ -503,7 +503,7 @@ fn very_many_locks_are_remembered_shortly_and_no_more_of_them_than_there_is_room
     for _ in 0..12 {
         for number in 0..8_000 {
             let key = DbKey::new(0, format!("lock:{number}").into());
-            let entry = Entry { key, ..example("") };
+            let entry = LockEvent { key, ..example("") };
             played.seen.fold(&entry, &mut Vec::new());
         }
     }
@@ -529,30 +529,30 @@ fn states_are_sorted_by_what_is_worse() {
     assert_eq!(states, sorted);
 }
 
-fn any_happened() -> impl Strategy<Value = Happened> {
+fn any_happened() -> impl Strategy<Value = EventKind> {
     let flag = any::<bool>;
     prop_oneof![
         (flag(), flag(), flag(), flag()).prop_map(|(again, replaced, ran_out, kept)| {
-            Happened::Acquired {
+            EventKind::Acquired {
                 again,
                 replaced,
                 ran_out,
                 kept,
             }
         }),
-        flag().prop_map(|own| Happened::Contended { own }),
-        flag().prop_map(|kept| Happened::Extended { kept }),
-        flag().prop_map(|taken_over| Happened::Released { taken_over }),
-        flag().prop_map(|ran_out| Happened::Absent { ran_out }),
-        Just(Happened::Refused),
-        Just(Happened::Different),
-        Just(Happened::RanOut),
-        Just(Happened::Unchanged),
-        Just(Happened::Ungoverned),
-        Just(Happened::Forwarded),
-        Just(Happened::Failed),
-        Just(Happened::Broken),
-        Just(Happened::Observed(Observation::Debt)),
+        flag().prop_map(|own| EventKind::Contended { own }),
+        flag().prop_map(|kept| EventKind::Extended { kept }),
+        flag().prop_map(|taken_over| EventKind::Released { taken_over }),
+        flag().prop_map(|ran_out| EventKind::Absent { ran_out }),
+        Just(EventKind::Refused),
+        Just(EventKind::Different),
+        Just(EventKind::RanOut),
+        Just(EventKind::Unchanged),
+        Just(EventKind::Ungoverned),
+        Just(EventKind::Forwarded),
+        Just(EventKind::Failed),
+        Just(EventKind::Broken),
+        Just(EventKind::Observed(Observation::Debt)),
     ]
 }
 

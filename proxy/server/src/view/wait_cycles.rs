@@ -10,9 +10,9 @@ use lockwarden_lock::evidence::DbKey;
 use crate::telemetry::events::Caller;
 
 /// Waits that are looked at, at once.
-pub(super) const MOST_EDGES: usize = 16_384;
+pub(super) const MAX_EDGES: usize = 16_384;
 /// Circles that are told of.
-const MOST_CIRCLES: usize = 64;
+const MAX_CIRCLES: usize = 64;
 
 /// A connection polls a lock that another one holds, or it itself.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ enum Mark {
 /// At least one circle of every knot of waiters.
 pub(super) fn circles(edges: &[Edge]) -> Vec<Circle> {
     let mut from: HashMap<u64, Vec<usize>> = HashMap::new();
-    for (place, edge) in edges.iter().enumerate().take(MOST_EDGES) {
+    for (place, edge) in edges.iter().enumerate().take(MAX_EDGES) {
         from.entry(edge.waiter.session).or_default().push(place);
     }
     let mut starts: Vec<u64> = from.keys().copied().collect();
@@ -59,11 +59,11 @@ pub(super) fn circles(edges: &[Edge]) -> Vec<Circle> {
         if !marks.contains_key(&start) {
             walk(start, edges, &from, &mut marks, &mut found);
         }
-        if found.len() >= MOST_CIRCLES {
+        if found.len() >= MAX_CIRCLES {
             break;
         }
     }
-    found.truncate(MOST_CIRCLES);
+    found.truncate(MAX_CIRCLES);
     found
 }
 
@@ -185,6 +185,6 @@ mod tests {
     #[test]
     fn very_many_circles_are_cut() {
         let edges: Vec<Edge> = (0..1_000).map(|one| edge(one, "a", one)).collect();
-        assert_eq!(circles(&edges).len(), MOST_CIRCLES);
+        assert_eq!(circles(&edges).len(), MAX_CIRCLES);
     }
 }

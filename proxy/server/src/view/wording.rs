@@ -1,7 +1,7 @@
 //! What happened, in the words of the API.
 
 use super::api::{Client, Moment};
-use crate::telemetry::events::{Caller, DEFAULT_USER, Entry, Happened};
+use crate::telemetry::events::{Caller, DEFAULT_USER, EventKind, LockEvent};
 use crate::telemetry::vocabulary::Label;
 use crate::text::escape::spell;
 
@@ -31,33 +31,33 @@ pub(super) fn client(caller: &Caller) -> Client {
 }
 
 /// The kind of what has kinds.
-fn kind(happened: Happened) -> Option<&'static str> {
+fn kind(happened: EventKind) -> Option<&'static str> {
     match happened {
-        Happened::Observed(observation) => Some(observation.word()),
-        Happened::Unjudged(why) => Some(why.word()),
-        Happened::Acquired { again: true, .. } => Some("again"),
-        Happened::Acquired { ran_out: true, .. } => Some("after-one-that-ran-out"),
-        Happened::Absent { ran_out: true } => Some("ran-out"),
-        Happened::Acquired { replaced: true, .. } | Happened::Released { taken_over: true } => {
+        EventKind::Observed(observation) => Some(observation.word()),
+        EventKind::Unjudged(why) => Some(why.word()),
+        EventKind::Acquired { again: true, .. } => Some("again"),
+        EventKind::Acquired { ran_out: true, .. } => Some("after-one-that-ran-out"),
+        EventKind::Absent { ran_out: true } => Some("ran-out"),
+        EventKind::Acquired { replaced: true, .. } | EventKind::Released { taken_over: true } => {
             Some("taken-over")
         }
-        Happened::Acquired { .. }
-        | Happened::Contended { .. }
-        | Happened::Extended { .. }
-        | Happened::Released { .. }
-        | Happened::Absent { .. }
-        | Happened::RanOut
-        | Happened::Refused
-        | Happened::Different
-        | Happened::Unchanged
-        | Happened::Ungoverned
-        | Happened::Forwarded
-        | Happened::Failed
-        | Happened::Broken => None,
+        EventKind::Acquired { .. }
+        | EventKind::Contended { .. }
+        | EventKind::Extended { .. }
+        | EventKind::Released { .. }
+        | EventKind::Absent { .. }
+        | EventKind::RanOut
+        | EventKind::Refused
+        | EventKind::Different
+        | EventKind::Unchanged
+        | EventKind::Ungoverned
+        | EventKind::Forwarded
+        | EventKind::Failed
+        | EventKind::Broken => None,
     }
 }
 
-pub(super) fn moment(entry: &Entry) -> Moment {
+pub(super) fn moment(entry: &LockEvent) -> Moment {
     let verdict = entry.verdict.as_ref();
     let told = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Moment {

@@ -26,7 +26,7 @@ use crate::admin::Control;
 use crate::admin::routes::{in_background, problem};
 
 /// Pages that are kept up to date at once.
-const MOST_LISTENERS: usize = 16;
+const MAX_LISTENERS: usize = 16;
 /// Between two looks at the view.
 const PAUSE: Duration = Duration::from_secs(1);
 /// A look that takes longer is followed by so many times its length: with a million locks the board
@@ -43,7 +43,7 @@ pub(super) struct Listeners(Arc<Semaphore>);
 
 impl Default for Listeners {
     fn default() -> Listeners {
-        Listeners(Arc::new(Semaphore::new(MOST_LISTENERS)))
+        Listeners(Arc::new(Semaphore::new(MAX_LISTENERS)))
     }
 }
 
@@ -97,11 +97,11 @@ impl Look {
     fn parts(&self) -> (u64, Vec<(&'static str, String)>) {
         let shown = Shown::look(&*self.control, &self.asked, self.port);
         let parts = parts(&shown, &self.asked, &self.site, Pace::Script);
-        let texts = parts
+        let script_cache = parts
             .into_iter()
             .map(|(id, part)| (id, part.into_string()))
             .collect();
-        (shown.overview.now, texts)
+        (shown.overview.now, script_cache)
     }
 }
 

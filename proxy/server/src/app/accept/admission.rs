@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 
 use crate::config::Sessions;
 use crate::net::descriptors;
-use crate::state::Shared;
+use crate::state::ProxyState;
 use crate::telemetry::logging::Pace;
 use crate::telemetry::vocabulary::ConnectionState;
 
@@ -17,7 +17,7 @@ const FULL: &[u8] = b"-ERR max number of clients reached\r\n";
 
 /// See the module.
 pub(super) struct Admission {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyState>,
     /// Descriptors that were open before the first client came.
     base: u64,
     refused: Pace,
@@ -25,7 +25,7 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    pub(super) fn new(shared: Arc<Shared>) -> Admission {
+    pub(super) fn new(shared: Arc<ProxyState>) -> Admission {
         let admission = Admission {
             shared,
             base: descriptors::open(),

@@ -10,38 +10,38 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Due, MOST_UNSENT, Place, Trunk, register};
-use crate::backend::profile::{Lane, Traffic};
+use super::{Due, MAX_UNSENT, Mailbox, SharedConnection, register};
+use crate::backend::profile::{Profile, Traffic};
 use crate::backend::{Backend, pool};
 use crate::net::buffer_pool::{give_back, move_front};
 
 /// A client may say that a shared connection leads to a replica; one that was opened just now is not
 /// opened again for it.
-const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+const MIN_LIFE: Duration = Duration::from_secs(1);
 
-/// A session's end of a trunk.
-pub(crate) struct Port {
-    lane: Lane,
+/// A session's end of a shared connection.
+pub(crate) struct Attachment {
+    profile: Profile,
     backend: Arc<Backend>,
     /// By which requests go.
-    trunk: Rc<Trunk>,
+    connection: Rc<SharedConnection>,
     /// The one for the other traffic, once that was needed.
-    other: Option<Rc<Trunk>>,
-    place: Rc<RefCell<Place>>,
+    other: Option<Rc<SharedConnection>>,
+    place: Rc<RefCell<Mailbox>>,
 }
 
 /// Requests were sent whose replies do not come any more.
 #[derive(Debug)]
 pub(crate) struct Broken;
 
-impl Port {
-    /// A place on the trunk of this kind, the one for reads; `None` where there are too many kinds.
-    pub(crate) fn new(lane: &Lane, backend: &Arc<Backend>) -> Option<Port> {
-        let trunk = pool::trunk(lane, Traffic::Reads, backend)?;
-        Some(Port {
-            lane: lane.clone(),
+impl Attachment {
+    /// A place on the shared connection of this kind, the one for reads; `None` where there are too many kinds.
+    pub(crate) fn new(profile: &Profile, backend: &Arc<Backend>) -> Option<Attachment> {
+        let connection = pool::connection(profile, Traffic::Reads, backend)?;
+        Some(Attachment {
+            profile: profile.clone(),
             backend: backend.clone(),
-            trunk,
+            connection,
             other: None,
             place: Rc::default(),
         })
@@ -49,24 +49,25 @@ impl Port {
 
     /// What goes by the connection in use.
     pub(crate) fn traffic(&self) -> Traffic {
-        self.trunk.traffic
+        self.connection.traffic
     }
 
     /// Requests go by the connection for this traffic from now on. Only where no reply is due: order is
     /// kept on one connection only. Where there are too many kinds, the one in use stays.
     pub(crate) fn turn_to(&mut self, traffic: Traffic) {
-        if self.trunk.traffic == traffic || self.due() > 0 {
+        if self.connection.traffic == traffic || self.due() > 0 {
             return;
         }
         let next = self.other.take();
-        let Some(next) = next.or_else(|| pool::trunk(&self.lane, traffic, &self.backend)) else {
+        let Some(next) = next.or_else(|| pool::connection(&self.profile, traffic, &self.backend))
+        else {
             return;
         };
-        self.other = Some(mem::replace(&mut self.trunk, next));
+        self.other = Some(mem::replace(&mut self.connection, next));
     }
 
-    pub(crate) fn lane(&self) -> &Lane {
-        &self.lane
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.profile
     }
 
     /// Why the requests that were sent last were not carried out, where that is known.
@@ -94,27 +95,27 @@ impl Port {
         self.place.borrow().replies.len()
     }
 
-    /// Puts whole requests on the trunk, to which so many replies will come. Takes nothing where there
-    /// is no room; then [`Port::poll_room`] says when.
+    /// Puts whole requests on the connection, to which so many replies will come. Takes nothing where there
+    /// is no room; then [`Attachment::poll_room`] says when.
     pub(crate) fn send(&mut self, requests: &mut BytesMut, replies: u64) {
-        if self.trunk.era != self.backend.server.era() {
-            self.trunk.retire();
+        if self.connection.era != self.backend.server.era() {
+            self.connection.retire();
         }
-        if self.trunk.inner.borrow().retired {
+        if self.connection.inner.borrow().retired {
             // What was sent before has to be answered before: order is kept on one connection only.
             if self.place.borrow().due > 0 {
                 return;
             }
-            match pool::trunk(&self.lane, self.trunk.traffic, &self.backend) {
-                Some(trunk) => mem::replace(&mut self.trunk, trunk).give_place_up(),
+            match pool::connection(&self.profile, self.connection.traffic, &self.backend) {
+                Some(connection) => mem::replace(&mut self.connection, connection).give_place_up(),
                 None => {
                     self.place.borrow_mut().broken = true;
                     return;
                 }
             }
         }
-        let mut inner = self.trunk.inner.borrow_mut();
-        if inner.out.len() >= MOST_UNSENT {
+        let mut inner = self.connection.inner.borrow_mut();
+        if inner.out.len() >= MAX_UNSENT {
             return;
         }
         move_front(requests, requests.len(), &mut inner.out);
@@ -134,18 +135,18 @@ impl Port {
     /// This connection leads to a server that takes no writes any more: who has a request goes by
     /// another one.
     pub(crate) fn leave_replica(&self) {
-        if self.trunk.opened.elapsed() >= SHORTEST_LIFE {
-            self.trunk.retire();
+        if self.connection.opened.elapsed() >= MIN_LIFE {
+            self.connection.retire();
         }
     }
 
     /// Ready when requests may be taken again.
     pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut inner = self.trunk.inner.borrow_mut();
+        let mut inner = self.connection.inner.borrow_mut();
         let place = self.place.borrow();
         let has_room = match inner.retired {
             true => place.due == 0,
-            false => inner.out.len() < MOST_UNSENT,
+            false => inner.out.len() < MAX_UNSENT,
         };
         if has_room || place.broken {
             return Poll::Ready(());
@@ -188,9 +189,9 @@ impl Port {
     }
 }
 
-impl Drop for Port {
+impl Drop for Attachment {
     fn drop(&mut self) {
-        self.trunk.give_place_up();
+        self.connection.give_place_up();
         if let Some(other) = &self.other {
             other.give_place_up();
         }

@@ -1,4 +1,4 @@
-//! The task behind a trunk: it writes what sessions have put on it, and hands replies out.
+//! The task behind a shared connection: it writes what sessions have put on it, and hands replies out.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -14,22 +14,22 @@ use lockwarden_resp::{ReplyError, ReplyLimits, ReplyScanner};
 use tokio::io::AsyncWrite;
 
 use super::stall::{End, Watch};
-use super::{MOST_UNSENT, Place, Trunk, register, wake};
+use super::{MAX_UNSENT, Mailbox, SharedConnection, register, wake};
 use crate::backend::{Backend, Link, pool};
 use crate::net::buffer_pool::{give_back, move_front, poll_read};
 use crate::telemetry::vocabulary::{ProtocolErrorKind, Side};
 
-/// Replies that wait for one session, in bytes; above that everybody's wait, on a trunk that gets no
+/// Replies that wait for one session, in bytes; above that everybody's wait, on a shared connection that gets no
 /// more requests.
-const MOST_UNREAD: usize = 64 * 1024 * 1024;
+const MAX_UNREAD: usize = 64 * 1024 * 1024;
 /// A client that takes none of those replies for so long, while others wait, is given up.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The life of a trunk. It is connected when it has something to carry: many a client logs in or greets
+/// The life of a shared connection. It is connected when it has something to carry: many a client logs in or greets
 /// first, and then needs one of another kind.
-pub(super) async fn run(trunk: Rc<Trunk>, backend: Arc<Backend>) {
+pub(super) async fn run(connection: Rc<SharedConnection>, backend: Arc<Backend>) {
     let is_needed = poll_fn(|cx| {
-        let mut inner = trunk.inner.borrow_mut();
+        let mut inner = connection.inner.borrow_mut();
         if inner.retired || !inner.out.is_empty() {
             return Poll::Ready(!inner.out.is_empty());
         }
@@ -38,22 +38,22 @@ pub(super) async fn run(trunk: Rc<Trunk>, backend: Arc<Backend>) {
     });
     let mut refusal = None;
     if is_needed.await {
-        refusal = carry(&trunk, &backend).await;
+        refusal = carry(&connection, &backend).await;
     }
-    trunk.break_off(refusal.as_ref());
-    pool::ended(&trunk);
+    connection.break_off(refusal.as_ref());
+    pool::ended(&connection);
 }
 
 /// Until the connection ends. Answers an error to whoever had a request, where it was refused.
-async fn carry(trunk: &Rc<Trunk>, backend: &Arc<Backend>) -> Option<Bytes> {
-    match backend.open(&trunk.lane).await {
+async fn carry(connection: &Rc<SharedConnection>, backend: &Arc<Backend>) -> Option<Bytes> {
+    match backend.open(&connection.profile).await {
         Ok(link) => {
             let mut pump = Pump {
-                trunk: trunk.clone(),
+                connection: connection.clone(),
                 link,
                 from_backend: BytesMut::new(),
                 scanner: ReplyScanner::new(ReplyLimits::default()),
-                watch: Watch::new(trunk.clone(), backend.clone()),
+                watch: Watch::new(connection.clone(), backend.clone()),
             };
             match pump.run().await {
                 Ok(()) => {}
@@ -70,8 +70,8 @@ async fn carry(trunk: &Rc<Trunk>, backend: &Arc<Backend>) -> Option<Bytes> {
                     tracing::error!(%why, "a shared connection to the backend was closed");
                 }
                 Err(Ended::Frozen) => {
-                    let traffic = trunk.traffic;
-                    let waiting = trunk.inner.borrow().due.len();
+                    let traffic = connection.traffic;
+                    let waiting = connection.inner.borrow().due.len();
                     tracing::warn!(
                         ?traffic,
                         waiting,
@@ -92,14 +92,14 @@ async fn carry(trunk: &Rc<Trunk>, backend: &Arc<Backend>) -> Option<Bytes> {
 
 /// Writes and reads.
 struct Pump {
-    trunk: Rc<Trunk>,
+    connection: Rc<SharedConnection>,
     link: Link,
     from_backend: BytesMut,
     scanner: ReplyScanner,
     watch: Watch,
 }
 
-/// Why a trunk ends.
+/// Why a shared connection ends.
 #[derive(Debug, thiserror::Error)]
 enum Ended {
     #[error("the backend is gone: {0}")]
@@ -123,7 +123,7 @@ impl Pump {
             while let Some(slow) = self.route()? {
                 self.wait_for(&slow).await;
             }
-            let inner = self.trunk.inner.borrow();
+            let inner = self.connection.inner.borrow();
             if inner.retired && inner.due.is_empty() {
                 return Ok(());
             }
@@ -132,9 +132,9 @@ impl Pump {
 
     /// Writes what there is, and reads once.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Ended>> {
-        let mut inner = self.trunk.inner.borrow_mut();
+        let mut inner = self.connection.inner.borrow_mut();
         let mut failed = false;
-        let had_no_room = inner.out.len() >= MOST_UNSENT;
+        let had_no_room = inner.out.len() >= MAX_UNSENT;
         while !inner.out.is_empty() {
             match Pin::new(&mut self.link.stream).poll_write(cx, &inner.out) {
                 Poll::Ready(Ok(written)) => inner.out.advance(written),
@@ -147,7 +147,7 @@ impl Pump {
             }
         }
         give_back(&mut inner.out);
-        if had_no_room && inner.out.len() < MOST_UNSENT {
+        if had_no_room && inner.out.len() < MAX_UNSENT {
             for waiting in inner.waiting.drain(..) {
                 waiting.wake();
             }
@@ -158,7 +158,7 @@ impl Pump {
         }
         drop(inner);
         if failed {
-            self.trunk.retire();
+            self.connection.retire();
         }
         match poll_read(&mut self.link.stream, &mut self.from_backend, cx) {
             Poll::Ready(Ok(0)) => Poll::Ready(Err(Ended::HungUp)),
@@ -176,9 +176,9 @@ impl Pump {
     }
 
     /// Hands out what was read; answers whose place is too full for more.
-    fn route(&mut self) -> Result<Option<Rc<RefCell<Place>>>, Ended> {
+    fn route(&mut self) -> Result<Option<Rc<RefCell<Mailbox>>>, Ended> {
         while !self.from_backend.is_empty() {
-            let mut inner = self.trunk.inner.borrow_mut();
+            let mut inner = self.connection.inner.borrow_mut();
             let Some(due) = inner.due.front_mut() else {
                 // Redis says an error of its own accord when it is about to hang up.
                 return Err(match self.from_backend[0] {
@@ -195,7 +195,7 @@ impl Pump {
             }
             place.due -= skipped.frames;
             wake(&mut place.sleeper);
-            let is_slow = place.replies.len() > MOST_UNREAD;
+            let is_slow = place.replies.len() > MAX_UNREAD;
             drop(place);
             due.frames -= skipped.frames;
             let slow = is_slow.then(|| due.place.clone());
@@ -212,13 +212,13 @@ impl Pump {
 
     /// Waits until a session has taken its replies. Nobody else is to wait for it, except for what was
     /// asked already; where nobody does, it may take its time.
-    async fn wait_for(&mut self, slow: &Rc<RefCell<Place>>) {
-        self.trunk.retire();
+    async fn wait_for(&mut self, slow: &Rc<RefCell<Mailbox>>) {
+        self.connection.retire();
         loop {
             let before = slow.borrow().taken;
             let drained = poll_fn(|cx| {
                 let mut place = slow.borrow_mut();
-                if place.gone || place.replies.len() <= MOST_UNREAD {
+                if place.gone || place.replies.len() <= MAX_UNREAD {
                     return Poll::Ready(());
                 }
                 register(&mut place.drained, cx);
@@ -227,7 +227,7 @@ impl Pump {
             if tokio::time::timeout(PATIENCE, drained).await.is_ok() {
                 return;
             }
-            let others_wait = self.trunk.inner.borrow().due.iter().any(|due| {
+            let others_wait = self.connection.inner.borrow().due.iter().any(|due| {
                 let is_slow = Rc::ptr_eq(&due.place, slow);
                 !is_slow && !due.place.borrow().gone
             });

@@ -13,8 +13,8 @@ use std::time::Duration;
 use lockwarden_resp::Value;
 use tokio::time::{Instant, Sleep};
 
-use super::Trunk;
-use crate::backend::profile::{Lane, Traffic};
+use super::SharedConnection;
+use crate::backend::profile::{Profile, Traffic};
 use crate::backend::{Backend, pool};
 
 /// Between two looks whether something has come.
@@ -32,9 +32,9 @@ pub(super) enum End {
     Forsaken,
 }
 
-/// Looks whether something comes on a trunk. Its timer runs only while something is due.
+/// Looks whether something comes on a shared connection. Its timer runs only while something is due.
 pub(super) struct Watch {
-    trunk: Rc<Trunk>,
+    connection: Rc<SharedConnection>,
     backend: Arc<Backend>,
     timer: Pin<Box<Sleep>>,
     is_running: bool,
@@ -56,9 +56,9 @@ struct Question {
 }
 
 impl Watch {
-    pub(super) fn new(trunk: Rc<Trunk>, backend: Arc<Backend>) -> Watch {
+    pub(super) fn new(connection: Rc<SharedConnection>, backend: Arc<Backend>) -> Watch {
         Watch {
-            trunk,
+            connection,
             backend,
             timer: Box::pin(tokio::time::sleep(LOOK_EVERY)),
             is_running: false,
@@ -74,7 +74,7 @@ impl Watch {
         self.came += 1;
     }
 
-    /// Ready when the trunk has to end.
+    /// Ready when the connection has to end.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         if let Some(Question { asked, came }) = &mut self.question
             && let Poll::Ready(is_answered) = asked.as_mut().poll(cx)
@@ -86,7 +86,7 @@ impl Watch {
         }
         loop {
             if !self.is_running {
-                if self.trunk.inner.borrow().due.is_empty() {
+                if self.connection.inner.borrow().due.is_empty() {
                     return Poll::Pending;
                 }
                 if self.came != self.seen {
@@ -109,20 +109,20 @@ impl Watch {
 
     /// Nothing has come since the last look.
     fn looked_in_vain(&mut self, cx: &mut Context<'_>) -> Option<End> {
-        if self.trunk.inner.borrow().due.is_empty() {
+        if self.connection.inner.borrow().due.is_empty() {
             return None;
         }
-        if self.trunk.is_forsaken() {
+        if self.connection.is_forsaken() {
             return Some(End::Forsaken);
         }
         if self.others_answered {
             return Some(End::Frozen);
         }
-        pool::set_aside(&self.trunk);
+        pool::set_aside(&self.connection);
         self.in_vain += 1;
         if self.in_vain >= LOOKS_IN_VAIN && self.question.is_none() {
-            let (lane, traffic) = (self.trunk.lane.clone(), self.trunk.traffic);
-            let mut asked = Box::pin(is_answered(lane, traffic, self.backend.clone()));
+            let (profile, traffic) = (self.connection.profile.clone(), self.connection.traffic);
+            let mut asked = Box::pin(is_answered(profile, traffic, self.backend.clone()));
             // It has to be polled once to wake this task.
             if asked.as_mut().poll(cx).is_pending() {
                 let came = self.came;
@@ -135,14 +135,14 @@ impl Watch {
 
 /// Whether the backend answers a request of this traffic over a new connection. Where this user may
 /// not ask, the proxy's own asks.
-async fn is_answered(lane: Lane, traffic: Traffic, backend: Arc<Backend>) -> bool {
+async fn is_answered(profile: Profile, traffic: Traffic, backend: Arc<Backend>) -> bool {
     // Writes are held back for the one that may write, and it writes nothing.
     let words: &[&str] = match traffic {
         Traffic::Reads => &["PING"],
         Traffic::Writes => &["EVAL", "return 1", "0"],
     };
     let asked = async {
-        let mut conversation = backend.address.converse_as(&lane).await?;
+        let mut conversation = backend.address.converse_as(&profile).await?;
         let answer = conversation.ask(words).await?;
         if !lacks_rights(&answer) {
             return Ok(answer);

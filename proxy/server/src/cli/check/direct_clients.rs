@@ -8,7 +8,7 @@ use lockwarden_resp::Value;
 use crate::backend::{BackendError, Conversation};
 
 /// Hosts that are named, those with the most connections first.
-const MOST_NAMED: usize = 10;
+const MAX_NAMED: usize = 10;
 
 /// One line about them; `None` where we may not ask or nobody is there.
 pub(super) async fn ask(own: &mut Conversation) -> Result<Option<String>, BackendError> {
@@ -37,11 +37,11 @@ fn told(list: &str, own: i64) -> Option<String> {
     hosts.sort_by_key(|&(host, count)| (std::cmp::Reverse(count), host));
     let mut named: Vec<_> = hosts
         .iter()
-        .take(MOST_NAMED)
+        .take(MAX_NAMED)
         .map(|(host, count)| format!("{host} ({count})"))
         .collect();
-    if hosts.len() > MOST_NAMED {
-        named.push(format!("{} more hosts", hosts.len() - MOST_NAMED));
+    if hosts.len() > MAX_NAMED {
+        named.push(format!("{} more hosts", hosts.len() - MAX_NAMED));
     }
     let connected = match connections {
         0 => return None,

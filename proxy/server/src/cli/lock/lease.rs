@@ -20,7 +20,7 @@ const RELEASE: &[u8] =
 
 /// Between the first two tries; doubled from one to the next, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(25);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 /// What a single try gets at least, however little of the wait is left.
 const ONE_TRY: Duration = Duration::from_secs(3);
 /// What giving back may take.
@@ -137,7 +137,7 @@ impl Lease {
                 return failed.map_or(Ok(false), |error| Err(Failure::Unreachable(error)));
             }
             tokio::time::sleep(jittered(pause).min(left)).await;
-            pause = (2 * pause).min(LONGEST_PAUSE);
+            pause = (2 * pause).min(MAX_PAUSE);
         }
     }
 
@@ -309,11 +309,8 @@ mod tests {
     #[test]
     fn a_pause_is_never_shorter_than_half_nor_longer_than_whole() {
         for _ in 0..1000 {
-            let pause = jittered(LONGEST_PAUSE);
-            assert!(
-                pause >= LONGEST_PAUSE / 2 && pause <= LONGEST_PAUSE,
-                "{pause:?}"
-            );
+            let pause = jittered(MAX_PAUSE);
+            assert!(pause >= MAX_PAUSE / 2 && pause <= MAX_PAUSE, "{pause:?}");
         }
     }
 }

@@ -108,13 +108,13 @@ fn what_is_no_header_is_refused_at_its_first_wrong_byte() {
 #[test]
 fn a_header_has_an_end() {
     let long = [b"PROXY UNKNOWN ", &[b'x'; 200][..]].concat();
-    assert!(progress(&long[..LONGEST_TEXT - 1]).is_ok());
+    assert!(progress(&long[..MAX_TEXT - 1]).is_ok());
     assert!(matches!(progress(&long), Err(HeaderError::TooLong)));
     let longest = [b"PROXY UNKNOWN ", &[b'x'; 91][..], b"\r\n"].concat();
-    assert_eq!(longest.len(), LONGEST_TEXT);
+    assert_eq!(longest.len(), MAX_TEXT);
     complete(&longest, None);
 
-    let body = vec![0; LONGEST_BODY + 1];
+    let body = vec![0; MAX_BODY + 1];
     let long = version_2(0x21, UNSPECIFIED, &body);
     let at_once = progress(&long[..BINARY_HEAD]);
     assert!(matches!(at_once, Err(HeaderError::TooLong)));

@@ -9,15 +9,15 @@ use std::net::{IpAddr, SocketAddr};
 use super::Pair;
 
 /// The longest table that is read, in bytes: some 400,000 sockets.
-const LONGEST_TABLE: u64 = 64 << 20;
+const MAX_TABLE: u64 = 64 << 20;
 
 /// The inodes of these clients' sockets, as far as there are such.
 pub(super) fn inodes(pairs: &HashSet<Pair>) -> HashMap<Pair, u64> {
     let mut inodes = HashMap::new();
     for table in ["/proc/self/net/tcp", "/proc/self/net/tcp6"] {
         let mut text = String::new();
-        let read = fs::File::open(table)
-            .and_then(|file| file.take(LONGEST_TABLE).read_to_string(&mut text));
+        let read =
+            fs::File::open(table).and_then(|file| file.take(MAX_TABLE).read_to_string(&mut text));
         if read.is_ok() {
             let rows = text.lines().skip(1).filter_map(socket);
             inodes.extend(rows.filter(|(pair, _)| pairs.contains(pair)));

@@ -13,16 +13,16 @@ use super::lineage::Running;
 use super::{MACHINE, PROCESS_NAMESPACE};
 
 /// Processes that are remembered, those that were found last.
-const MOST_KNOWN: usize = 1024;
+const MAX_KNOWN: usize = 1024;
 /// Sockets whose places are remembered; above that all are forgotten and seen anew.
-const MOST_SEEN: usize = 16_384;
+const MAX_SEEN: usize = 16_384;
 /// Files of a process in which sockets were found last. A process opens a connection in the lowest number
 /// that is free: one that was free before, or the next.
-const MOST_LATELY: usize = 8;
+const MAX_LATELY: usize = 8;
 /// So many behind the last of them are tried as well.
 const MORE_LIKELY: u32 = 8;
 /// The longest search through all processes.
-const LONGEST_SEARCH: Duration = Duration::from_secs(2);
+const MAX_SEARCH: Duration = Duration::from_secs(2);
 
 /// What was found before.
 #[derive(Default)]
@@ -76,7 +76,7 @@ impl Search {
         let mut hunt = Hunt {
             missing: inodes.collect(),
             found: HashMap::new(),
-            end: Instant::now() + LONGEST_SEARCH,
+            end: Instant::now() + MAX_SEARCH,
         };
         let mut places: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (number, file) in hunt.missing.iter().filter_map(|inode| self.seen.get(inode)) {
@@ -95,7 +95,7 @@ impl Search {
         if hunt.missing.is_empty() {
             return hunt.found;
         }
-        if self.seen.len() >= MOST_SEEN {
+        if self.seen.len() >= MAX_SEEN {
             self.seen.clear();
         }
         let known: Vec<u32> = self.known.iter().map(|known| known.number).collect();
@@ -129,7 +129,7 @@ impl Search {
     fn look_at(&mut self, number: u32, files: impl Iterator<Item = u32>, hunt: &mut Hunt) {
         let mut hits = Vec::new();
         // What else a process has open that was found will be asked for soon, so the walk goes on.
-        let mut more = MOST_SEEN.saturating_sub(self.seen.len());
+        let mut more = MAX_SEEN.saturating_sub(self.seen.len());
         for file in files {
             if hunt.is_late() || (hunt.missing.is_empty() && (hits.is_empty() || more == 0)) {
                 break;
@@ -140,7 +140,7 @@ impl Search {
             let Some(inode) = socket_at(number, file) else {
                 continue;
             };
-            if self.seen.len() < MOST_SEEN {
+            if self.seen.len() < MAX_SEEN {
                 self.seen.insert(inode, (number, file));
             }
             if hunt.missing.remove(&inode) {
@@ -178,10 +178,10 @@ impl Search {
         for file in files {
             known.lately.retain(|other| *other != file);
             known.lately.push_front(file);
-            known.lately.truncate(MOST_LATELY);
+            known.lately.truncate(MAX_LATELY);
         }
         self.known.push_front(known);
-        self.known.truncate(MOST_KNOWN);
+        self.known.truncate(MAX_KNOWN);
     }
 }
 
@@ -208,11 +208,11 @@ mod tests {
             search.known[0].likely(),
             [9, 4, 3, 10, 11, 12, 13, 14, 15, 16, 17]
         );
-        assert_eq!(search.known[1].lately.len(), MOST_LATELY);
+        assert_eq!(search.known[1].lately.len(), MAX_LATELY);
         for number in 0..2000 {
             search.remember(number, std::iter::once(u32::MAX));
         }
-        assert_eq!(search.known.len(), MOST_KNOWN);
+        assert_eq!(search.known.len(), MAX_KNOWN);
         assert_eq!(search.known[0].likely(), [u32::MAX]);
     }
 }

@@ -1,4 +1,4 @@
-//! The register itself: the leases, and the queues in which they wait. `Kept` guards it.
+//! The register itself: the leases, and the queues in which they wait. `Renewals` guards it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use lockwarden_lock::db_key::{DbKey, DbMap};
 
 use super::index::Listing;
 use super::{AGAIN_AFTER, IndexWork, KeptLease, SessionNumber};
-use crate::net::wakeup::Nudge;
+use crate::net::wakeup::Wakeup;
 
 /// A renewal may come so much before it is due, where another is sent anyway.
 const EARLY: Duration = Duration::from_millis(20);
@@ -114,14 +114,14 @@ impl Register {
     }
 
     /// The way to wake each session.
-    pub(super) fn nudges(&self) -> Vec<Arc<Nudge>> {
+    pub(super) fn nudges(&self) -> Vec<Arc<Wakeup>> {
         let mut last = None;
         let firsts = self
             .by_session
             .iter()
             .filter(|((session, _), _)| last.replace(*session) != Some(*session));
         firsts
-            .filter_map(|(_, key)| Some(self.leases.get(key)?.nudge.clone()))
+            .filter_map(|(_, key)| Some(self.leases.get(key)?.wakeup.clone()))
             .collect()
     }
 

@@ -5,7 +5,7 @@ use super::*;
 fn holder(session: SessionNumber) -> Holder {
     Holder {
         session,
-        nudge: Arc::default(),
+        wakeup: Arc::default(),
     }
 }
 
@@ -14,12 +14,18 @@ fn key(name: &'static str) -> DbKey {
 }
 
 /// Adds a lease of 3 s, or of as many ms as are said.
-fn add(kept: &Kept, session: SessionNumber, name: &'static str, grant: u8, now: Instant) -> DbKey {
+fn add(
+    kept: &Renewals,
+    session: SessionNumber,
+    name: &'static str,
+    grant: u8,
+    now: Instant,
+) -> DbKey {
     add_for(kept, session, name, (grant, 3000), now)
 }
 
 fn add_for(
-    kept: &Kept,
+    kept: &Renewals,
     session: SessionNumber,
     name: &'static str,
     (grant, ttl_ms): (u8, u64),
@@ -45,7 +51,12 @@ fn add_for(
 }
 
 /// The same, of a client that other connections may go on for.
-fn add_of_client(kept: &Kept, session: SessionNumber, name: &'static str, now: Instant) -> DbKey {
+fn add_of_client(
+    kept: &Renewals,
+    session: SessionNumber,
+    name: &'static str,
+    now: Instant,
+) -> DbKey {
     let key = key(name);
     let renewal = Renewal {
         lock: key.key.clone(),
@@ -73,7 +84,7 @@ fn written(work: &IndexWork) -> Vec<String> {
 }
 
 /// The leases that are due, by name.
-fn due(kept: &Kept, now: Instant, most: usize) -> Vec<String> {
+fn due(kept: &Renewals, now: Instant, most: usize) -> Vec<String> {
     let taken = kept.take_due(now, most).into_iter();
     let name = |(key, _): (DbKey, KeptLease)| String::from_utf8_lossy(&key.key).into_owned();
     taken.map(name).collect()
@@ -84,7 +95,7 @@ const MS: Duration = Duration::from_millis(1);
 
 #[test]
 fn a_lease_is_due_after_a_third_of_its_ttl() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     add(&kept, 1, "a", 1, now);
     assert!(due(&kept, now, 10).is_empty());
     let later = now + SECOND;
@@ -97,7 +108,7 @@ fn a_lease_is_due_after_a_third_of_its_ttl() {
 
 #[test]
 fn of_those_that_are_due_what_ends_first_goes_first() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     add_for(&kept, 1, "long", (1, 30_000), now);
     let later = now + 9 * SECOND;
     add_for(&kept, 1, "short", (1, 3000), later);
@@ -110,7 +121,7 @@ fn of_those_that_are_due_what_ends_first_goes_first() {
 
 #[test]
 fn what_was_taken_and_not_answered_is_due_again_and_as_late_as_it_is() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     add(&kept, 1, "a", 1, now);
     assert_eq!(due(&kept, now + SECOND, 9), ["a"]);
     assert!(due(&kept, now + SECOND + 200 * MS, 9).is_empty());
@@ -120,7 +131,7 @@ fn what_was_taken_and_not_answered_is_due_again_and_as_late_as_it_is() {
 
 #[test]
 fn what_is_nearly_due_goes_along_with_what_is() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     add(&kept, 1, "a", 1, now);
     add(&kept, 1, "b", 1, now + 15 * MS);
     add(&kept, 1, "c", 1, now + 25 * MS);
@@ -134,7 +145,7 @@ fn what_is_nearly_due_goes_along_with_what_is() {
 
 #[test]
 fn a_record_is_renewed_seldom() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     add(&kept, 1, "a", 1, now);
     let mut later = now;
     let mut renewed = 0;
@@ -151,7 +162,7 @@ fn a_record_is_renewed_seldom() {
 
 #[test]
 fn nothing_is_kept_for_a_session_that_is_gone() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     for (session, name) in [(1, "a"), (1, "b"), (2, "c")] {
         add(&kept, session, name, 1, now);
     }
@@ -163,7 +174,7 @@ fn nothing_is_kept_for_a_session_that_is_gone() {
 
 #[test]
 fn a_lease_is_adopted_unless_there_is_a_newer_one() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     let key = add(&kept, 1, "a", 1, now);
     let (_, orphan) = kept.end_session(1).remove(0);
     kept.adopt(&holder(2), key.clone(), orphan.clone(), now);
@@ -176,22 +187,29 @@ fn a_lease_is_adopted_unless_there_is_a_newer_one() {
 
 #[test]
 fn a_renewal_of_an_older_lease_changes_nothing() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     let key = add(&kept, 1, "a", 1, now);
     let (_, before) = kept.take_due(now + SECOND, 1).remove(0);
     add(&kept, 1, "a", 2, now);
     kept.ended(&key, &before);
     kept.postpone(&key, &before, now + 9 * SECOND);
-    assert_eq!(due(&kept, now + SECOND, 9), ["a"], "the newer lease stays");
+    assert_eq!(
+        due(&kept, now + SECOND, 9),
+        ["a"],
+        "the newer lease stays"
+    );
     kept.remove(&key, Some(9));
-    assert!(!kept.is_empty(), "another session's word does not count");
+    assert!(
+        !kept.is_empty(),
+        "another session's word does not count"
+    );
     kept.remove(&key, Some(1));
     assert!(kept.is_empty());
 }
 
 #[tokio::test]
 async fn the_renewing_task_is_woken_by_what_is_due_before_it_wakes_anyway() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     let is_woken = async || {
         let woken = tokio::time::timeout(Duration::ZERO, kept.changed());
         woken.await.is_ok()
@@ -218,7 +236,7 @@ async fn the_renewing_task_is_woken_by_what_is_due_before_it_wakes_anyway() {
 
 #[test]
 fn a_lease_comes_into_the_index_when_it_is_held_for_a_while_and_twice_in_a_ttl() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     let key = add_of_client(&kept, 1, "a", now);
     assert!(!kept.has_listing(now + 249 * MS));
     let entry = "k0:3000:60000:600000:a@2250";
@@ -238,7 +256,7 @@ fn a_lease_comes_into_the_index_when_it_is_held_for_a_while_and_twice_in_a_ttl()
 
 #[test]
 fn a_short_lease_and_one_that_nobody_else_could_keep_alive_are_never_listed() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     let short = add_of_client(&kept, 1, "a", now);
     add(&kept, 1, "b", 1, now);
     kept.remove(&short, None);
@@ -250,14 +268,14 @@ fn a_short_lease_and_one_that_nobody_else_could_keep_alive_are_never_listed() {
 /// Somebody else may come through where this proxy does not.
 #[test]
 fn for_a_lease_that_could_not_be_renewed_in_time_the_proxy_does_not_answer() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     add_of_client(&kept, 1, "a", now);
     assert!(kept.take_listing(now + 1501 * MS, 9).written.is_empty());
 }
 
 #[test]
 fn a_lease_is_left_to_others_with_the_time_at_which_its_client_went() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     for name in ["a", "b"] {
         add_of_client(&kept, 1, name, now);
     }
@@ -280,7 +298,7 @@ fn a_lease_is_left_to_others_with_the_time_at_which_its_client_went() {
 
 #[test]
 fn what_waits_for_the_index_is_bounded() {
-    let (kept, now) = (Kept::default(), Instant::now());
+    let (kept, now) = (Renewals::default(), Instant::now());
     add_of_client(&kept, 1, "a", now);
     let left = kept.end_session(1).remove(0);
     for _ in 0..70_000 {

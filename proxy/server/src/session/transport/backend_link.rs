@@ -10,17 +10,17 @@ use tokio::net::TcpStream;
 
 use crate::backend::Link;
 use crate::backend::profile::Traffic;
-use crate::backend::shared_connection::Port;
+use crate::backend::shared_connection::Attachment;
 use crate::net::buffer_pool::poll_read;
 
 /// Replies that one session may have to come on a shared connection, where others' come behind them: few
 /// enough that they fit into what may wait for it, be they a MiB each.
-const MOST_DUE_SHARED: u64 = 64;
+const MAX_DUE_SHARED: u64 = 64;
 
 /// See the module.
-pub(crate) struct Uplink {
+pub(crate) struct BackendLink {
     own: Option<Link>,
-    port: Option<Port>,
+    port: Option<Attachment>,
     /// Requests go by the port.
     shared: bool,
     /// Something was said on the session's own connection while it was at rest: what it is told there
@@ -28,10 +28,10 @@ pub(crate) struct Uplink {
     has_spoken: bool,
 }
 
-impl Uplink {
+impl BackendLink {
     /// A connection of its own, for good.
-    pub(crate) fn own(link: Link) -> Uplink {
-        Uplink {
+    pub(crate) fn own(link: Link) -> BackendLink {
+        BackendLink {
             own: Some(link),
             port: None,
             shared: false,
@@ -40,8 +40,8 @@ impl Uplink {
     }
 
     /// A place on a shared one, until something needs more.
-    pub(crate) fn shared(port: Port) -> Uplink {
-        Uplink {
+    pub(crate) fn shared(port: Attachment) -> BackendLink {
+        BackendLink {
             own: None,
             port: Some(port),
             shared: true,
@@ -65,24 +65,24 @@ impl Uplink {
     /// Goes on by another shared connection where the one in use is gone; answers whether it was.
     pub(super) fn mend(&mut self) -> bool {
         let port = self.port.as_mut().filter(|_| self.shared);
-        port.is_some_and(Port::mend)
+        port.is_some_and(Attachment::mend)
     }
 
     /// What the client is told before a connection ends that was refused to it.
     pub(super) fn refusal(&self) -> Option<Bytes> {
         let port = self.port.as_ref().filter(|_| self.shared);
-        port.and_then(Port::refusal)
+        port.and_then(Attachment::refusal)
     }
 
     /// The place on a shared connection, in use or not.
-    pub(crate) fn port(&self) -> Option<&Port> {
+    pub(crate) fn port(&self) -> Option<&Attachment> {
         self.port.as_ref()
     }
 
     /// What goes by the shared connection in use, if one is.
     pub(crate) fn traffic(&self) -> Option<Traffic> {
         let port = self.port.as_ref().filter(|_| self.shared);
-        port.map(Port::traffic)
+        port.map(Attachment::traffic)
     }
 
     /// Requests go by the shared connection for this traffic from now on.
@@ -101,7 +101,7 @@ impl Uplink {
     }
 
     /// Requests go by the port from now on: this one, where one is given.
-    pub(crate) fn use_port(&mut self, port: Option<Port>) {
+    pub(crate) fn use_port(&mut self, port: Option<Attachment>) {
         if port.is_some() {
             self.port = port;
         }
@@ -116,7 +116,7 @@ impl Uplink {
     /// Whether one more request may go this way, besides so many that were not sent yet.
     pub(super) fn may_take(&self, unsent: u64) -> bool {
         match &self.port {
-            Some(port) if self.shared => port.due() + unsent < MOST_DUE_SHARED,
+            Some(port) if self.shared => port.due() + unsent < MAX_DUE_SHARED,
             Some(_) | None => true,
         }
     }

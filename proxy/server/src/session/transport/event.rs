@@ -1,4 +1,4 @@
-//! What happens on the wires, what a session waits for, and how it ends.
+//! What happens on the two connections, what a session waits for, and how it ends.
 
 use bytes::Bytes;
 use lockwarden_resp::{ReplyError, RequestError};
@@ -27,12 +27,12 @@ pub(crate) enum End {
     Framing(#[from] ReplyError),
 }
 
-/// What happened on the wires.
+/// What happened on the two connections.
 #[derive(Debug)]
 pub(crate) enum Event<L> {
-    /// A request is complete; see `Inbox::request`.
+    /// A request is complete; see `RequestBuffer::request`.
     Request,
-    /// A request that is not complete announces a long argument; see `Inbox::long_argument`.
+    /// A request that is not complete announces a long argument; see `RequestBuffer::long_argument`.
     LongArgument,
     /// A reply arrived that somebody wanted to look at.
     Reply(L, Bytes, Muted),
@@ -43,9 +43,9 @@ pub(crate) enum Event<L> {
     /// The proxy is about to stop, and nothing is under way here.
     Drain,
     /// Leases of this session want to be renewed over its own connection.
-    Nudge,
+    Wakeup,
     /// Nothing is under way, and an error has come before that only a replica gives, or
-    /// [`super::Wires::tell_when_idle`] was asked for.
+    /// [`super::Transport::tell_when_idle`] was asked for.
     Idle,
     /// Every request has been answered; only for [`Want::Nothing`].
     Settled,

@@ -6,7 +6,7 @@ use lockwarden_resp::{Announced, Request, RequestDecoder, RequestError, RequestL
 use crate::net::buffer_pool::{READ_CHUNK, give_back};
 
 /// What the client has sent.
-pub(crate) struct Inbox {
+pub(crate) struct RequestBuffer {
     pub(crate) bytes: BytesMut,
     decoder: RequestDecoder,
     consumed: usize,
@@ -23,7 +23,7 @@ enum Cut {
     /// It has none, or nobody has looked.
     No,
     /// It comes as it is.
-    Kept,
+    Renewals,
     /// Zeros stand in its place. Of its own bytes so many are still to come, behind so many that stay.
     Replaced { to_come: usize, stay: usize },
 }
@@ -31,10 +31,10 @@ enum Cut {
 /// An argument of this many bytes is worth a look before it is here.
 const LONG_ARGUMENT: usize = 64 * 1024;
 
-impl Inbox {
+impl RequestBuffer {
     /// With the bytes that have come already.
-    pub(crate) fn with(bytes: BytesMut) -> Inbox {
-        Inbox {
+    pub(crate) fn with(bytes: BytesMut) -> RequestBuffer {
+        RequestBuffer {
             bytes,
             decoder: RequestDecoder::new(RequestLimits::default()),
             consumed: 0,
@@ -44,7 +44,7 @@ impl Inbox {
         }
     }
 
-    /// The request at the front, after [`Inbox::decode`] said that there is one.
+    /// The request at the front, after [`RequestBuffer::decode`] said that there is one.
     pub(crate) fn request(&self) -> Request<'_> {
         self.decoder.request(&self.bytes)
     }
@@ -69,7 +69,7 @@ impl Inbox {
 
     /// The long argument is wanted as it is.
     pub(crate) fn keep_long_argument(&mut self) {
-        self.cut = Cut::Kept;
+        self.cut = Cut::Renewals;
     }
 
     /// So many zeros stand for the long argument: the request must not be carried out.
@@ -120,7 +120,7 @@ impl Inbox {
         self.bytes.len() == self.consumed
     }
 
-    /// Whether a request is complete; see [`Inbox::request`].
+    /// Whether a request is complete; see [`RequestBuffer::request`].
     pub(crate) fn decode(&mut self) -> Result<bool, RequestError> {
         if self.drop_replaced() {
             return Ok(false);

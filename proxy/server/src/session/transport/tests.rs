@@ -25,7 +25,7 @@ fn metrics() -> Arc<Metrics> {
 }
 
 /// Wires, and what stands at their far ends: the client and the backend.
-async fn wires() -> (Wires<()>, TcpStream, TcpStream) {
+async fn transport() -> (Transport<()>, TcpStream, TcpStream) {
     let host = PolicyHost::new().expect("the engine");
     let locks = vec![vec![Glob::new(Bytes::from_static(b"lock:*"))]];
     let active = Active {
@@ -40,21 +40,21 @@ async fn wires() -> (Wires<()>, TcpStream, TcpStream) {
             trusted_functions: HashSet::new(),
         }),
         computed_names: ComputedNames::Forward,
-        cohorts: None,
+        rollouts: None,
     };
     let memory = Arc::new(Memory::new(usize::MAX, metrics()));
     let (client, far_client) = pair().await;
     let (backend, far_backend) = pair().await;
     let active = Arc::new(ArcSwap::from_pointee(active));
-    let wires = Wires::new(
+    let transport = Transport::new(
         client,
-        Uplink::own(Link::uncounted(backend)),
+        BackendLink::own(Link::uncounted(backend)),
         active,
         Arc::default(),
         Arc::default(),
         memory.account(1, Arc::default()),
     );
-    (wires, far_client, far_backend)
+    (transport, far_client, far_backend)
 }
 
 const KEYS: &[u8] = b"*2\r\n$4\r\nKEYS\r\n$1\r\n*\r\n";
@@ -62,10 +62,10 @@ const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
 /// The answer to `KEYS *` and one more, and what the client gets of them where so much is looked at.
 async fn told(longest_collected: usize, replies: &[u8]) -> Vec<u8> {
-    let (mut wires, mut client, mut backend) = wires().await;
-    wires.longest_collected = longest_collected;
-    wires.forward_listing(PassThrough::unchanged(KEYS), Listing::Keys, Muted::No);
-    wires.forward(PassThrough::unchanged(PING), Muted::No);
+    let (mut transport, mut client, mut backend) = transport().await;
+    transport.longest_collected = longest_collected;
+    transport.forward_listing(PassThrough::unchanged(KEYS), Listing::Keys, Muted::No);
+    transport.forward(PassThrough::unchanged(PING), Muted::No);
     let sending = async {
         let mut requests = [0; KEYS.len() + PING.len()];
         let read = backend.read_exact(&mut requests).await;
@@ -74,11 +74,11 @@ async fn told(longest_collected: usize, replies: &[u8]) -> Vec<u8> {
         drop(backend);
     };
     let serving = async {
-        let end = wires
-            .next(&mut Inbox::with(BytesMut::new()), Want::Request)
+        let end = transport
+            .next(&mut RequestBuffer::with(BytesMut::new()), Want::Request)
             .await;
         assert!(matches!(end, Err(End::Backend)), "{end:?}");
-        drop(wires);
+        drop(transport);
     };
     let mut heard = Vec::new();
     let ((), (), read) = tokio::join!(sending, serving, client.read_to_end(&mut heard));

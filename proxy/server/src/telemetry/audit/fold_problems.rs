@@ -9,21 +9,21 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::reason::Reason;
 
-use crate::telemetry::events::{Entry, Happened};
+use crate::telemetry::events::{EventKind, LockEvent};
 use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
 
 /// Lines about the same thing are at least this far apart.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// Different problems that are told apart at one time; above that each gets a line of its own.
-const MOST_PLACES: usize = 4096;
+const MAX_PLACES: usize = 4096;
 
 /// Ids in one line; of more, the line says only how many they were.
-const MOST_IDS: usize = 64;
+const MAX_IDS: usize = 64;
 
 /// Whether an entry is more than a lock doing its work: something was changed or refused, would have
 /// been, or went wrong.
-pub(super) fn is_problem(entry: &Entry) -> bool {
+pub(super) fn is_problem(entry: &LockEvent) -> bool {
     let judged = entry.verdict.as_ref().is_some_and(|said| match said.kind {
         DecisionKind::Modify | DecisionKind::Deny | DecisionKind::WouldDeny => true,
         DecisionKind::Allow => false,
@@ -31,20 +31,20 @@ pub(super) fn is_problem(entry: &Entry) -> bool {
     judged
         || entry.overlap
         || match entry.happened {
-            Happened::RanOut
-            | Happened::Refused
-            | Happened::Ungoverned
-            | Happened::Unjudged(_)
-            | Happened::Forwarded
-            | Happened::Observed(_)
-            | Happened::Broken => true,
-            Happened::Acquired { ran_out, .. } | Happened::Absent { ran_out } => ran_out,
-            Happened::Different
-            | Happened::Contended { .. }
-            | Happened::Extended { .. }
-            | Happened::Released { .. }
-            | Happened::Unchanged
-            | Happened::Failed => false,
+            EventKind::RanOut
+            | EventKind::Refused
+            | EventKind::Ungoverned
+            | EventKind::Unjudged(_)
+            | EventKind::Forwarded
+            | EventKind::Observed(_)
+            | EventKind::Broken => true,
+            EventKind::Acquired { ran_out, .. } | EventKind::Absent { ran_out } => ran_out,
+            EventKind::Different
+            | EventKind::Contended { .. }
+            | EventKind::Extended { .. }
+            | EventKind::Released { .. }
+            | EventKind::Unchanged
+            | EventKind::Failed => false,
         }
 }
 
@@ -53,17 +53,17 @@ pub(super) fn is_problem(entry: &Entry) -> bool {
 struct Same {
     client: Option<SocketAddr>,
     key: DbKey,
-    happened: Discriminant<Happened>,
+    happened: Discriminant<EventKind>,
     reason: Option<Reason>,
     observation: Option<Observation>,
     unjudged: Option<UnjudgedWhy>,
 }
 
 impl Same {
-    fn of(entry: &Entry) -> Same {
+    fn of(entry: &LockEvent) -> Same {
         let (observation, unjudged) = match entry.happened {
-            Happened::Observed(kind) => (Some(kind), None),
-            Happened::Unjudged(why) => (None, Some(why)),
+            EventKind::Observed(kind) => (Some(kind), None),
+            EventKind::Unjudged(why) => (None, Some(why)),
             _ => (None, None),
         };
         Same {
@@ -81,7 +81,7 @@ impl Same {
 #[derive(Debug)]
 pub(super) struct Folded {
     /// The last of them.
-    pub(super) last: Entry,
+    pub(super) last: LockEvent,
     /// How many.
     pub(super) repeated: u64,
     /// The ids of the others.
@@ -102,8 +102,8 @@ struct Place {
 
 impl Folder {
     /// Whether this problem gets a line now. Otherwise one of [`Folder::drain`]'s tells of it.
-    pub(super) fn admit(&mut self, entry: &Entry, now: Instant) -> bool {
-        let full = self.places.len() >= MOST_PLACES;
+    pub(super) fn admit(&mut self, entry: &LockEvent, now: Instant) -> bool {
+        let full = self.places.len() >= MAX_PLACES;
         match self.places.get_mut(&Same::of(entry)) {
             Some(place) => {
                 place.fold(entry);
@@ -140,7 +140,7 @@ impl Folder {
 }
 
 impl Place {
-    fn fold(&mut self, entry: &Entry) {
+    fn fold(&mut self, entry: &LockEvent) {
         let Some(folded) = &mut self.folded else {
             self.folded = Some(Folded {
                 last: entry.clone(),
@@ -151,7 +151,7 @@ impl Place {
         };
         let before = std::mem::replace(&mut folded.last, entry.clone());
         folded.repeated += 1;
-        if let Some(id) = before.id.filter(|_| folded.ids.len() < MOST_IDS) {
+        if let Some(id) = before.id.filter(|_| folded.ids.len() < MAX_IDS) {
             folded.ids.push(id.into());
         }
     }
@@ -162,10 +162,10 @@ mod tests {
     use super::*;
     use crate::telemetry::events::{Verdict, example};
 
-    fn refused(key: &'static str, id: &str) -> Entry {
-        Entry {
+    fn refused(key: &'static str, id: &str) -> LockEvent {
+        LockEvent {
             id: Some(id.into()),
-            happened: Happened::Refused,
+            happened: EventKind::Refused,
             verdict: Some(Verdict::refused(
                 DecisionKind::Deny,
                 Reason::NotOwner,
@@ -213,42 +213,42 @@ mod tests {
     #[test]
     fn ids_and_places_have_a_bound_and_problems_beyond_it_get_their_lines() {
         let (mut folder, now) = (Folder::default(), Instant::now());
-        for _ in 0..MOST_IDS + 10 {
+        for _ in 0..MAX_IDS + 10 {
             folder.admit(&refused("lock:a", "A"), now);
         }
-        let lines = (0..MOST_PLACES + 10).filter(|n| {
+        let lines = (0..MAX_PLACES + 10).filter(|n| {
             let mut entry = refused("", "A");
             entry.key = DbKey::new(0, n.to_string().into());
             folder.admit(&entry, now)
         });
-        assert_eq!(lines.count(), MOST_PLACES + 10);
-        assert!(folder.places.len() <= MOST_PLACES);
+        assert_eq!(lines.count(), MAX_PLACES + 10);
+        assert!(folder.places.len() <= MAX_PLACES);
         let told = folder.drain(now, true);
-        assert_eq!(told[0].ids.len(), MOST_IDS);
+        assert_eq!(told[0].ids.len(), MAX_IDS);
     }
 
     #[test]
     fn a_lock_that_does_its_work_is_no_problem() {
-        let entry = |happened| Entry {
+        let entry = |happened| LockEvent {
             happened,
             ..example("lock:a")
         };
-        assert!(!is_problem(&entry(Happened::Contended { own: false })));
-        assert!(!is_problem(&entry(Happened::Released {
+        assert!(!is_problem(&entry(EventKind::Contended { own: false })));
+        assert!(!is_problem(&entry(EventKind::Released {
             taken_over: false
         })));
-        assert!(!is_problem(&entry(Happened::Absent { ran_out: false })));
-        assert!(is_problem(&entry(Happened::Absent { ran_out: true })));
-        assert!(is_problem(&entry(Happened::Ungoverned)));
-        assert!(!is_problem(&entry(Happened::Different)));
-        let late = Entry {
+        assert!(!is_problem(&entry(EventKind::Absent { ran_out: false })));
+        assert!(is_problem(&entry(EventKind::Absent { ran_out: true })));
+        assert!(is_problem(&entry(EventKind::Ungoverned)));
+        assert!(!is_problem(&entry(EventKind::Different)));
+        let late = LockEvent {
             overlap: true,
-            ..entry(Happened::Different)
+            ..entry(EventKind::Different)
         };
         assert!(is_problem(&late));
-        let modified = Entry {
+        let modified = LockEvent {
             verdict: Some(Verdict::permitted(DecisionKind::Modify)),
-            ..entry(Happened::Extended { kept: true })
+            ..entry(EventKind::Extended { kept: true })
         };
         assert!(is_problem(&modified));
     }

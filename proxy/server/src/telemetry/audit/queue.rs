@@ -1,4 +1,4 @@
-//! The queue between the thread of the trail, which words records, and the thread that writes them. It
+//! The queue between the thread of the event log, which words records, and the thread that writes them. It
 //! is bounded: where writing falls behind or fails, records are lost and counted, and nobody waits.
 
 use crate::config::Limits;
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 /// Bytes that wait to be written: a minute of a busy lock's records. As much again is with the
 /// thread that writes.
-const MOST_WAITING: usize = 8 * 1024 * 1024;
+const MAX_WAITING: usize = 8 * 1024 * 1024;
 
 /// A write that takes longer than this has failed as far as `audit_required` is concerned.
 const STUCK: Duration = Duration::from_secs(5);
@@ -74,7 +74,7 @@ impl Line {
     pub(super) fn push(&self, mut line: impl Numbered, now: Instant) {
         line.number(self.next_seq());
         let mut queue = self.queue();
-        if queue.lines.len() >= MOST_WAITING {
+        if queue.lines.len() >= MAX_WAITING {
             queue.lost += 1;
             drop(queue);
             self.dropped.inc();
@@ -219,7 +219,7 @@ mod tests {
         }
         assert!(!line.is_writable());
         let work = line.take(Duration::ZERO, true);
-        assert!(work.lines.len() < MOST_WAITING + 70 * 1024);
+        assert!(work.lines.len() < MAX_WAITING + 70 * 1024);
         assert_eq!(count(&work.lines) + work.lost, 200);
         assert_eq!(line.dropped.get(), work.lost);
     }

@@ -11,7 +11,7 @@ use super::record::Record;
 use super::sink::rotated;
 
 /// The longest line that is read; the longest record is far shorter.
-const LONGEST_LINE: u64 = 4 * 1024 * 1024;
+const MAX_LINE: u64 = 4 * 1024 * 1024;
 
 /// A file that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -95,11 +95,7 @@ fn records_in(
     let (mut line, mut found) = (Vec::new(), Vec::new());
     loop {
         line.clear();
-        if (&mut *lines)
-            .take(LONGEST_LINE)
-            .read_until(b'\n', &mut line)?
-            == 0
-        {
+        if (&mut *lines).take(MAX_LINE).read_until(b'\n', &mut line)? == 0 {
             return Ok(found);
         }
         // Most lines are somebody else's, and need no parser to say so.

@@ -17,7 +17,7 @@ use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct LockEvent {
     /// When, on this machine's clock that only goes on.
     pub(crate) at: Instant,
     /// When, Unix time, ms.
@@ -25,7 +25,7 @@ pub(crate) struct Entry {
     /// What the error reply and the log line of a refusal carry.
     pub(crate) id: Option<Box<str>>,
     /// What.
-    pub(crate) happened: Happened,
+    pub(crate) happened: EventKind,
     /// The namespace's name.
     pub(crate) namespace: Arc<str>,
     /// How refusals were treated.
@@ -58,11 +58,11 @@ pub(crate) struct Entry {
     pub(crate) asked: Box<[Asked]>,
 }
 
-impl Entry {
+impl LockEvent {
     /// For whoever keeps it for long: without what the policies were asked, and with a key of its own,
     /// because a slice keeps the whole buffer that the client's bytes came in.
-    pub(crate) fn in_short(&self, key: DbKey) -> Entry {
-        Entry {
+    pub(crate) fn in_short(&self, key: DbKey) -> LockEvent {
+        LockEvent {
             at: self.at,
             at_ms: self.at_ms,
             id: self.id.clone(),
@@ -86,15 +86,15 @@ impl Entry {
     }
 }
 
-impl Entry {
+impl LockEvent {
     /// Something that happened to a lock of this namespace, of which no more is known.
     pub(crate) fn new(
         now: Moment,
-        happened: Happened,
+        happened: EventKind,
         (namespace, mode): (Arc<str>, Mode),
         key: DbKey,
-    ) -> Entry {
-        Entry {
+    ) -> LockEvent {
+        LockEvent {
             at: now.at,
             at_ms: now.unix_ms,
             id: None,
@@ -120,7 +120,7 @@ impl Entry {
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Happened {
+pub(crate) enum EventKind {
     /// A lease began.
     Acquired {
         /// It is the lease that the client had been granted before without hearing of it.
@@ -174,25 +174,25 @@ pub(crate) enum Happened {
     Broken,
 }
 
-impl Happened {
+impl EventKind {
     /// The one word for it in the API and in the audit trail.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Happened::Acquired { .. } => "acquired",
-            Happened::Contended { .. } => "contended",
-            Happened::Extended { .. } => "extended",
-            Happened::Released { .. } => "released",
-            Happened::Absent { .. } => "absent",
-            Happened::RanOut => "ran-out",
-            Happened::Refused => "refused",
-            Happened::Different => "different",
-            Happened::Unchanged => "unchanged",
-            Happened::Ungoverned => "ungoverned",
-            Happened::Unjudged(_) => "unjudged",
-            Happened::Forwarded => "forwarded",
-            Happened::Failed => "failed",
-            Happened::Observed(_) => "observed",
-            Happened::Broken => "broken",
+            EventKind::Acquired { .. } => "acquired",
+            EventKind::Contended { .. } => "contended",
+            EventKind::Extended { .. } => "extended",
+            EventKind::Released { .. } => "released",
+            EventKind::Absent { .. } => "absent",
+            EventKind::RanOut => "ran-out",
+            EventKind::Refused => "refused",
+            EventKind::Different => "different",
+            EventKind::Unchanged => "unchanged",
+            EventKind::Ungoverned => "ungoverned",
+            EventKind::Unjudged(_) => "unjudged",
+            EventKind::Forwarded => "forwarded",
+            EventKind::Failed => "failed",
+            EventKind::Observed(_) => "observed",
+            EventKind::Broken => "broken",
         }
     }
 }
@@ -284,16 +284,16 @@ pub(crate) struct Caller {
 
 /// A plain entry for tests.
 #[cfg(test)]
-pub(crate) fn example(key: &'static str) -> Entry {
+pub(crate) fn example(key: &'static str) -> LockEvent {
     let now = Moment {
         at: Instant::now(),
         unix_ms: 1_790_000_000_000,
     };
     let key = DbKey::new(0, Bytes::from_static(key.as_bytes()));
-    let happened = Happened::Contended { own: false };
-    Entry {
+    let happened = EventKind::Contended { own: false };
+    LockEvent {
         command: "setnx",
         operation: Some(Operation::Acquire),
-        ..Entry::new(now, happened, ("orders".into(), Mode::Enforce), key)
+        ..LockEvent::new(now, happened, ("orders".into(), Mode::Enforce), key)
     }
 }

@@ -1,5 +1,5 @@
 //! What a policy chain was asked about one operation, and what it answered: enough to ask another
-//! chain the same. Kept only where somebody wants it ([`super::Trail::wants_questions`]); owner
+//! chain the same. Kept only where somebody wants it ([`super::EventLog::wants_questions`]); owner
 //! tokens are fingerprints here, too.
 
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use lockwarden_lock::decision::{
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::token::stored_form;
 
-use super::{Fingerprint, Trail};
+use super::{EventLog, Fingerprint};
 
 /// One question with its answer. The lock, its database and the client stand in the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,15 +39,15 @@ pub(crate) struct Asked {
 /// Asks a chain and notes what was said.
 pub(crate) struct Recorder<'a> {
     chain: &'a mut dyn Decide,
-    trail: &'a Trail,
+    events: &'a EventLog,
     asked: Vec<Asked>,
 }
 
 impl<'a> Recorder<'a> {
-    pub(crate) fn new(chain: &'a mut dyn Decide, trail: &'a Trail) -> Recorder<'a> {
+    pub(crate) fn new(chain: &'a mut dyn Decide, events: &'a EventLog) -> Recorder<'a> {
         Recorder {
             chain,
-            trail,
+            events,
             asked: Vec::new(),
         }
     }
@@ -69,7 +69,7 @@ impl Decide for Recorder<'_> {
         let token = question.owner_token.map(|token| Fingerprint {
             length: token.len(),
             ..self
-                .trail
+                .events
                 .fingerprint(&stored_form(&Bytes::copy_from_slice(token)))
         });
         self.asked.push(Asked {

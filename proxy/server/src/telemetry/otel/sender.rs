@@ -18,7 +18,7 @@ use super::spans::Trace;
 use crate::config::Endpoint;
 
 /// Decisions whose spans wait to be sent; above that new ones are lost. A few MiB.
-const MOST_WAITING: usize = 2048;
+const MAX_WAITING: usize = 2048;
 /// Decisions that are sent at once.
 const AT_ONCE: usize = 512;
 /// Between two requests, so that few have many spans.
@@ -51,7 +51,7 @@ impl Outbox {
             .enable_all()
             .build()
             .map_err(OtelError::Thread)?;
-        let (queue, waiting) = mpsc::channel(MOST_WAITING);
+        let (queue, waiting) = mpsc::channel(MAX_WAITING);
         let (stopping, lost) = (Arc::new(Notify::new()), Arc::new(AtomicU64::new(0)));
         let (alive, ended) = std_mpsc::channel();
         let sender = Sender {
@@ -179,12 +179,12 @@ mod tests {
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/v1/traces", silent.local_addr().unwrap());
         let mut outbox = Outbox::open(&Endpoint::example(&url)).unwrap();
-        for _ in 0..3 * MOST_WAITING {
+        for _ in 0..3 * MAX_WAITING {
             outbox.put(Vec::new());
         }
         let lost = outbox.lost.load(Ordering::Relaxed);
         // What is being sent has made room for as many.
-        let least = u64::try_from(2 * MOST_WAITING - AT_ONCE).unwrap();
+        let least = u64::try_from(2 * MAX_WAITING - AT_ONCE).unwrap();
         assert!(lost >= least, "{lost} lost");
         outbox.close(Duration::from_millis(10));
         outbox.put(Vec::new());

@@ -15,7 +15,7 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEve
 
 use crate::config::BackendUrl;
 use crate::telemetry::audit::Record;
-use crate::telemetry::events::{Entry, Took};
+use crate::telemetry::events::{LockEvent, Took};
 use crate::telemetry::vocabulary::DecisionKind;
 
 /// The spans of one decision, the whole one first.
@@ -45,7 +45,7 @@ impl Spans {
     }
 
     /// The trace of an entry, if it has one.
-    pub(super) fn of(&self, entry: &Entry, ended: SystemTime) -> Option<Trace> {
+    pub(super) fn of(&self, entry: &LockEvent, ended: SystemTime) -> Option<Trace> {
         let kind = entry.verdict.as_ref()?.kind;
         let refused = match kind {
             DecisionKind::Deny | DecisionKind::WouldDeny => true,
@@ -122,7 +122,7 @@ fn name(record: &Record) -> Cow<'static, str> {
     }
 }
 
-fn attributes(entry: &Entry, record: Record) -> Vec<KeyValue> {
+fn attributes(entry: &LockEvent, record: Record) -> Vec<KeyValue> {
     let client = record.client.unwrap_or_default();
     let address = entry.caller.as_ref().map(|caller| caller.address);
     let text = |value: Option<String>| value.map(Value::from);

@@ -1,18 +1,18 @@
-//! Entries of the trail become lines.
+//! Entries of the event log become lines.
 
 use std::time::Duration;
 
 use lockwarden_lock::decision::{Decision, Fence, TakeOverRule, Verdict};
 
 use super::{Answer, Client, Question, Record, VERSION};
-use crate::telemetry::events::{Asked, Caller, Entry, Happened};
+use crate::telemetry::events::{Asked, Caller, EventKind, LockEvent};
 use crate::telemetry::vocabulary::Label;
 use crate::text::escape::spell;
 use crate::text::numbers::utc;
 
 impl Record {
     /// An entry as a line. `seq` is given where it is written.
-    pub(crate) fn of(entry: &Entry) -> Record {
+    pub(crate) fn of(entry: &LockEvent) -> Record {
         let said = entry.verdict.as_ref();
         let marks = Marks::of(entry.happened);
         Record {
@@ -71,10 +71,10 @@ struct Marks {
 }
 
 impl Marks {
-    fn of(happened: Happened) -> Marks {
+    fn of(happened: EventKind) -> Marks {
         let none = Marks::default();
         match happened {
-            Happened::Acquired {
+            EventKind::Acquired {
                 again,
                 replaced,
                 ran_out,
@@ -86,29 +86,29 @@ impl Marks {
                 kept_alive: kept,
                 ..none
             },
-            Happened::Contended { own } => Marks { own, ..none },
-            Happened::Extended { kept } => Marks {
+            EventKind::Contended { own } => Marks { own, ..none },
+            EventKind::Extended { kept } => Marks {
                 kept_alive: kept,
                 ..none
             },
-            Happened::Released { taken_over } => Marks { taken_over, ..none },
-            Happened::Absent { ran_out } => Marks { ran_out, ..none },
-            Happened::Unjudged(why) => Marks {
+            EventKind::Released { taken_over } => Marks { taken_over, ..none },
+            EventKind::Absent { ran_out } => Marks { ran_out, ..none },
+            EventKind::Unjudged(why) => Marks {
                 kind: Some(why.word()),
                 ..none
             },
-            Happened::Observed(kind) => Marks {
+            EventKind::Observed(kind) => Marks {
                 kind: Some(kind.word()),
                 ..none
             },
-            Happened::RanOut
-            | Happened::Refused
-            | Happened::Different
-            | Happened::Unchanged
-            | Happened::Ungoverned
-            | Happened::Forwarded
-            | Happened::Failed
-            | Happened::Broken => none,
+            EventKind::RanOut
+            | EventKind::Refused
+            | EventKind::Different
+            | EventKind::Unchanged
+            | EventKind::Ungoverned
+            | EventKind::Forwarded
+            | EventKind::Failed
+            | EventKind::Broken => none,
         }
     }
 }
