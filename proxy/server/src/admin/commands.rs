@@ -54,9 +54,7 @@ fn read(key: &str, body: &[u8]) -> Result<(Vec<u8>, Break), String> {
     match order.reason.chars().count() {
         0 => Err("say why: the reason is empty".to_owned()),
         1..=MAX_REASON => Ok((key, order)),
-        _ => Err(format!(
-            "the reason has more than {MAX_REASON} characters"
-        )),
+        _ => Err(format!("the reason has more than {MAX_REASON} characters")),
     }
 }
 

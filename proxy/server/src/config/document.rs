@@ -40,10 +40,7 @@ pub(super) fn read(path: &Path, findings: &mut Findings) -> Option<String> {
         return None;
     }
     if bytes.len() > MAX_FILE {
-        findings.error(
-            whole(),
-            format!("the file is longer than {MAX_FILE} bytes"),
-        );
+        findings.error(whole(), format!("the file is longer than {MAX_FILE} bytes"));
         return None;
     }
     match String::from_utf8(bytes) {

@@ -424,10 +424,7 @@ fn one(
 pub(super) fn glob(text: &str) -> Result<Bytes, String> {
     match text.len() <= MAX_GLOB {
         true => Ok(Bytes::copy_from_slice(text.as_bytes())),
-        false => Err(format!(
-            "{} is longer than {MAX_GLOB} bytes",
-            quoted(text)
-        )),
+        false => Err(format!("{} is longer than {MAX_GLOB} bytes", quoted(text))),
     }
 }
 

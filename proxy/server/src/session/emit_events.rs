@@ -149,12 +149,7 @@ pub(super) fn told(outcome: &Outcome, now_ms: u64) -> (EventKind, Lease) {
                 asked_ms: *asked_ms,
                 held_ms: Some(now_ms.saturating_sub(*since_ms)),
             };
-            (
-                EventKind::Extended {
-                    kept: *kept,
-                },
-                lease,
-            )
+            (EventKind::Extended { kept: *kept }, lease)
         }
         Outcome::Released {
             fence,

@@ -497,14 +497,7 @@ impl Session {
         }
     }
 
-    fn extended(
-        &mut self,
-        one: &Settled<'_>,
-        ttl_ms: u64,
-        kept: bool,
-        own: bool,
-        now: Instant,
-    ) {
+    fn extended(&mut self, one: &Settled<'_>, ttl_ms: u64, kept: bool, own: bool, now: Instant) {
         let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
         let ends = ttl.map(|ttl| one.sent(now) + ttl);
         if own {

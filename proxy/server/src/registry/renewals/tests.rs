@@ -193,16 +193,9 @@ fn a_renewal_of_an_older_lease_changes_nothing() {
     add(&kept, 1, "a", 2, now);
     kept.ended(&key, &before);
     kept.postpone(&key, &before, now + 9 * SECOND);
-    assert_eq!(
-        due(&kept, now + SECOND, 9),
-        ["a"],
-        "the newer lease stays"
-    );
+    assert_eq!(due(&kept, now + SECOND, 9), ["a"], "the newer lease stays");
     kept.remove(&key, Some(9));
-    assert!(
-        !kept.is_empty(),
-        "another session's word does not count"
-    );
+    assert!(!kept.is_empty(), "another session's word does not count");
     kept.remove(&key, Some(1));
     assert!(kept.is_empty());
 }
