@@ -6,6 +6,7 @@
 pub(crate) mod acl;
 mod admin_commands;
 mod audit_gate;
+pub(crate) mod client;
 pub(crate) mod close;
 pub(crate) mod compare_digest;
 pub(crate) mod computed_scripts;
@@ -31,35 +32,29 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::{ArcSwap, Cache};
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::classify::{self, LONGEST_VALUE};
-use lockwarden_lock::decision::ClientDescription;
-use lockwarden_lock::evidence::{DbKey, Evidence, Own};
+use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::op::Arguments;
 use lockwarden_lock::plan::{self, Form, Needs};
-use lockwarden_lock::settle::{Circumstances, Mode, Permitted};
-use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
+use lockwarden_lock::settle::Permitted;
+use lockwarden_lock::token::{Grant, Process, SessionId};
 use lockwarden_resp::{Redirects, RequestError, RequestLimits};
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
-use crate::clock::Moment;
 use crate::holders::handover::Ended;
 use crate::holders::{handover, jobs};
 use crate::net::proxy_protocol::Origin;
 use crate::random;
 use crate::registry::clients::{ClientConnection, Holder};
 use crate::registry::renewals::KeptLease;
-use crate::registry::undelivered::PendingGrants;
-use crate::ruleset::rollout::Application;
-use crate::ruleset::{Active, rollout};
 use crate::state::ProxyState;
-use crate::telemetry::events::{Asked, Caller, Took};
+use crate::telemetry::events::{Asked, Took};
 use crate::telemetry::metrics::Tally;
-use crate::telemetry::vocabulary::{CommandClass, CommandResult, Side};
+use crate::telemetry::vocabulary::Side;
 use acl::QueuedStep;
-use connection_state::{Place, RightsQuestion, State, StateChange};
+use client::Client;
+use connection_state::{ConnectionState, Place, RightsQuestion, StateChange};
 use transport::request_buffer::RequestBuffer;
 use transport::{BackendLink, End, Event, Muted, Transport, Want};
 
@@ -112,53 +107,19 @@ pub(crate) struct InFlight {
     pub(crate) speaks_for: Option<Process>,
 }
 
-/// One client.
+/// One client and its connections.
 pub(crate) struct Session {
-    pub(crate) shared: Arc<ProxyState>,
-    pub(crate) active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
-    /// The configuration as this client sees it, where that depends on the client.
-    view: Option<Seen>,
     pub(crate) transport: Transport<Look>,
+    /// What is known of the client.
+    pub(crate) client: Client,
     /// Connections to the backend are shared.
     pub(crate) multiplexed: bool,
-    pub(crate) state: State,
-    pub(crate) evidence: Evidence,
-    pub(crate) pending_grants: PendingGrants,
     /// The step whose answer did not come before the session's end.
     pub(crate) orphan: Option<Box<InFlight>>,
-    /// The counters of this thread.
-    tally: Arc<Tally>,
-    pub(crate) peer: SocketAddr,
-    /// This process's number for the session.
-    pub(crate) number: u64,
-    /// The same with the way to wake it, for keep-alive.
-    pub(crate) holder: Holder,
-    /// The client as it presents itself now, for the event log.
-    caller: Arc<Caller>,
-    /// What the policies were asked about the command that is being judged, where somebody keeps that.
-    pub(crate) asked: Vec<Asked>,
-    /// Names the refusal that a step found, until its error line is worded.
-    pub(crate) last_refusal: Option<String>,
     /// The client said that it goes.
     pub(crate) took_leave: bool,
-    /// What is known of whether this connection leads to a replica.
-    pub(crate) replica: replica::Suspicion,
-    /// How its connection ended.
-    ended: Ended,
-    /// The command at hand is the first that is not about the connection itself; and none has come yet.
-    pub(crate) is_first: bool,
-    pub(crate) is_new: bool,
-    /// The lock that it took with that.
-    pub(crate) first_lock: Option<(DbKey, Grant)>,
     requests: u32,
     draining: bool,
-}
-
-/// The configuration as a client sees it that says this of itself.
-struct Seen {
-    of: Arc<Active>,
-    client: Identity,
-    seen: Arc<Active>,
 }
 
 /// How many passed-through commands share one measurement of the time that they take here.
@@ -190,67 +151,39 @@ impl Session {
             (peer, origin),
             local,
         ));
-        let state = State::new(client_peer);
-        let caller = emit_events::caller(number, peer, &state);
+        let mut connection = ConnectionState::new(client_peer);
+        connection.was_let_in = !shared.backend.server.may_want_password();
         let multiplexed = backend_link.is_shared();
         let tally = TALLY.with(|tally| tally.get_or_init(|| shared.metrics.tally()).clone());
+        let transport = Transport::new(
+            client,
+            backend_link,
+            shared.active.clone(),
+            tally.clone(),
+            holder.wakeup.clone(),
+            shared.memory.account(number, holder.wakeup.clone()),
+        );
         let mut session = Session {
+            transport,
+            client: Client::new(shared, holder, peer, connection, tally),
             multiplexed,
-            transport: Transport::new(
-                client,
-                backend_link,
-                shared.active.clone(),
-                tally.clone(),
-                holder.wakeup.clone(),
-                shared.memory.account(number, holder.wakeup.clone()),
-            ),
-            active: Cache::new(shared.active.clone()),
-            view: None,
-            shared,
-            state,
-            evidence: Evidence::default(),
-            pending_grants: PendingGrants::default(),
             orphan: None,
-            tally,
-            peer,
-            number,
-            holder,
-            caller,
-            asked: Vec::new(),
-            last_refusal: None,
             took_leave: false,
-            replica: replica::Suspicion::None,
-            ended: Ended::ByUs,
-            is_first: false,
-            is_new: true,
-            first_lock: None,
             requests: 0,
             draining: false,
         };
-        session.state.was_let_in = !session.shared.backend.server.may_want_password();
-        session.introduce();
+        session.client.introduce();
         // Whoever says so from now on finds this session.
-        if *session.shared.drain.borrow() {
+        if *session.client.shared.drain.borrow() {
             session.transport.keep_draining();
         }
         session
     }
 
-    /// Lets others know who this client is now.
-    pub(crate) fn introduce(&mut self) {
-        self.caller = emit_events::caller(self.number, self.peer, &self.state);
-        let who = self.state.who();
-        self.shared.clients.put(
-            (who.client, who.application),
-            self.state.peer(),
-            &self.caller,
-        );
-    }
-
     /// Serves the client, who has said this much already, until one side is gone.
     pub(crate) async fn serve(&mut self, said: BytesMut) -> End {
         let mut inbox = RequestBuffer::with(said);
-        if self.shared.backend.server.wants_password() {
+        if self.client.shared.backend.server.wants_password() {
             inbox.set_limits(RequestLimits::before_auth());
         }
         loop {
@@ -275,9 +208,9 @@ impl Session {
         match end {
             End::Client if self.transport.client_vanished() => {
                 let spoke = now.checked_sub(SILENT_AT_MOST).unwrap_or(now);
-                self.ended = Ended::ByClient(spoke);
+                self.client.ended = Ended::ByClient(spoke);
             }
-            End::Client if !self.took_leave => self.ended = Ended::ByClient(now),
+            End::Client if !self.took_leave => self.client.ended = Ended::ByClient(now),
             // A client that took its leave has been noted.
             End::Client
             | End::Backend
@@ -291,12 +224,12 @@ impl Session {
     async fn turn(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         match self.transport.next(inbox, Want::Request).await? {
             Event::Request => self.intercept(inbox).await?,
-            Event::LongArgument => self.look_at_long_argument(inbox),
+            Event::LongArgument => self.client.look_at_long_argument(inbox),
             Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
             Event::Malformed(error) => return Err(self.malformed(error, inbox).await),
             Event::ClientDone => {
                 self.took_leave = true;
-                self.ended = Ended::ByClient(Instant::now());
+                self.client.ended = Ended::ByClient(Instant::now());
                 self.client_done().await?;
             }
             Event::Drain if self.may_go() => return Err(End::Done),
@@ -314,46 +247,15 @@ impl Session {
         Ok(())
     }
 
-    /// A lock's value that is too long to be judged is refused whatever it says, so it need not be kept until all of it
-    /// is here.
-    fn look_at_long_argument(&mut self, inbox: &mut RequestBuffer) {
-        if self.refuses_long_argument(inbox) {
-            inbox.replace_long_argument(LONGEST_VALUE + 1);
-        } else {
-            inbox.keep_long_argument();
-        }
-    }
-
-    fn refuses_long_argument(&mut self, inbox: &RequestBuffer) -> bool {
-        let (Some(awaited), Some(name), Some(key)) = (
-            inbox.long_argument(),
-            inbox.arg_so_far(0),
-            inbox.arg_so_far(1),
-        ) else {
-            return false;
-        };
-        let active = self.active();
-        classify::has_value_at(name, awaited.place)
-            && active
-                .namespaces
-                .find(key)
-                .is_some_and(|namespace| active.rules(namespace).mode == Mode::Enforce)
-    }
-
     /// Whether a stopping proxy may close this connection. A transaction that was begun is not cut in
     /// half, a holder keeps the connection that its lock is kept alive for and its release is proven
     /// by, and who has only just come gets to say what he came for.
     fn may_go(&self) -> bool {
         let has_come_to_nothing = self.requests > 0 || self.draining;
         has_come_to_nothing
-            && self.state.block.is_none()
-            && self.state.watched.is_empty()
-            && !self.holds_a_lease(Instant::now())
-    }
-
-    fn holds_a_lease(&self, now: Instant) -> bool {
-        let lives = |own: &Own| own.ends.is_none_or(|ends| ends > now);
-        self.evidence.held().any(|(_, own)| lives(own)) || self.shared.renewals.has(self.number)
+            && self.client.connection.block.is_none()
+            && self.client.connection.watched.is_empty()
+            && !self.client.holds_a_lease(Instant::now())
     }
 
     /// Waits for the answer to what was just sent; replies before it go where they belong.
@@ -376,7 +278,7 @@ impl Session {
 
     /// Waits until the state is known in which the next command will be judged.
     pub(crate) async fn settled(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
-        while self.state.unsettled > 0 {
+        while self.client.connection.unsettled > 0 {
             match self.transport.next(inbox, Want::Reply).await? {
                 Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
                 Event::Drain
@@ -412,13 +314,13 @@ impl Session {
     /// What others want done over this connection. In a transaction, or while it listens, that waits
     /// for the next wake-up.
     fn nudged(&mut self) {
-        if self.state.block.is_some() || self.transport.pushes.takes_no_commands() {
+        if self.client.connection.block.is_some() || self.transport.pushes.takes_no_commands() {
             return;
         }
-        let prefix = self.active().companion_prefix.clone();
+        let prefix = self.client.active().companion_prefix.clone();
         self.turn_to_writes();
-        let waiting = self.state.peer().take_unidentified();
-        if waiting.is_empty() && self.shared.renewals.are_renewed_over_holders() {
+        let waiting = self.client.connection.peer().take_unidentified();
+        if waiting.is_empty() && self.client.shared.renewals.are_renewed_over_holders() {
             self.renew_own(&prefix);
             return;
         }
@@ -427,9 +329,9 @@ impl Session {
             self.transport.inquire(&[b"PING"], Look::Own);
             return;
         }
-        let process = self.state.peer().process();
+        let process = self.client.connection.peer().process();
         for (key, grant) in waiting {
-            if key.db == self.state.selected {
+            if key.db == self.client.connection.selected {
                 let step = plan::identify(&key.key, grant, process, &prefix);
                 self.transport.note(&step, Look::Own);
             }
@@ -438,9 +340,9 @@ impl Session {
 
     /// Renews this session's leases over its own connection, where the proxy's own may not.
     fn renew_own(&mut self, prefix: &[u8]) {
-        for (key, lease) in self.shared.renewals.of_session(self.number) {
-            let watched = self.state.watched.contains(&key);
-            if key.db == self.state.selected && !watched {
+        for (key, lease) in self.client.shared.renewals.of_session(self.client.number) {
+            let watched = self.client.connection.watched.contains(&key);
+            if key.db == self.client.connection.selected && !watched {
                 let step = plan::renew(std::iter::once((&lease.renewal, true)), prefix);
                 self.transport.execute(
                     &step,
@@ -449,57 +351,6 @@ impl Session {
                     Muted::Yes,
                 );
             }
-        }
-    }
-
-    /// The configuration in force, as this client sees it.
-    pub(crate) fn active(&mut self) -> Arc<Active> {
-        let active = self.active.load().clone();
-        self.seen(active)
-    }
-
-    /// The same configuration as this client sees it now. What it says of itself can change while
-    /// replies are awaited, so whoever waited asks again.
-    pub(crate) fn seen(&mut self, active: Arc<Active>) -> Arc<Active> {
-        if active.rollouts.is_none() {
-            return active;
-        }
-        let client = self.state.client();
-        if let Some(view) = &self.view
-            && view.client == client
-            && (Arc::ptr_eq(&view.of, &active) || Arc::ptr_eq(&view.seen, &active))
-        {
-            return view.seen.clone();
-        }
-        let application = Application {
-            name: &self.state.name,
-            user: &self.state.user,
-            address: self.peer.ip(),
-        };
-        let seen = rollout::seen_by(&active, &application);
-        self.view = Some(Seen {
-            of: active,
-            client,
-            seen: seen.clone(),
-        });
-        seen
-    }
-
-    pub(crate) fn circumstances(&self, now: Moment) -> Circumstances {
-        Circumstances {
-            db: self.state.db(),
-            client: self.number,
-            now_ms: now.unix_ms,
-            now: now.at,
-            transactional: self.state.block.is_some(),
-        }
-    }
-
-    pub(crate) fn description(&self) -> ClientDescription {
-        ClientDescription {
-            name: String::from_utf8_lossy(&self.state.name).into_owned(),
-            user: String::from_utf8_lossy(&self.state.user).into_owned(),
-            address: self.peer.ip().to_string(),
         }
     }
 
@@ -520,7 +371,7 @@ impl Session {
     /// An error line in its turn. Inside a block it also spoils the block, as an error at queue
     /// time does on Redis.
     pub(crate) fn error(&mut self, text: &str, muted: Muted) {
-        if let Some(block) = &mut self.state.block {
+        if let Some(block) = &mut self.client.connection.block {
             block.spoil(text);
         }
         self.answer_locally(error_frame(text), muted);
@@ -529,7 +380,7 @@ impl Session {
     /// An error that Redis would give. Inside a block it comes when the block is executed, at its
     /// place, and the rest is done.
     pub(crate) fn redis_error(&mut self, text: String, muted: Muted) {
-        let Some(block) = &mut self.state.block else {
+        let Some(block) = &mut self.client.connection.block else {
             self.answer_locally(error_frame(&text), muted);
             return;
         };
@@ -539,9 +390,9 @@ impl Session {
     }
 
     async fn malformed(&mut self, error: RequestError, inbox: &mut RequestBuffer) -> End {
-        let errors = self.shared.metrics.protocol_errors.at(Side::Client);
+        let errors = self.client.shared.metrics.protocol_errors.at(Side::Client);
         errors.at(error.kind().into()).inc();
-        tracing::info!(client = %self.peer, %error, "closing a connection: not a request");
+        tracing::info!(client = %self.client.peer, %error, "closing a connection: not a request");
         let Some(line) = error.reply() else {
             return End::Done;
         };
@@ -565,15 +416,10 @@ impl Session {
             .then(Instant::now)
     }
 
-    /// A passed-through command, for the counters.
-    pub(crate) fn count(&self, class: CommandClass, result: CommandResult) {
-        self.tally.command(class, result);
-    }
-
     fn count_redirects(&mut self) {
         let redirects = self.transport.take_redirects();
         if redirects != Redirects::default() {
-            self.shared.metrics.redirected(redirects);
+            self.client.shared.metrics.redirected(redirects);
         }
     }
 }
@@ -588,12 +434,15 @@ pub(crate) fn error_frame(text: &str) -> BytesMut {
 impl Drop for Session {
     fn drop(&mut self) {
         self.count_redirects();
-        self.unwatch();
-        self.shared.clients.remove(self.state.who().session);
-        if let Some((key, grant)) = self.first_lock.take() {
-            jobs::client_left(&self.shared, key, grant, self.ended);
+        self.client.unwatch();
+        self.client
+            .shared
+            .clients
+            .remove(self.client.connection.who().session);
+        if let Some((key, grant)) = self.client.first_lock.take() {
+            jobs::client_left(&self.client.shared, key, grant, self.client.ended);
         }
-        handover::end_session(&self.shared, self.number, self.ended);
-        self.shared.metrics.client_connections.dec();
+        handover::end_session(&self.client.shared, self.client.number, self.client.ended);
+        self.client.shared.metrics.client_connections.dec();
     }
 }

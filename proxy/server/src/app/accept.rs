@@ -152,7 +152,7 @@ async fn client(shared: Arc<ProxyState>, mut stream: TcpStream, peer: SocketAddr
     let mut session = Session::new(shared.clone(), stream, backend_link, (peer, origin));
     let end = session.serve(said).await;
     if session.took_leave {
-        session.report_outlived();
+        session.client.report_outlived();
     }
     drop(session);
     match end {

@@ -12,6 +12,7 @@ use lockwarden_lock::recipe::ScriptSha;
 use lockwarden_lock::settle::Mode;
 
 use super::admin_commands::flush_rights_line;
+use super::client::Client;
 use super::connection_state::{Place, RightsQuestion};
 use super::transport::Muted;
 use super::{InFlight, Look, Session, error_frame};
@@ -42,9 +43,71 @@ pub(crate) struct QueuedStep {
 }
 
 impl Session {
+    /// Asks behind a block for rights that were not known in it. Nothing of the client's waits for the answers: they
+    /// come behind an EXEC that writes, and so has to wait for whatever writes wait for.
+    pub(crate) fn ask_for_rights(&mut self, questions: &[RightsQuestion]) {
+        let prefix = self.client.active().companion_prefix.clone();
+        for question in questions {
+            let RightsQuestion {
+                user,
+                target,
+                needs,
+            } = question;
+            let flags = self.client.shared.backend.server.reads_script_flags();
+            let step = needs.question(&target.key, &prefix).flagged(flags);
+            let asked = RightsQuestion {
+                user: user.clone(),
+                target: target.clone(),
+                needs: *needs,
+            };
+            let look = Look::Rights(Box::new(asked));
+            self.transport.execute(&step, Form::Text, look, Muted::Yes);
+        }
+    }
+
+    /// Redis's answer to what was queued in the place of the client's command, which gets one reply.
+    pub(crate) fn learn_of_queued(&mut self, step: &QueuedStep, frame: &Bytes, muted: Muted) {
+        let refused = frame.starts_with(b"-");
+        let reply = match step.what {
+            Queued::Guard if refused => {
+                self.client.connection.guard_refused = true;
+                self.client.refused_when_queued(step, frame)
+            }
+            Queued::Guard => return,
+            Queued::Step if std::mem::take(&mut self.client.connection.guard_refused) => return,
+            Queued::Step if refused => self.client.refused_when_queued(step, frame),
+            Queued::Step => BytesMut::from(&frame[..]),
+        };
+        self.reply(&reply, muted);
+    }
+
+    /// A guard takes a place in the block, of which the client does not know.
+    pub(crate) fn queue_guard(&mut self, command: &LockCommand, active: &Active, muted: Muted) {
+        let script = self.client.script_text(command);
+        let Some(guard) = Guard::of(command, script.as_deref()) else {
+            return;
+        };
+        let Some(block) = &mut self.client.connection.block else {
+            return;
+        };
+        block.places.push((block.queued, Place::Guard));
+        block.queued += 1;
+        let look = Look::Queued(Box::new(QueuedStep {
+            what: Queued::Guard,
+            command: command.name,
+            namespace: command.op.target().namespace,
+            needs: Needs::of(command),
+        }));
+        let key = &command.op.target().key;
+        self.transport
+            .guard(guard, key, &active.companion_prefix, look, muted);
+    }
+}
+
+impl Client {
     /// What is known of this user's rights for a step.
     pub(crate) fn rights(&mut self, namespace: NamespaceId, needs: Needs, now: Instant) -> Known {
-        let remembered = &mut self.state.sufficient;
+        let remembered = &mut self.connection.sufficient;
         let is_it =
             |known: &(NamespaceId, Needs, Instant)| known.0 == namespace && known.1 == needs;
         if let Some(at) = remembered.iter().position(is_it) {
@@ -54,7 +117,7 @@ impl Session {
             remembered.swap_remove(at);
         }
         let rights = &self.shared.rights;
-        let (known, until) = rights.known(&self.state.user, namespace, needs, now);
+        let (known, until) = rights.known(&self.connection.user, namespace, needs, now);
         if known == Known::Good {
             if remembered.len() >= MAX_REMEMBERED {
                 remembered.clear();
@@ -79,7 +142,7 @@ impl Session {
         }
         let namespace = flight.permitted.command().op.target().namespace;
         let rights = &self.shared.rights;
-        rights.suffice(&self.state.user, namespace, needs, now);
+        rights.suffice(&self.connection.user, namespace, needs, now);
     }
 
     /// A step was not run for want of rights: remembers that, and tells the log once.
@@ -94,7 +157,7 @@ impl Session {
             Why::NoScripts => return self.shared.backend.server.set_scripts(Scripts::Unknown),
         };
         let (namespace, needs) = (command.op.target().namespace, Needs::of(command));
-        let user = self.state.user.clone();
+        let user = self.connection.user.clone();
         self.lacks(&user, namespace, needs, missing, active);
     }
 
@@ -106,7 +169,7 @@ impl Session {
         missing: Missing,
         active: &Active,
     ) {
-        self.state.sufficient.clear();
+        self.connection.sufficient.clear();
         let rights = &self.shared.rights;
         // What is missing is told by the check the next time.
         if missing.is_empty() {
@@ -128,28 +191,6 @@ impl Session {
             lacks = told,
             "{what}"
         );
-    }
-
-    /// Asks behind a block for rights that were not known in it. Nothing of the client's waits for the answers: they
-    /// come behind an EXEC that writes, and so has to wait for whatever writes wait for.
-    pub(crate) fn ask_for_rights(&mut self, questions: &[RightsQuestion]) {
-        let prefix = self.active().companion_prefix.clone();
-        for question in questions {
-            let RightsQuestion {
-                user,
-                target,
-                needs,
-            } = question;
-            let flags = self.shared.backend.server.reads_script_flags();
-            let step = needs.question(&target.key, &prefix).flagged(flags);
-            let asked = RightsQuestion {
-                user: user.clone(),
-                target: target.clone(),
-                needs: *needs,
-            };
-            let look = Look::Rights(Box::new(asked));
-            self.transport.execute(&step, Form::Text, look, Muted::Yes);
-        }
     }
 
     /// The answer to such a question.
@@ -175,22 +216,6 @@ impl Session {
         }
     }
 
-    /// Redis's answer to what was queued in the place of the client's command, which gets one reply.
-    pub(crate) fn learn_of_queued(&mut self, step: &QueuedStep, frame: &Bytes, muted: Muted) {
-        let refused = frame.starts_with(b"-");
-        let reply = match step.what {
-            Queued::Guard if refused => {
-                self.state.guard_refused = true;
-                self.refused_when_queued(step, frame)
-            }
-            Queued::Guard => return,
-            Queued::Step if std::mem::take(&mut self.state.guard_refused) => return,
-            Queued::Step if refused => self.refused_when_queued(step, frame),
-            Queued::Step => BytesMut::from(&frame[..]),
-        };
-        self.reply(&reply, muted);
-    }
-
     /// Redis's own words, unless they are about a command that the client did not send.
     fn refused_when_queued(&mut self, step: &QueuedStep, frame: &Bytes) -> BytesMut {
         let words = BytesMut::from(&frame[..]);
@@ -208,7 +233,7 @@ impl Session {
         };
         let active = self.active();
         if let Why::NoRights(missing) = proof.why() {
-            let user = self.state.user.clone();
+            let user = self.connection.user.clone();
             self.lacks(&user, step.namespace, step.needs, missing.clone(), &active);
         }
         let line = rights_line(
@@ -224,14 +249,14 @@ impl Session {
     /// takes, since one that Redis turns away would spoil the block. Else the client's own command is, and afterwards
     /// the question is asked.
     pub(crate) fn wonders_in_block(&mut self, command: &LockCommand, known: &Known) -> bool {
-        let Some(block) = &mut self.state.block else {
+        let Some(block) = &mut self.connection.block else {
             return false;
         };
         if *known == Known::Good {
             return false;
         }
         block.wonder(RightsQuestion {
-            user: self.state.user.clone(),
+            user: self.connection.user.clone(),
             target: command.op.target().clone(),
             needs: Needs::of(command),
         });
@@ -249,28 +274,6 @@ impl Session {
             }
             _ => None,
         }
-    }
-
-    /// A guard takes a place in the block, of which the client does not know.
-    pub(crate) fn queue_guard(&mut self, command: &LockCommand, active: &Active, muted: Muted) {
-        let script = self.script_text(command);
-        let Some(guard) = Guard::of(command, script.as_deref()) else {
-            return;
-        };
-        let Some(block) = &mut self.state.block else {
-            return;
-        };
-        block.places.push((block.queued, Place::Guard));
-        block.queued += 1;
-        let look = Look::Queued(Box::new(QueuedStep {
-            what: Queued::Guard,
-            command: command.name,
-            namespace: command.op.target().namespace,
-            needs: Needs::of(command),
-        }));
-        let key = &command.op.target().key;
-        self.transport
-            .guard(guard, key, &active.companion_prefix, look, muted);
     }
 }
 

@@ -22,6 +22,7 @@ use lockwarden_lock::settle::Mode;
 use lockwarden_resp::{Value, parse_reply, put_value};
 
 use super::acl::{Queued, QueuedStep};
+use super::client::Client;
 use super::connection_state::{Place, StateChange};
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
@@ -58,15 +59,16 @@ impl Session {
             self.reply(&error, muted);
             return Ok(());
         }
-        let active = &self.seen(active.clone());
+        let active = &self.client.seen(active.clone());
         let (name, erases) = (command.name(), command.may_erase_locks());
-        match self.rule(command, active) {
+        match self.client.rule(command, active) {
             Ruling::Forward(forward) => {
                 match forward.why {
                     ForwardWhy::Harmless => {}
-                    ForwardWhy::Listed => self.tell(Told::Listed, name, &refusal_id(), None),
+                    ForwardWhy::Listed => self.client.tell(Told::Listed, name, &refusal_id(), None),
                     ForwardWhy::Watched => {
-                        self.tell(Told::WouldRefuse, name, &refusal_id(), None);
+                        self.client
+                            .tell(Told::WouldRefuse, name, &refusal_id(), None);
                         decided_everywhere(
                             DecisionKind::WouldDeny,
                             Mode::Monitor,
@@ -75,17 +77,18 @@ impl Session {
                         );
                     }
                 }
-                self.count(CommandClass::PassThrough, CommandResult::Ok);
+                self.client
+                    .count(CommandClass::PassThrough, CommandResult::Ok);
                 if name.starts_with("function|") {
-                    self.shared.functions.forget();
+                    self.client.shared.functions.forget();
                     self.change_state(StateChange::Functions, forward.pass(), muted);
                     return Ok(());
                 }
                 self.transport.forward(forward.pass(), muted);
-                self.queued();
+                self.client.queued();
             }
             Ruling::Flush(flush) => {
-                if let Some(line) = self.unrecordable_flush(flush.name, active) {
+                if let Some(line) = self.client.unrecordable_flush(flush.name, active) {
                     self.error(&line, muted);
                     return Ok(());
                 }
@@ -93,30 +96,21 @@ impl Session {
             }
             Ruling::NotPermitted => {
                 if erases {
-                    self.tell(Told::Refused, name, &refusal_id(), None);
+                    self.client.tell(Told::Refused, name, &refusal_id(), None);
                 }
                 self.not_permitted(name, muted);
             }
             Ruling::SwapRefused => {
-                let id = self.refused_everywhere(name, active);
+                let id = self.client.refused_everywhere(name, active);
                 self.error(&bulk_line(&BulkRefusal::Swap, name, &id), muted);
             }
             Ruling::DebugRefused => {
-                let id = self.refused_everywhere(name, active);
+                let id = self.client.refused_everywhere(name, active);
                 self.error(&debug_line(&id), muted);
             }
             Ruling::Judge(command) => return self.govern(inbox, command, active, muted).await,
         }
         Ok(())
-    }
-
-    /// A command about all locks is refused: tells who keeps that, and answers the refusal's name.
-    fn refused_everywhere(&mut self, name: &'static str, active: &Active) -> String {
-        let id = refusal_id();
-        self.tell(Told::Refused, name, &id, None);
-        decided_everywhere(DecisionKind::Deny, Mode::Enforce, why(name), active);
-        self.count(CommandClass::Policy, CommandResult::Denied);
-        id
     }
 
     /// Whether this client may administer the server by a command that changes its connection. If
@@ -127,7 +121,7 @@ impl Session {
         command: &str,
         muted: Muted,
     ) -> Result<bool, End> {
-        let active = self.active();
+        let active = self.client.active();
         match active.administration.server_commands {
             ServerCommands::Forward => return Ok(true),
             ServerCommands::Refuse => {}
@@ -136,11 +130,92 @@ impl Session {
             self.reply(&error, muted);
             return Ok(false);
         }
-        if self.is_listed(&active) {
+        if self.client.is_listed(&active) {
             return Ok(true);
         }
         self.not_permitted(command, muted);
         Ok(false)
+    }
+
+    fn not_permitted(&mut self, command: &str, muted: Muted) {
+        self.client
+            .count(CommandClass::Admin, CommandResult::Denied);
+        self.error(&not_permitted_line(command), muted);
+    }
+
+    /// Looks for live leases and empties the database, or all of them, in one step.
+    async fn flush(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        flush: Box<Flush>,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        // In a block a script that Redis turns away would spoil it.
+        let certain = !self.client.shared.backend.server.lacks_scripts()
+            && (self.client.connection.block.is_none()
+                || self
+                    .client
+                    .shared
+                    .rights
+                    .runs_scripts(&self.client.connection.user));
+        if !certain && flush.unseen().is_some() {
+            self.forward_unseen(&flush, active, muted);
+            return Ok(());
+        }
+        let mode = |namespace: NamespaceId| active.rules(namespace).mode;
+        let prefix = &active.companion_prefix;
+        let step = plan::flush(&flush, &active.namespaces, &mode, prefix);
+        if let Some(block) = &mut self.client.connection.block {
+            let look = Look::Queued(Box::new(QueuedStep {
+                what: Queued::Step,
+                command: flush.name,
+                namespace: NamespaceId(0),
+                needs: Needs::of_flush(flush.name),
+            }));
+            block.places.push((block.queued, Place::Flush(flush)));
+            block.queued += 1;
+            self.transport.execute_queued(&step, look, muted);
+            return Ok(());
+        }
+        let begun = Instant::now();
+        let answer = self.execute(inbox, &step).await?;
+        match self.client.read_flush(&answer)? {
+            FlushAnswer::Error(error) | FlushAnswer::Run(Value::Error(error), _)
+                if flush.unseen().is_some() && flush_rights_line(&error, flush.name).is_some() =>
+            {
+                self.forward_unseen(&flush, active, muted);
+            }
+            answer @ (FlushAnswer::Error(_) | FlushAnswer::Run(..) | FlushAnswer::Refused(_)) => {
+                let reply = self.client.word_flush(&flush, answer, begun, active);
+                self.reply(&reply, muted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Redis does not let this client look, and what would be found decides nothing.
+    fn forward_unseen(&mut self, flush: &Flush, active: &Active, muted: Muted) {
+        let Some(pass) = flush.unseen() else { return };
+        unjudged(active);
+        if flush.listed {
+            self.client
+                .tell(Told::Listed, flush.name, &refusal_id(), None);
+        }
+        self.client.count(CommandClass::Policy, CommandResult::Ok);
+        self.transport.forward(pass, muted);
+        self.client.queued();
+    }
+}
+
+impl Client {
+    /// A command about all locks is refused: tells who keeps that, and answers the refusal's name.
+    fn refused_everywhere(&mut self, name: &'static str, active: &Active) -> String {
+        let id = refusal_id();
+        self.tell(Told::Refused, name, &id, None);
+        decided_everywhere(DecisionKind::Deny, Mode::Enforce, why(name), active);
+        self.count(CommandClass::Policy, CommandResult::Denied);
+        id
     }
 
     fn rule(&self, command: AdminCommand, active: &Active) -> Ruling {
@@ -155,58 +230,7 @@ impl Session {
 
     fn is_listed(&self, active: &Active) -> bool {
         let identities = &active.administration.identities;
-        identities.contains(&self.state.user) || identities.contains(&self.state.name)
-    }
-
-    fn not_permitted(&mut self, command: &str, muted: Muted) {
-        self.count(CommandClass::Admin, CommandResult::Denied);
-        self.error(&not_permitted_line(command), muted);
-    }
-
-    /// Looks for live leases and empties the database, or all of them, in one step.
-    async fn flush(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        flush: Box<Flush>,
-        active: &Arc<Active>,
-        muted: Muted,
-    ) -> Result<(), End> {
-        // In a block a script that Redis turns away would spoil it.
-        let certain = !self.shared.backend.server.lacks_scripts()
-            && (self.state.block.is_none() || self.shared.rights.runs_scripts(&self.state.user));
-        if !certain && flush.unseen().is_some() {
-            self.forward_unseen(&flush, active, muted);
-            return Ok(());
-        }
-        let mode = |namespace: NamespaceId| active.rules(namespace).mode;
-        let prefix = &active.companion_prefix;
-        let step = plan::flush(&flush, &active.namespaces, &mode, prefix);
-        if let Some(block) = &mut self.state.block {
-            let look = Look::Queued(Box::new(QueuedStep {
-                what: Queued::Step,
-                command: flush.name,
-                namespace: NamespaceId(0),
-                needs: Needs::of_flush(flush.name),
-            }));
-            block.places.push((block.queued, Place::Flush(flush)));
-            block.queued += 1;
-            self.transport.execute_queued(&step, look, muted);
-            return Ok(());
-        }
-        let begun = Instant::now();
-        let answer = self.execute(inbox, &step).await?;
-        match self.read_flush(&answer)? {
-            FlushAnswer::Error(error) | FlushAnswer::Run(Value::Error(error), _)
-                if flush.unseen().is_some() && flush_rights_line(&error, flush.name).is_some() =>
-            {
-                self.forward_unseen(&flush, active, muted);
-            }
-            answer @ (FlushAnswer::Error(_) | FlushAnswer::Run(..) | FlushAnswer::Refused(_)) => {
-                let reply = self.word_flush(&flush, answer, begun, active);
-                self.reply(&reply, muted);
-            }
-        }
-        Ok(())
+        identities.contains(&self.connection.user) || identities.contains(&self.connection.name)
     }
 
     /// The reply to a FLUSH, and all that follows from it.
@@ -222,7 +246,7 @@ impl Session {
     }
 
     fn read_flush(&self, answer: &Bytes) -> Result<FlushAnswer, End> {
-        let value = parse_reply(answer, self.state.protocol)
+        let value = parse_reply(answer, self.connection.protocol)
             .map_err(|_| End::OutOfStep("a script's answer is no reply".to_owned()))?;
         read_flush(&value)
             .map_err(|_| End::OutOfStep("a script's answer is not its own".to_owned()))
@@ -255,7 +279,7 @@ impl Session {
                 self.encoded(&Value::Error(error))
             }
             FlushAnswer::Run(native, found) => {
-                let db = (!flush.all).then(|| self.state.db());
+                let db = (!flush.all).then(|| self.connection.db());
                 self.shared.mirror.forget(db, begun);
                 self.flushed(flush, &found, active);
                 self.count(CommandClass::Policy, CommandResult::Ok);
@@ -289,18 +313,6 @@ impl Session {
         }
     }
 
-    /// Redis does not let this client look, and what would be found decides nothing.
-    fn forward_unseen(&mut self, flush: &Flush, active: &Active, muted: Muted) {
-        let Some(pass) = flush.unseen() else { return };
-        unjudged(active);
-        if flush.listed {
-            self.tell(Told::Listed, flush.name, &refusal_id(), None);
-        }
-        self.count(CommandClass::Policy, CommandResult::Ok);
-        self.transport.forward(pass, muted);
-        self.queued();
-    }
-
     /// One line about a command that can erase locks. Where nobody counted on Redis, how many this
     /// proxy knows of.
     fn tell(&self, told: Told, command: &'static str, id: &str, found: Option<&Found>) {
@@ -329,14 +341,14 @@ impl Session {
         tracing::info!(
             id,
             cmd = %command.replace('|', " ").to_ascii_uppercase(),
-            db = self.state.db(),
+            db = self.connection.db(),
             reason = why(command).0.word(),
             locks,
             counted_by = if counted.is_some() { "redis" } else { "proxy" },
             key = %first.map_or_else(Default::default, |first| String::from_utf8_lossy(&first.key)),
             client,
-            user = %String::from_utf8_lossy(&self.state.user),
-            name = %String::from_utf8_lossy(&self.state.name),
+            user = %String::from_utf8_lossy(&self.connection.user),
+            name = %String::from_utf8_lossy(&self.connection.name),
             repeated,
             "{}",
             match told {
@@ -378,7 +390,7 @@ impl Session {
 
     fn encoded(&self, value: &Value) -> BytesMut {
         let mut reply = BytesMut::new();
-        put_value(&mut reply, value, self.state.protocol);
+        put_value(&mut reply, value, self.connection.protocol);
         reply
     }
 }

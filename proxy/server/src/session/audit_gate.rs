@@ -6,7 +6,7 @@ use lockwarden_lock::op::{LockCommand, Target};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::{Code, Mode, Refused};
 
-use super::Session;
+use super::client::Client;
 use crate::random::refusal_id;
 use crate::ruleset::Active;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult};
@@ -16,7 +16,7 @@ const AUDIT: &str = "audit";
 
 const HINT: &str = "the audit record of this command could not be written; try again later";
 
-impl Session {
+impl Client {
     /// The refusal of a lock command of which no record can be written. Where nothing is enforced,
     /// nothing is refused for this either.
     pub(crate) fn unrecordable(&self, command: &LockCommand, active: &Active) -> Option<Refused> {

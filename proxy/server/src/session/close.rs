@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::plan::Form;
 use lockwarden_resp::parse_reply;
 
+use super::client::Client;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Event, Muted, Want};
 use super::{InFlight, Look, Session};
@@ -20,38 +21,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Session {
-    /// A step that may grant is about to be sent: should the client go before its answer comes, it
-    /// cannot have heard of it.
-    pub(crate) fn step_is_under_way(&mut self, flight: &InFlight) {
-        if flight.grants.is_empty() {
-            return;
-        }
-        let targets = flight.permitted.command().op.targets();
-        for ((target, key), grant) in targets.iter().zip(&flight.keys).zip(&flight.grants) {
-            self.pending_grants.sent(Undelivered {
-                namespace: target.namespace,
-                key: key.clone(),
-                session: self.state.who().session,
-                grant: Some(*grant),
-            });
-        }
-    }
-
     /// The replies to what was granted were just handed over.
     pub(crate) fn grants_are_told(&mut self, muted: Muted, at: Instant) {
         let end = match muted {
             Muted::No => Some(self.transport.position()),
             Muted::Yes => None,
         };
-        self.pending_grants.replied(end, at);
+        self.client.pending_grants.replied(end, at);
     }
 
     /// Redis closed the connection of a client. The client hears of it as it would from Redis; and for as long as
     /// it does not close its own end it is there, and its locks are kept alive: without the proxy they would stay.
     pub(super) async fn wait_for_holder(&mut self) {
-        let mut drain = self.shared.drain.subscribe();
+        let mut drain = self.client.shared.drain.subscribe();
         self.transport.say_goodbye();
-        while self.shared.renewals.has(self.number) && !*drain.borrow() {
+        while self.client.shared.renewals.has(self.client.number) && !*drain.borrow() {
             tokio::select! {
                 () = self.transport.client_stirs() => return,
                 _ = drain.changed() => {}
@@ -63,7 +47,7 @@ impl Session {
     /// Whether a reply to a grant may not have been read by a client whose end was noticed.
     fn leaves_unread(&mut self) -> bool {
         let delivery = self.transport.delivery(Instant::now());
-        self.pending_grants.ends(delivery)
+        self.client.pending_grants.ends(delivery)
     }
 
     /// The client sends no more. Whether it still listens is found out while its leases can be
@@ -74,7 +58,7 @@ impl Session {
             if self.transport.was_turned_down().await {
                 return Err(End::Client);
             }
-            self.pending_grants.heard();
+            self.client.pending_grants.heard();
         }
         self.transport.half_close();
         Ok(())
@@ -89,14 +73,14 @@ impl Session {
                     inbox.done && self.transport.was_turned_down().await
                 }
             };
-        let mut lost = self.pending_grants.end(unread);
+        let mut lost = self.client.pending_grants.end(unread);
         if lost.is_empty() {
             return;
         }
         let now = Instant::now();
         for lease in &mut lost {
             // Without an earlier lease of its own, whatever this session holds by now is meant.
-            if self.evidence.own(&lease.key, now).is_none() {
+            if self.client.evidence.own(&lease.key, now).is_none() {
                 lease.grant = None;
             }
         }
@@ -104,8 +88,12 @@ impl Session {
             lost = self.mark_over_own_connection(lost, inbox).await;
         }
         for lease in lost {
-            if let Some(given_up) = self.shared.undelivered.add(lease) {
-                effects::count_undelivered(&self.shared, &given_up, UndeliveredOutcome::Failed);
+            if let Some(given_up) = self.client.shared.undelivered.add(lease) {
+                effects::count_undelivered(
+                    &self.client.shared,
+                    &given_up,
+                    UndeliveredOutcome::Failed,
+                );
             }
         }
     }
@@ -118,29 +106,29 @@ impl Session {
         inbox: &mut RequestBuffer,
     ) -> Vec<Undelivered> {
         let usable = self.transport.may_still_ask()
-            && self.state.block.is_none()
-            && self.state.unsettled == 0
+            && self.client.connection.block.is_none()
+            && self.client.connection.unsettled == 0
             && !self.transport.pushes.takes_no_commands();
         if !usable {
             return lost;
         }
         self.transport.client_is_gone();
         self.turn_to_writes();
-        let active = self.active();
+        let active = self.client.active();
         let prefix = &active.companion_prefix;
         let mut orphans_answer = None;
         let mut waiting: Vec<Option<Undelivered>> = lost.into_iter().map(Some).collect();
         for (at, lease) in waiting.iter().enumerate() {
             if let Some(lease) = lease
-                && lease.key.db == self.state.selected
+                && lease.key.db == self.client.connection.selected
             {
                 let step = lease.plan(prefix);
                 self.transport
                     .execute(&step, Form::Text, Look::Marked(at), Muted::Yes);
             }
         }
-        let protocol = self.state.protocol;
-        let (transport, shared) = (&mut self.transport, &self.shared);
+        let protocol = self.client.connection.protocol;
+        let (transport, shared) = (&mut self.transport, &self.client.shared);
         let marking = async {
             loop {
                 match transport.next(inbox, Want::Nothing).await {
@@ -161,10 +149,34 @@ impl Session {
         let _ = tokio::time::timeout(PATIENCE, marking).await;
         if let (Some(flight), Some(answer)) = (self.orphan.take(), orphans_answer)
             && !answer.starts_with(b"-NOSCRIPT")
-            && let Ok(answers) = self.read_answers(&answer)
+            && let Ok(answers) = self.client.read_answers(&answer)
         {
-            self.account(&flight, &answers, &active, Moment::now());
+            self.client.account(
+                &flight,
+                &answers,
+                &active,
+                (self.transport.spoken_after(), Moment::now()),
+            );
         }
         waiting.into_iter().flatten().collect()
+    }
+}
+
+impl Client {
+    /// A step that may grant is about to be sent: should the client go before its answer comes, it
+    /// cannot have heard of it.
+    pub(crate) fn step_is_under_way(&mut self, flight: &InFlight) {
+        if flight.grants.is_empty() {
+            return;
+        }
+        let targets = flight.permitted.command().op.targets();
+        for ((target, key), grant) in targets.iter().zip(&flight.keys).zip(&flight.grants) {
+            self.pending_grants.sent(Undelivered {
+                namespace: target.namespace,
+                key: key.clone(),
+                session: self.connection.who().session,
+                grant: Some(*grant),
+            });
+        }
     }
 }

@@ -21,14 +21,16 @@ impl Session {
     ) -> Result<Compared, End> {
         match command.op.comparison().map(|comparison| comparison.test) {
             Some(Test::OtherDigest) => return Ok(Compared::Never),
-            Some(Test::Digest(_)) if self.state.block.is_some() => return Ok(Compared::Never),
+            Some(Test::Digest(_)) if self.client.connection.block.is_some() => {
+                return Ok(Compared::Never);
+            }
             Some(Test::Digest(_)) => {}
             Some(Test::Equal | Test::Differs | Test::Failed) | None => return Ok(Compared::Judged),
         }
         self.transport
             .inquire(&[b"GET", &command.op.target().key], Look::Answer);
         let answer = self.answer(inbox).await?;
-        let value = parse_reply(&answer, self.state.protocol)
+        let value = parse_reply(&answer, self.client.connection.protocol)
             .map_err(|_| End::OutOfStep("an answer to GET is no reply".to_owned()))?;
         match value.as_error() {
             // The step finds the other type again, and words it as the command does.
@@ -66,7 +68,8 @@ impl Session {
         if error.starts_with(b"NOPERM") && is_only_watched(&command, active) {
             return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
         }
-        self.count(CommandClass::Policy, CommandResult::Error);
+        self.client
+            .count(CommandClass::Policy, CommandResult::Error);
         self.error(&String::from_utf8_lossy(error), muted);
         Ok(())
     }

@@ -15,6 +15,7 @@ use lockwarden_lock::settle::{Code, Mode, Refused, computes_names};
 use lockwarden_resp::{Value, put_request, put_value};
 
 use super::acl::{Queued, QueuedStep};
+use super::client::Client;
 use super::connection_state::Place;
 use super::opaque_scripts::{Examined, put_back_sha};
 use super::transport::request_buffer::RequestBuffer;
@@ -47,7 +48,7 @@ impl Session {
             self.reply(&error, muted);
             return Ok(());
         }
-        let active = &self.seen(active.clone());
+        let active = &self.client.seen(active.clone());
         let is_enforced = active.rules(script.target.namespace).mode == Mode::Enforce;
         match &active.computed_names {
             ComputedNames::Watch(guard) if is_enforced => {
@@ -60,11 +61,12 @@ impl Session {
                 self.refuse(&refused, None, active, muted);
             }
             ComputedNames::Forward | ComputedNames::Watch(_) | ComputedNames::Deny => {
-                self.computes_unjudged(&script.target, script.name, active);
-                self.count(CommandClass::Policy, CommandResult::Ok);
+                self.client
+                    .computes_unjudged(&script.target, script.name, active);
+                self.client.count(CommandClass::Policy, CommandResult::Ok);
                 self.transport
                     .forward(PassThrough::unchanged(&script.frame), muted);
-                self.queued();
+                self.client.queued();
             }
         }
         Ok(())
@@ -97,14 +99,16 @@ impl Session {
                 // Older servers make a function of a text by putting it before an `end`, so one that has no
                 // `end` cannot close that function, and Redis says best what is wrong with it.
                 Examined::Unsound(_) if !speaks_of_an_end(&script.script.text) => {
-                    self.count(CommandClass::PassThrough, CommandResult::Ok);
+                    self.client
+                        .count(CommandClass::PassThrough, CommandResult::Ok);
                     self.transport
                         .forward(PassThrough::unchanged(&script.frame), muted);
-                    self.queued();
+                    self.client.queued();
                     return Ok(());
                 }
                 Examined::Unsound(text) => {
-                    self.count(CommandClass::Policy, CommandResult::Error);
+                    self.client
+                        .count(CommandClass::Policy, CommandResult::Error);
                     self.error(&text, muted);
                     return Ok(());
                 }
@@ -132,7 +136,7 @@ impl Session {
                 guard: Some(guard),
             },
         };
-        if let Some(block) = &mut self.state.block {
+        if let Some(block) = &mut self.client.connection.block {
             let place = Place::Guarded(Box::new(script));
             block.places.push((block.queued, place));
             block.queued += 1;
@@ -143,7 +147,7 @@ impl Session {
         if answer.starts_with(b"-NOPERM") && script.script.name == "evalsha" {
             // Its user may run scripts that are known, so the proxy makes this one known.
             let text = script.envelope.around(&script.script.script.text);
-            if self.make_known(&text).await {
+            if self.client.make_known(&text).await {
                 self.transport
                     .execute(&step, Form::Sha, Look::Answer, Muted::Yes);
                 answer = self.answer(inbox).await?;
@@ -154,15 +158,6 @@ impl Session {
             self.transport.reply(&reply);
         }
         Ok(())
-    }
-
-    /// Whether a server now has a text, over a connection of the proxy's own.
-    async fn make_known(&self, text: &[u8]) -> bool {
-        let Ok(mut aside) = self.shared.backend.address.converse().await else {
-            return false;
-        };
-        let answer = aside.ask(&[b"SCRIPT".as_slice(), b"LOAD", text]).await;
-        answer.is_ok_and(|answer| !matches!(answer, Value::Error(_)))
     }
 
     /// The reply to a script that ran behind a guard, and what follows from it.
@@ -180,10 +175,11 @@ impl Session {
             return Ok(error_frame(&self.refused(&refused, None, active)).freeze());
         }
         if answer.starts_with(b"-") {
-            self.count(CommandClass::Policy, CommandResult::Error);
+            self.client
+                .count(CommandClass::Policy, CommandResult::Error);
             return Ok(put_back_sha(answer, facts, &guarded.envelope));
         }
-        let read = outcome::read_guarded(answer, self.state.protocol)
+        let read = outcome::read_guarded(answer, self.client.connection.protocol)
             .map_err(|_| End::OutOfStep("a script's answer is not its own".to_owned()))?;
         let (reply, result) = match read {
             outcome::Guarded::Returned(reply, barred) => {
@@ -193,13 +189,13 @@ impl Session {
             outcome::Guarded::ReturnedNothing(barred) => {
                 self.caught(script, Some(barred), active);
                 let mut reply = BytesMut::new();
-                put_value(&mut reply, &Value::Null, self.state.protocol);
+                put_value(&mut reply, &Value::Null, self.client.connection.protocol);
                 (reply.freeze(), CommandResult::Ok)
             }
             outcome::Guarded::Raised(text, at, barred) => {
                 self.caught(script, barred, active);
                 (
-                    self.raised(facts, &text, &at).freeze(),
+                    self.client.raised(facts, &text, &at).freeze(),
                     CommandResult::Error,
                 )
             }
@@ -208,7 +204,7 @@ impl Session {
                 return Ok(error_frame(&line).freeze());
             }
         };
-        self.count(CommandClass::Policy, result);
+        self.client.count(CommandClass::Policy, result);
         Ok(reply)
     }
 
@@ -249,6 +245,74 @@ impl Session {
         self.refused(&refused(command, target, why), None, active)
     }
 
+    /// `EVALSHA` of a text that this proxy has not seen, and without a lock among its keys: it may compute
+    /// the name of one. Redis is asked for a script that nobody has, and says in its own words that there is
+    /// none; every client answers that with the text. Inside a block there is no such answer, so it is
+    /// refused there, unless Redis does not know the text either.
+    pub(crate) async fn unseen_script(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if let Some(error) = self.barred(inbox, b"evalsha").await? {
+            self.reply(&error, muted);
+            return Ok(());
+        }
+        let active = &self.client.seen(active.clone());
+        let mut words: Vec<Bytes> = (inbox.request().args())
+            .map(Bytes::copy_from_slice)
+            .collect();
+        if active.computed_names != ComputedNames::Forward {
+            let sha = words.get(1).cloned().unwrap_or_default();
+            if self.client.connection.block.is_some() && !self.client.is_absent(&sha).await {
+                self.client
+                    .count(CommandClass::Policy, CommandResult::Error);
+                let line = "LOCKDENIED unsafe-script cmd=EVALSHA policy=scripts hint=\"lockwarden has not seen \
+                            this script, and it may name locks; load it with SCRIPT LOAD before the block\"";
+                self.error(line, muted);
+                return Ok(());
+            }
+            // Should it be loaded meanwhile, it is not this text that runs.
+            if let Some(sha) = words.get_mut(1).filter(|sha| sha.len() == NO_SCRIPT.len()) {
+                *sha = Bytes::from_static(NO_SCRIPT);
+            }
+        }
+        let mut frame = BytesMut::new();
+        put_request(&mut frame, &words);
+        self.client
+            .count(CommandClass::PassThrough, CommandResult::Ok);
+        self.transport
+            .forward(PassThrough::unchanged(&frame), muted);
+        self.client.queued();
+        Ok(())
+    }
+
+    /// Whether a text is a chunk of its own; a user who may not find out does not have to.
+    async fn examine_anyhow(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        script: &ScriptFacts,
+    ) -> Result<Examined, End> {
+        match self.examine(inbox, script).await? {
+            Examined::TurnedAway(_) if self.client.connection.block.is_none() => {
+                self.client.examine_aside(script).await
+            }
+            examined => Ok(examined),
+        }
+    }
+}
+
+impl Client {
+    /// Whether a server now has a text, over a connection of the proxy's own.
+    async fn make_known(&self, text: &[u8]) -> bool {
+        let Ok(mut aside) = self.shared.backend.address.converse().await else {
+            return false;
+        };
+        let answer = aside.ask(&[b"SCRIPT".as_slice(), b"LOAD", text]).await;
+        answer.is_ok_and(|answer| !matches!(answer, Value::Error(_)))
+    }
+
     /// A script that may compute the name of a lock runs as it is.
     pub(crate) fn computes_unjudged(
         &self,
@@ -267,47 +331,6 @@ impl Session {
         self.shared.events.leave(entry);
     }
 
-    /// `EVALSHA` of a text that this proxy has not seen, and without a lock among its keys: it may compute
-    /// the name of one. Redis is asked for a script that nobody has, and says in its own words that there is
-    /// none; every client answers that with the text. Inside a block there is no such answer, so it is
-    /// refused there, unless Redis does not know the text either.
-    pub(crate) async fn unseen_script(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        active: &Arc<Active>,
-        muted: Muted,
-    ) -> Result<(), End> {
-        if let Some(error) = self.barred(inbox, b"evalsha").await? {
-            self.reply(&error, muted);
-            return Ok(());
-        }
-        let active = &self.seen(active.clone());
-        let mut words: Vec<Bytes> = (inbox.request().args())
-            .map(Bytes::copy_from_slice)
-            .collect();
-        if active.computed_names != ComputedNames::Forward {
-            let sha = words.get(1).cloned().unwrap_or_default();
-            if self.state.block.is_some() && !self.is_absent(&sha).await {
-                self.count(CommandClass::Policy, CommandResult::Error);
-                let line = "LOCKDENIED unsafe-script cmd=EVALSHA policy=scripts hint=\"lockwarden has not seen \
-                            this script, and it may name locks; load it with SCRIPT LOAD before the block\"";
-                self.error(line, muted);
-                return Ok(());
-            }
-            // Should it be loaded meanwhile, it is not this text that runs.
-            if let Some(sha) = words.get_mut(1).filter(|sha| sha.len() == NO_SCRIPT.len()) {
-                *sha = Bytes::from_static(NO_SCRIPT);
-            }
-        }
-        let mut frame = BytesMut::new();
-        put_request(&mut frame, &words);
-        self.count(CommandClass::PassThrough, CommandResult::Ok);
-        self.transport
-            .forward(PassThrough::unchanged(&frame), muted);
-        self.queued();
-        Ok(())
-    }
-
     /// Whether Redis says, over a connection of the proxy's own, that it knows no script by this name.
     async fn is_absent(&self, sha: &[u8]) -> bool {
         let asked = async {
@@ -315,20 +338,6 @@ impl Session {
             aside.ask(&[b"SCRIPT".as_slice(), b"EXISTS", sha]).await
         };
         matches!(asked.await, Ok(Value::Array(known)) if known == [Value::Integer(0)])
-    }
-
-    /// Whether a text is a chunk of its own; a user who may not find out does not have to.
-    async fn examine_anyhow(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        script: &ScriptFacts,
-    ) -> Result<Examined, End> {
-        match self.examine(inbox, script).await? {
-            Examined::TurnedAway(_) if self.state.block.is_none() => {
-                self.examine_aside(script).await
-            }
-            examined => Ok(examined),
-        }
     }
 }
 

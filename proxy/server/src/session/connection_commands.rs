@@ -13,6 +13,7 @@ use lockwarden_lock::table::{SessionVerb, parse_integer};
 use lockwarden_lock::token::Grant;
 use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
 
+use super::client::Client;
 use super::connection_state::{Block, Place, ReplyMode, StateChange};
 use super::transport::pushes::Channels;
 use super::transport::request_buffer::RequestBuffer;
@@ -28,25 +29,6 @@ use crate::telemetry::vocabulary::{CommandClass, CommandResult};
 const UNREADABLE_FOR: Duration = Duration::from_secs(10);
 
 impl Session {
-    /// Whether the client wants the reply to the next command.
-    pub(crate) fn next_muted(&mut self) -> Muted {
-        match self.state.reply_mode {
-            ReplyMode::On => Muted::No,
-            ReplyMode::Off => Muted::Yes,
-            ReplyMode::Skip => {
-                self.state.reply_mode = ReplyMode::On;
-                Muted::Yes
-            }
-        }
-    }
-
-    /// A command went to Redis; inside a block it stands at the next place.
-    pub(crate) fn queued(&mut self) {
-        if let Some(block) = &mut self.state.block {
-            block.queued += 1;
-        }
-    }
-
     pub(crate) async fn session_verb(
         &mut self,
         inbox: &mut RequestBuffer,
@@ -55,7 +37,8 @@ impl Session {
         frame: Bytes,
         muted: Muted,
     ) -> Result<(), End> {
-        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        self.client
+            .count(CommandClass::PassThrough, CommandResult::Ok);
         let pass = PassThrough::unchanged(&frame);
         match verb {
             SessionVerb::Multi => return self.multi(inbox, pass, muted).await,
@@ -63,19 +46,19 @@ impl Session {
             SessionVerb::Discard => self.discard(pass, muted),
             SessionVerb::Watch => return self.watch(inbox, &words, pass, muted).await,
             SessionVerb::Unwatch => {
-                if self.state.block.is_none() {
-                    self.unwatch();
+                if self.client.connection.block.is_none() {
+                    self.client.unwatch();
                     self.end(pass, muted);
                 } else {
                     self.transport.forward(pass, muted);
-                    self.queued();
+                    self.client.queued();
                 }
             }
             SessionVerb::Reset => {
-                self.state.block = None;
-                self.unwatch();
+                self.client.connection.block = None;
+                self.client.unwatch();
                 // It ends OFF before it is answered, a SKIP just before it after that.
-                let heard = match self.state.reply_mode {
+                let heard = match self.client.connection.reply_mode {
                     ReplyMode::Off => Muted::No,
                     ReplyMode::On | ReplyMode::Skip => muted,
                 };
@@ -85,8 +68,8 @@ impl Session {
             // Redis hangs up and reads no further.
             SessionVerb::Quit => {
                 self.took_leave = true;
-                self.ended = Ended::ByClient(Instant::now());
-                self.state.block = None;
+                self.client.ended = Ended::ByClient(Instant::now());
+                self.client.connection.block = None;
                 if self.transport.is_shared() {
                     self.answer_locally(BytesMut::from(&b"+OK\r\n"[..]), muted);
                 } else {
@@ -115,7 +98,7 @@ impl Session {
                 Some(db) => self.change_state(StateChange::Select(db), pass, muted),
                 None => {
                     self.transport.forward(pass, muted);
-                    self.queued();
+                    self.client.queued();
                 }
             },
             SessionVerb::ClientSetName => {
@@ -125,17 +108,17 @@ impl Session {
             // It is what the client says of itself, whether or not its server is new enough to keep it.
             SessionVerb::ClientSetInfo => {
                 if let [_, what, value] = &words[..] {
-                    self.state.library.set(what, value);
-                    self.introduce();
+                    self.client.connection.library.set(what, value);
+                    self.client.introduce();
                 }
                 self.transport.forward(pass, muted);
-                self.queued();
+                self.client.queued();
             }
             SessionVerb::ClientMaintNotifications => {
                 let asked = maintenance_notices::without_addresses(&words);
                 let pass = asked.as_deref().map_or(pass, PassThrough::unchanged);
                 self.transport.forward(pass, muted);
-                self.queued();
+                self.client.queued();
             }
             SessionVerb::ClientTracking => {
                 let says = |what: &[u8]| words.iter().any(|word| word.eq_ignore_ascii_case(what));
@@ -144,7 +127,7 @@ impl Session {
                 let reads = on && !says(b"BCAST");
                 self.change_state(StateChange::Tracking { on, reads }, pass, muted);
                 // Nothing may be read between this command and the next.
-                if self.state.block.is_none() {
+                if self.client.connection.block.is_none() {
                     return self.settled(inbox).await;
                 }
             }
@@ -163,7 +146,7 @@ impl Session {
                 }
             }
             SessionVerb::Replication => {
-                self.count(CommandClass::Admin, CommandResult::Error);
+                self.client.count(CommandClass::Admin, CommandResult::Error);
                 self.error(
                     "ERR lockwarden does not relay replication; connect replicas to Redis itself",
                     muted,
@@ -180,7 +163,7 @@ impl Session {
         pass: PassThrough<'_>,
         muted: Muted,
     ) {
-        if let Some(block) = &mut self.state.block {
+        if let Some(block) = &mut self.client.connection.block {
             if let StateChange::Select(db) = change {
                 block.db = Some(db);
             }
@@ -189,7 +172,7 @@ impl Session {
             self.transport.forward(pass, muted);
             return;
         }
-        self.state.unsettled += 1;
+        self.client.connection.unsettled += 1;
         self.transport
             .forward_and_look(pass, Look::State(Box::new(change)), muted);
     }
@@ -214,48 +197,52 @@ impl Session {
     ) -> Result<(), End> {
         match look {
             Look::State(change) => {
-                self.state.unsettled = self.state.unsettled.saturating_sub(1);
+                self.client.connection.unsettled =
+                    self.client.connection.unsettled.saturating_sub(1);
                 if muted == Muted::No {
                     self.transport.reply(&frame);
                 }
                 self.apply(*change, frame.first() != Some(&b'-'), inbox);
             }
             Look::ReadGrant => {
-                self.state.unsettled = self.state.unsettled.saturating_sub(1);
+                self.client.connection.unsettled =
+                    self.client.connection.unsettled.saturating_sub(1);
                 if frame.starts_with(b"-NOPERM") {
-                    self.state.unreadable_until = Some(Instant::now() + UNREADABLE_FOR);
+                    self.client.connection.unreadable_until = Some(Instant::now() + UNREADABLE_FOR);
                 }
-                let value = parse_reply(&frame, self.state.protocol);
+                let value = parse_reply(&frame, self.client.connection.protocol);
                 let grant = value.ok().and_then(|value| value.as_bytes().cloned());
-                self.state
+                self.client
+                    .connection
                     .read_grants
                     .push(grant.and_then(|grant| Grant::from_slice(&grant)));
             }
             Look::ReadValue(keys) => {
-                self.state.unsettled = self.state.unsettled.saturating_sub(1);
+                self.client.connection.unsettled =
+                    self.client.connection.unsettled.saturating_sub(1);
                 if muted == Muted::No {
                     self.transport.reply(&frame);
                 }
-                self.observe(*keys, &frame);
+                self.client.observe(*keys, &frame);
             }
             Look::Scripts(names) => {
                 if muted == Muted::No {
-                    let told = self.only_known(&names, &frame);
+                    let told = self.client.only_known(&names, &frame);
                     self.transport.reply(&told);
                 }
             }
             Look::Queued(step) => self.learn_of_queued(&step, &frame, muted),
-            Look::Rights(asked) => self.learn_of_rights(&asked, &frame),
+            Look::Rights(asked) => self.client.learn_of_rights(&asked, &frame),
             Look::Renewed(renewed) => {
                 self.own_step_failed(&frame);
-                if let Ok(value) = parse_reply(&frame, self.state.protocol) {
-                    effects::renewal_answered(&self.shared, &renewed.0, &renewed.1, &value);
+                if let Ok(value) = parse_reply(&frame, self.client.connection.protocol) {
+                    effects::renewal_answered(&self.client.shared, &renewed.0, &renewed.1, &value);
                 }
             }
             Look::Role => self.learn_role(&frame),
             Look::Replicas => {
                 if replicas::names_any(&frame) {
-                    self.shared.metrics.replicas_told();
+                    self.client.shared.metrics.replicas_told();
                 }
                 if muted == Muted::No {
                     self.transport.reply(&frame);
@@ -274,13 +261,13 @@ impl Session {
     pub(crate) fn apply(&mut self, change: StateChange, accepted: bool, inbox: &mut RequestBuffer) {
         match (change, accepted) {
             // A nested MULTI was refused, but the block it stands in goes on.
-            (StateChange::Multi, false) => self.state.block = None,
+            (StateChange::Multi, false) => self.client.connection.block = None,
             // Redis 6.2 may have logged it in before it found what was wrong.
             (StateChange::Ended | StateChange::Hello { login: Some(_), .. }, false) => {
-                self.state.is_pinned = true;
+                self.client.connection.is_pinned = true;
             }
             (_, false) | (StateChange::Multi | StateChange::Ended, true) => {}
-            (StateChange::Select(db), true) => self.state.selected = db,
+            (StateChange::Select(db), true) => self.client.connection.selected = db,
             (StateChange::Auth(login), true) => self.logged_in(login, inbox),
             (
                 StateChange::Hello {
@@ -291,80 +278,68 @@ impl Session {
                 true,
             ) => {
                 if let Some(protocol) = protocol {
-                    self.state.protocol = protocol;
+                    self.client.connection.protocol = protocol;
                     self.transport.pushes.set_resp3(protocol == Protocol::Resp3);
                 }
                 if let Some(login) = login {
                     self.logged_in(login, inbox);
                 }
                 if let Some(name) = name {
-                    self.state.set_name(name);
-                    self.introduce();
+                    self.client.connection.set_name(name);
+                    self.client.introduce();
                 }
             }
             (StateChange::Name(name), true) => {
-                self.state.set_name(name);
-                self.introduce();
+                self.client.connection.set_name(name);
+                self.client.introduce();
             }
             (StateChange::Tracking { on, reads }, true) => {
-                (self.state.is_tracking, self.state.tracking) = (on, reads);
+                (
+                    self.client.connection.is_tracking,
+                    self.client.connection.tracking,
+                ) = (on, reads);
             }
             (StateChange::Reset, true) => {
-                self.state.reset();
-                self.state.was_let_in = !self.shared.backend.server.may_want_password();
-                self.introduce();
+                self.client.connection.reset();
+                self.client.connection.was_let_in =
+                    !self.client.shared.backend.server.may_want_password();
+                self.client.introduce();
                 self.transport.pushes.reset();
-                if self.shared.backend.server.wants_password() {
+                if self.client.shared.backend.server.wants_password() {
                     inbox.set_limits(RequestLimits::before_auth());
                 }
             }
             (StateChange::Monitor, true) => self.transport.pushes.set_monitoring(),
             (StateChange::Loaded(text), true) => {
-                self.shared.script_cache.saw(&text);
+                self.client.shared.script_cache.saw(&text);
             }
-            (StateChange::Functions, true) => self.shared.functions.forget(),
+            (StateChange::Functions, true) => self.client.shared.functions.forget(),
             (StateChange::Subscribed, true) => self.transport.pushes.set_unknown(),
         }
     }
 
     /// `SCRIPT EXISTS`. Inside a block its answer is Redis's alone.
     pub(crate) fn script_exists(&mut self, names: Arguments, pass: PassThrough<'_>, muted: Muted) {
-        self.count(CommandClass::PassThrough, CommandResult::Ok);
-        if self.state.block.is_some() {
+        self.client
+            .count(CommandClass::PassThrough, CommandResult::Ok);
+        if self.client.connection.block.is_some() {
             self.transport.forward(pass, muted);
-            self.queued();
+            self.client.queued();
             return;
         }
         self.transport
             .forward_and_look(pass, Look::Scripts(Box::new(names)), muted);
     }
 
-    /// Says 1 only of scripts that the server has and this proxy knows.
-    fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
-        let known = |name: &Bytes| {
-            ScriptSha::from_hex(name).and_then(|sha| self.shared.script_cache.get(&sha))
-        };
-        let Ok(Value::Array(mut items)) = parse_reply(frame, self.state.protocol) else {
-            return BytesMut::from(&frame[..]);
-        };
-        for (item, name) in items.iter_mut().zip(names) {
-            if known(name).is_none() {
-                *item = Value::Integer(0);
-            }
-        }
-        let mut told = BytesMut::new();
-        put_value(&mut told, &Value::Array(items), self.state.protocol);
-        told
-    }
-
     fn logged_in(&mut self, login: Login, inbox: &mut RequestBuffer) {
         // Whether this user may select the database that another has selected is not known, and a new connection
         // would have to.
-        self.state.is_pinned |= self.state.selected != 0 && self.state.user != login.user;
-        self.state.set_user(login.user.clone());
+        self.client.connection.is_pinned |=
+            self.client.connection.selected != 0 && self.client.connection.user != login.user;
+        self.client.connection.set_user(login.user.clone());
         // Nowhere else is the password of any use.
-        self.state.login = self.multiplexed.then_some(login);
-        self.introduce();
+        self.client.connection.login = self.multiplexed.then_some(login);
+        self.client.introduce();
         inbox.set_limits(RequestLimits::default());
     }
 
@@ -374,7 +349,7 @@ impl Session {
         pass: PassThrough<'_>,
         muted: Muted,
     ) -> Result<(), End> {
-        if self.state.block.is_none() {
+        if self.client.connection.block.is_none() {
             self.settled(inbox).await?;
             // Redis says nothing to a second one.
             if self.transport.pushes.is_monitoring() {
@@ -396,7 +371,7 @@ impl Session {
         pass: PassThrough<'_>,
         muted: Muted,
     ) -> Result<(), End> {
-        if self.state.block.is_some() {
+        if self.client.connection.block.is_some() {
             self.change_state(change, pass, muted);
             return Ok(());
         }
@@ -411,19 +386,19 @@ impl Session {
         pass: PassThrough<'_>,
         muted: Muted,
     ) -> Result<(), End> {
-        if self.state.block.is_some() {
+        if self.client.connection.block.is_some() {
             self.transport.forward(pass, muted);
             return Ok(());
         }
-        let certain = self.state.may_begin_block
-            && self.state.unsettled == 0
+        let certain = self.client.connection.may_begin_block
+            && self.client.connection.unsettled == 0
             && !self.transport.pushes.takes_no_commands();
         self.change_state(StateChange::Multi, pass, muted);
-        self.state.block = Some(Block::default());
+        self.client.connection.block = Some(Block::default());
         // Where Redis might refuse it, what follows could not be told from what is queued.
         if !certain {
             self.settled(inbox).await?;
-            self.state.may_begin_block = self.state.block.is_some();
+            self.client.connection.may_begin_block = self.client.connection.block.is_some();
         }
         Ok(())
     }
@@ -435,31 +410,22 @@ impl Session {
         pass: PassThrough<'_>,
         muted: Muted,
     ) -> Result<(), End> {
-        let active = self.active();
+        let active = self.client.active();
         let is_lock = |word: &Bytes| active.namespaces.find(word).is_some();
-        self.state.is_watching |= self.state.block.is_none();
-        if self.state.block.is_none() && words.iter().any(is_lock) {
+        self.client.connection.is_watching |= self.client.connection.block.is_none();
+        if self.client.connection.block.is_none() && words.iter().any(is_lock) {
             self.settled(inbox).await?;
-            let db = self.state.db();
+            let db = self.client.connection.db();
             for word in words.iter().filter(|word| is_lock(word)) {
                 let key = DbKey::new(db, word.clone());
-                if !self.state.watched.contains(&key) {
-                    self.shared.watched_keys.add(&key);
-                    self.state.watched.push(key);
+                if !self.client.connection.watched.contains(&key) {
+                    self.client.shared.watched_keys.add(&key);
+                    self.client.connection.watched.push(key);
                 }
             }
         }
         self.transport.forward(pass, muted);
         Ok(())
-    }
-
-    /// Every WATCH of this connection is over.
-    pub(crate) fn unwatch(&mut self) {
-        self.state.is_watching = false;
-        for key in self.state.watched.drain(..) {
-            self.shared.watched_keys.remove(&key);
-        }
-        self.evidence.unwatched();
     }
 
     /// Redis is asked only whether this user may, in words that change nothing there.
@@ -477,11 +443,11 @@ impl Session {
             Some(b"SKIP") => ReplyMode::Skip,
             _ => {
                 self.transport.forward(pass, muted);
-                self.queued();
+                self.client.queued();
                 return Ok(());
             }
         };
-        if self.state.block.is_some() {
+        if self.client.connection.block.is_some() {
             // From Redis the array of EXEC would never come whole.
             self.error(
                 "ERR CLIENT REPLY is not possible inside a transaction through lockwarden",
@@ -490,7 +456,7 @@ impl Session {
             return Ok(());
         }
         self.settled(inbox).await?;
-        if !self.state.may_silence || self.transport.pushes.takes_no_commands() {
+        if !self.client.connection.may_silence || self.transport.pushes.takes_no_commands() {
             self.transport
                 .inquire(&[b"CLIENT", b"REPLY", b"ON"], Look::Answer);
             let answer = self.answer(inbox).await?;
@@ -498,11 +464,11 @@ impl Session {
                 self.reply(&BytesMut::from(&answer[..]), muted);
                 return Ok(());
             }
-            self.state.may_silence = true;
+            self.client.connection.may_silence = true;
         }
-        match (mode, self.state.reply_mode) {
+        match (mode, self.client.connection.reply_mode) {
             (ReplyMode::Skip, ReplyMode::Off) => {}
-            (mode, _) => self.state.reply_mode = mode,
+            (mode, _) => self.client.connection.reply_mode = mode,
         }
         if mode == ReplyMode::On {
             // Whatever the mode was, Redis answers this.
@@ -512,11 +478,59 @@ impl Session {
     }
 
     fn channels(&mut self, channels: Channels, pass: PassThrough<'_>, muted: Muted) {
-        if self.state.block.is_some() {
+        if self.client.connection.block.is_some() {
             self.change_state(StateChange::Subscribed, pass, muted);
         } else {
             self.transport.forward_channels(pass, channels);
         }
+    }
+}
+
+impl Client {
+    /// Whether the client wants the reply to the next command.
+    pub(crate) fn next_muted(&mut self) -> Muted {
+        match self.connection.reply_mode {
+            ReplyMode::On => Muted::No,
+            ReplyMode::Off => Muted::Yes,
+            ReplyMode::Skip => {
+                self.connection.reply_mode = ReplyMode::On;
+                Muted::Yes
+            }
+        }
+    }
+
+    /// A command went to Redis; inside a block it stands at the next place.
+    pub(crate) fn queued(&mut self) {
+        if let Some(block) = &mut self.connection.block {
+            block.queued += 1;
+        }
+    }
+
+    /// Says 1 only of scripts that the server has and this proxy knows.
+    fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
+        let known = |name: &Bytes| {
+            ScriptSha::from_hex(name).and_then(|sha| self.shared.script_cache.get(&sha))
+        };
+        let Ok(Value::Array(mut items)) = parse_reply(frame, self.connection.protocol) else {
+            return BytesMut::from(&frame[..]);
+        };
+        for (item, name) in items.iter_mut().zip(names) {
+            if known(name).is_none() {
+                *item = Value::Integer(0);
+            }
+        }
+        let mut told = BytesMut::new();
+        put_value(&mut told, &Value::Array(items), self.connection.protocol);
+        told
+    }
+
+    /// Every WATCH of this connection is over.
+    pub(crate) fn unwatch(&mut self) {
+        self.connection.is_watching = false;
+        for key in self.connection.watched.drain(..) {
+            self.shared.watched_keys.remove(&key);
+        }
+        self.evidence.unwatched();
     }
 }
 

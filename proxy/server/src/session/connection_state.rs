@@ -189,7 +189,7 @@ impl Library {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct ConnectionState {
     pub(crate) selected: u32,
     pub(crate) user: Bytes,
     pub(crate) name: Bytes,
@@ -241,11 +241,11 @@ pub(crate) struct State {
     application: Option<Identity>,
 }
 
-impl State {
-    pub(crate) fn new(peer: Arc<ClientConnection>) -> State {
+impl ConnectionState {
+    pub(crate) fn new(peer: Arc<ClientConnection>) -> ConnectionState {
         let user = Bytes::from_static(DEFAULT_USER);
         let client = identity(&user, b"", &peer);
-        State {
+        ConnectionState {
             selected: 0,
             user,
             name: Bytes::new(),
@@ -328,7 +328,7 @@ impl State {
         let (has_shared, is_personal) = (self.has_shared, self.is_personal);
         // Not everything that was set on it ends.
         let is_marked = self.is_marked || self.is_pinned;
-        *self = State::new(self.peer.clone());
+        *self = ConnectionState::new(self.peer.clone());
         self.unsettled = unsettled;
         self.has_shared = has_shared;
         self.is_personal = is_personal;

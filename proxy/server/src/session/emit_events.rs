@@ -8,15 +8,15 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::op::{LockOp, Target};
 use lockwarden_lock::outcome::{Ended, Outcome};
 
-use super::Session;
-use super::connection_state::State;
+use super::client::Client;
+use super::connection_state::ConnectionState;
 use crate::clock::{Moment, now_ms};
 use crate::ruleset::Active;
 use crate::telemetry::events::{Caller, EventKind, LockEvent, Took, Verdict};
 use crate::telemetry::vocabulary::UnjudgedWhy;
 
 /// The client behind a session, as it presents itself now.
-pub(super) fn caller(session: u64, address: SocketAddr, state: &State) -> Arc<Caller> {
+pub(super) fn caller(session: u64, address: SocketAddr, state: &ConnectionState) -> Arc<Caller> {
     Arc::new(Caller {
         session,
         address,
@@ -26,7 +26,7 @@ pub(super) fn caller(session: u64, address: SocketAddr, state: &State) -> Arc<Ca
     })
 }
 
-impl Session {
+impl Client {
     /// An entry about a lock, without a verdict and without a lease.
     pub(crate) fn entry(
         &self,
@@ -36,7 +36,7 @@ impl Session {
         operation: Option<Operation>,
         active: &Active,
     ) -> LockEvent {
-        let key = DbKey::new(self.state.db(), target.key.clone());
+        let key = DbKey::new(self.connection.db(), target.key.clone());
         let what = (command, operation);
         self.entry_at(Moment::now(), happened, target, key, what, active)
     }

@@ -9,7 +9,7 @@ use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::settle::{Code, Mode, Refused, computes_names};
 use lockwarden_resp::parse_reply;
 
-use super::connection_state::{Place, State, StateChange};
+use super::connection_state::{ConnectionState, Place, StateChange};
 use super::{Look, Session};
 use crate::backend::functions::QUESTION;
 use crate::ruleset::Active;
@@ -21,7 +21,7 @@ use crate::telemetry::vocabulary::{CommandClass, CommandResult};
 const COMPUTES: &str = "this function's library computes names of keys, which may be those of locks; \
                         trusted_functions may list it";
 
-impl State {
+impl ConnectionState {
     /// Whether what is known of functions is true of the next command: no change of them is on its way ahead of it.
     pub(crate) fn functions_stand(&self) -> bool {
         self.unsettled == 0 && !self.changes_functions()
@@ -43,30 +43,31 @@ impl Session {
         &mut self,
         inbox: &mut RequestBuffer,
     ) -> Result<Option<String>, End> {
-        let shared = self.shared.clone();
-        if self.active().computed_names == ComputedNames::Forward {
+        let shared = self.client.shared.clone();
+        if self.client.active().computed_names == ComputedNames::Forward {
             shared.functions.learn_some_time(&shared.backend);
             return Ok(None);
         }
         // The server says nothing to a client that has not logged in.
-        let stranger = !self.state.logged_in && shared.backend.server.may_want_password();
+        let stranger =
+            !self.client.connection.logged_in && shared.backend.server.may_want_password();
         if stranger || self.transport.pushes.takes_no_commands() {
             return Ok(None);
         }
-        if self.state.changes_functions() {
+        if self.client.connection.changes_functions() {
             return Ok(Some("functions are changed in the same block".to_owned()));
         }
         let Err(why) = shared.functions.learn(&shared.backend).await else {
             return Ok(None);
         };
         // What is asked on this connection would be queued, or end a CLIENT CACHING.
-        if self.state.block.is_some() || self.state.tracking {
+        if self.client.connection.block.is_some() || self.client.connection.tracking {
             return Ok(Some(why));
         }
         let (changes, asked) = (shared.functions.changes(), Instant::now());
         self.transport.inquire(&QUESTION, Look::Answer);
         let answer = self.answer(inbox).await?;
-        let answer = parse_reply(&answer, self.state.protocol)
+        let answer = parse_reply(&answer, self.client.connection.protocol)
             .map_err(|_| End::OutOfStep("a list of functions is no reply".to_owned()))?;
         let learnt = shared
             .functions
@@ -105,10 +106,11 @@ impl Session {
                 .perhaps_a_lock(inbox, command, why, active, muted)
                 .await;
         }
-        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        self.client
+            .count(CommandClass::PassThrough, CommandResult::Ok);
         self.transport
             .forward(PassThrough::unchanged(&command.frame), muted);
-        self.queued();
+        self.client.queued();
         Ok(())
     }
 
@@ -125,7 +127,7 @@ impl Session {
             self.reply(&error, muted);
             return Ok(());
         }
-        let active = &self.seen(active.clone());
+        let active = &self.client.seen(active.clone());
         let target = command.op.target().clone();
         let is_enforced = active.rules(target.namespace).mode == Mode::Enforce;
         if is_enforced && active.computed_names != ComputedNames::Forward {
@@ -139,11 +141,11 @@ impl Session {
             self.refuse(&refused, None, active, muted);
             return Ok(());
         }
-        self.computes_unjudged(&target, command.name, active);
-        self.count(CommandClass::Policy, CommandResult::Ok);
+        self.client.computes_unjudged(&target, command.name, active);
+        self.client.count(CommandClass::Policy, CommandResult::Ok);
         self.transport
             .forward(PassThrough::unchanged(&command.frame), muted);
-        self.queued();
+        self.client.queued();
         Ok(())
     }
 }

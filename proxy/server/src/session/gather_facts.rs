@@ -14,16 +14,50 @@ use lockwarden_resp::{put_integer, put_null};
 use smallvec::SmallVec;
 
 use super::Session;
+use super::client::Client;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use crate::ruleset::Active;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult};
 
 impl Session {
+    /// The fencing token of the lease that this connection was granted last and has not given back;
+    /// null where there is none, as for a key that is no lock. What it remembers is enough: a lease of
+    /// another connection is none of its business.
+    pub(crate) async fn tell_fence(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        key: Bytes,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if let Some(error) = self.barred(inbox, b"lockwarden").await? {
+            self.reply(&error, muted);
+            return Ok(());
+        }
+        let db = self.client.connection.db();
+        let own = self
+            .client
+            .evidence
+            .own(&DbKey::new(db, key), Instant::now());
+        let fence = own
+            .and_then(|own| i64::try_from(own.fence.0).ok())
+            .filter(|fence| *fence > 0);
+        let mut reply = BytesMut::new();
+        match fence {
+            Some(fence) => put_integer(&mut reply, fence),
+            None => put_null(&mut reply, self.client.connection.protocol),
+        }
+        self.client.count(CommandClass::Admin, CommandResult::Ok);
+        self.answer_locally(reply, muted);
+        Ok(())
+    }
+}
+
+impl Client {
     /// Whether the lease that is current, as far as this proxy has seen, was granted to a client of
     /// the same distinctive identity. Told to policies; whether it is so is checked by the step.
     fn is_same_identity(&self, key: &DbKey, rules: &Rules) -> bool {
-        let who = self.state.who();
+        let who = self.connection.who();
         let Some((_, Some(session))) = self.shared.mirror.current(key) else {
             return false;
         };
@@ -40,34 +74,6 @@ impl Session {
             }
     }
 
-    /// The fencing token of the lease that this connection was granted last and has not given back;
-    /// null where there is none, as for a key that is no lock. What it remembers is enough: a lease of
-    /// another connection is none of its business.
-    pub(crate) async fn tell_fence(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        key: Bytes,
-        muted: Muted,
-    ) -> Result<(), End> {
-        if let Some(error) = self.barred(inbox, b"lockwarden").await? {
-            self.reply(&error, muted);
-            return Ok(());
-        }
-        let db = self.state.db();
-        let own = self.evidence.own(&DbKey::new(db, key), Instant::now());
-        let fence = own
-            .and_then(|own| i64::try_from(own.fence.0).ok())
-            .filter(|fence| *fence > 0);
-        let mut reply = BytesMut::new();
-        match fence {
-            Some(fence) => put_integer(&mut reply, fence),
-            None => put_null(&mut reply, self.state.protocol),
-        }
-        self.count(CommandClass::Admin, CommandResult::Ok);
-        self.answer_locally(reply, muted);
-        Ok(())
-    }
-
     /// Finds out whether this client is part of a job: before its connection's first command takes a lock, since it may end
     /// with the reply; and where the lock is a job's. Answers the process that it speaks for, if that is not its own.
     pub(crate) async fn job_of(
@@ -79,10 +85,10 @@ impl Session {
         let [key] = keys else {
             return None;
         };
-        let peer = self.state.peer();
+        let peer = self.connection.peer();
         let trust = active.rules(command.op.target().namespace).trust_address;
         let by_process = peer.is_local() && trust != TrustAddress::Process;
-        if self.state.block.is_some() || !by_process {
+        if self.connection.block.is_some() || !by_process {
             return None;
         }
         if let LockOp::Acquire { .. } = &command.op {
@@ -96,12 +102,12 @@ impl Session {
         }
         self.shared.processes.of(peer).await;
         let lineage = peer.running()?.lineage();
-        let client = self.state.client();
+        let client = self.connection.client();
         self.shared.jobs.stands_for(key, client, &lineage)
     }
 
     pub(crate) fn keys(&self, op: &LockOp) -> SmallVec<[DbKey; 1]> {
-        let db = self.state.db();
+        let db = self.connection.db();
         op.targets()
             .into_iter()
             .map(|target| DbKey::new(db, target.key.clone()))
@@ -130,7 +136,7 @@ impl Session {
                 }
                 let mut facts = self.evidence.facts(key, now);
                 if let Some(grants) = self
-                    .state
+                    .connection
                     .block
                     .as_ref()
                     .and_then(|block| block.grants.get(key))
@@ -158,7 +164,7 @@ impl Session {
         now: Instant,
     ) -> bool {
         let details = active.namespace(target.namespace);
-        let who = self.state.who().identity(&details.rules);
+        let who = self.connection.who().identity(&details.rules);
         let tokens = &self.shared.owner_tokens;
         let is_shared =
             |value: &Bytes| tokens.is_shared(&details.name, &stored_form(value), who, now);

@@ -20,6 +20,7 @@ use lockwarden_resp::{Elements, ReplyError, Request, Value, parse_reply, put_val
 use smallvec::SmallVec;
 
 use super::acl::{Queued, QueuedStep, rights_line};
+use super::client::Client;
 use super::compare_digest::Compared;
 use super::connection_state::{Place, StateChange};
 use super::gather_facts::may_need_process;
@@ -59,16 +60,16 @@ impl Session {
     /// Takes the request that is in the inbox all its way. A lock command is an order barrier:
     /// nothing behind it is read before it was answered.
     pub(crate) async fn intercept(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
-        let muted = self.next_muted();
+        let muted = self.client.next_muted();
         let sampled = self.sample();
         let mut request = inbox.request();
-        let mut class = self.classify(request);
+        let mut class = self.client.classify(request);
         if self.multiplexed {
             let way = self.way(&class, &request, !inbox.is_empty());
             if way == Way::Nowhere {
                 let what = String::from_utf8_lossy(request.arg(1)).into_owned();
                 let text = format!("ERR unknown subcommand '{what}'. Try CLIENT HELP.");
-                self.count(CommandClass::Admin, CommandResult::Error);
+                self.client.count(CommandClass::Admin, CommandResult::Error);
                 self.error(&text, muted);
                 return Ok(());
             }
@@ -79,31 +80,32 @@ impl Session {
                     return Ok(());
                 }
                 request = inbox.request();
-                class = self.classify(request);
+                class = self.client.classify(request);
             }
         }
         let is_unknown = matches!(
             class,
             Class::UnknownScript(_) | Class::UnseenScript(_) | Class::UnknownFunction(_)
         );
-        if is_unknown && self.state.unsettled > 0 {
+        if is_unknown && self.client.connection.unsettled > 0 {
             // What loads it may be on its way right before it.
             drop(class);
             Box::pin(self.settled(inbox)).await?;
             request = inbox.request();
-            class = self.classify(request);
+            class = self.client.classify(request);
         }
         let mut unread = None;
         if matches!(class, Class::UnknownFunction(_)) {
             drop(class);
             unread = Box::pin(self.learn_functions(inbox)).await?;
             request = inbox.request();
-            class = self.classify(request);
+            class = self.client.classify(request);
         }
-        self.is_first = self.is_new;
-        self.is_new &= matches!(class, Class::Session(..));
+        self.client.is_first = self.client.is_new;
+        self.client.is_new &= matches!(class, Class::Session(..));
         if inbox.is_cut() && !matches!(class, Class::TooLong(..) | Class::Error(_)) {
-            self.count(CommandClass::Policy, CommandResult::ProxyError);
+            self.client
+                .count(CommandClass::Policy, CommandResult::ProxyError);
             self.error(SWITCHED, muted);
             return Ok(());
         }
@@ -111,15 +113,16 @@ impl Session {
             let is_long = pass.frame().len() >= WORTH_A_SWAP && !pass.is_blocking();
             if is_long && inbox.is_empty() {
                 self.transport.forward_whole(inbox.take_all(), muted);
-            } else if self.state.block.is_none() && replicas::asks_for_them(&request) {
+            } else if self.client.connection.block.is_none() && replicas::asks_for_them(&request) {
                 self.transport.forward_and_look(pass, Look::Replicas, muted);
             } else {
                 self.transport.forward(pass, muted);
             }
-            self.queued();
-            self.count(CommandClass::PassThrough, CommandResult::Ok);
+            self.client.queued();
+            self.client
+                .count(CommandClass::PassThrough, CommandResult::Ok);
             if let Some(begun) = sampled {
-                let latency = &self.shared.metrics.added_latency;
+                let latency = &self.client.shared.metrics.added_latency;
                 let latency = latency.at(LatencyPath::PassThrough);
                 latency.observe(begun.elapsed().as_secs_f64());
             }
@@ -127,7 +130,7 @@ impl Session {
         }
         // What passes through does without: every thread counts how many hold it. What is rare has memory
         // of its own while it runs, so that an idle session needs little.
-        let active = self.active();
+        let active = self.client.active();
         match class {
             Class::PassThrough(_) => Ok(()),
             Class::Read(pass, targets) => {
@@ -141,11 +144,13 @@ impl Session {
                 let metrics = &active.namespace(target.namespace).metrics;
                 let why = UnjudgedWhy::TrustedFunction;
                 metrics.unjudged.at(why).inc();
-                let entry = self.entry(EventKind::Unjudged(why), &target, "fcall", None, &active);
-                self.shared.events.leave(entry);
-                self.count(CommandClass::Policy, CommandResult::Ok);
+                let entry =
+                    self.client
+                        .entry(EventKind::Unjudged(why), &target, "fcall", None, &active);
+                self.client.shared.events.leave(entry);
+                self.client.count(CommandClass::Policy, CommandResult::Ok);
                 self.transport.forward(pass, muted);
-                self.queued();
+                self.client.queued();
                 Ok(())
             }
             Class::ScriptLoad(pass) => {
@@ -185,23 +190,25 @@ impl Session {
                 Box::pin(self.too_long(inbox, command, what, &active, muted)).await
             }
             // In a block it is Redis that says that it knows no such command, and the block is spoilt.
-            Class::Fence(pass, _) if self.state.block.is_some() => {
-                self.count(CommandClass::PassThrough, CommandResult::Ok);
+            Class::Fence(pass, _) if self.client.connection.block.is_some() => {
+                self.client
+                    .count(CommandClass::PassThrough, CommandResult::Ok);
                 self.transport.forward(pass, muted);
-                self.queued();
+                self.client.queued();
                 Ok(())
             }
             Class::Fence(_, key) => Box::pin(self.tell_fence(inbox, key, muted)).await,
             Class::ErrorOfOthers(pass, target, _)
                 if active.rules(target.namespace).mode == Mode::Monitor =>
             {
-                self.count(CommandClass::PassThrough, CommandResult::Ok);
+                self.client
+                    .count(CommandClass::PassThrough, CommandResult::Ok);
                 self.transport.forward(pass, muted);
-                self.queued();
+                self.client.queued();
                 Ok(())
             }
             Class::Error(text) | Class::ErrorOfOthers(_, _, text) => {
-                self.count(CommandClass::Admin, CommandResult::Error);
+                self.client.count(CommandClass::Admin, CommandResult::Error);
                 let name = request.name().to_owned();
                 match Box::pin(self.barred(inbox, &name)).await? {
                     Some(error) => self.reply(&error, muted),
@@ -210,18 +217,6 @@ impl Session {
                 Ok(())
             }
         }
-    }
-
-    /// What a request means under the configuration in force.
-    fn classify<'a>(&mut self, request: Request<'a>) -> Class<'a> {
-        let functions_stand = || self.state.functions_stand();
-        let active = self.active.load();
-        if active.rollouts.is_none() {
-            return classify(&self.shared, active, &functions_stand, request);
-        }
-        let active = self.active();
-        let functions_stand = || self.state.functions_stand();
-        classify(&self.shared, &active, &functions_stand, request)
     }
 
     /// Judges a lock command and does what was decided.
@@ -236,13 +231,13 @@ impl Session {
             self.reply(&error, muted);
             return Ok(());
         }
-        let active = &self.seen(active.clone());
-        if let Some(refused) = self.unrecordable(&command, active) {
+        let active = &self.client.seen(active.clone());
+        if let Some(refused) = self.client.unrecordable(&command, active) {
             self.refuse(&refused, None, active, muted);
             return Ok(());
         }
         let rules = |namespace| active.rules(namespace);
-        if let Some(why) = self.is_servers_affair(&command, active) {
+        if let Some(why) = self.client.is_servers_affair(&command, active) {
             return self.forward_unjudged(command, why, active, muted);
         }
         if let LockOp::Wrapped { script, .. } = &command.op
@@ -255,7 +250,8 @@ impl Session {
                     return self.turned_away(command, &proof, active, muted);
                 }
                 Examined::Unsound(text) => {
-                    self.count(CommandClass::Policy, CommandResult::Error);
+                    self.client
+                        .count(CommandClass::Policy, CommandResult::Error);
                     self.error(&text, muted);
                     return Ok(());
                 }
@@ -273,11 +269,14 @@ impl Session {
             ..
         } = &command.op
         {
-            self.computes_unjudged(command.op.target(), command.name, active);
+            self.client
+                .computes_unjudged(command.op.target(), command.name, active);
         }
         let begun = Moment::now();
         let needs = Needs::of(&command);
-        let known = self.rights(command.op.target().namespace, needs, begun.at);
+        let known = self
+            .client
+            .rights(command.op.target().namespace, needs, begun.at);
         if known != Known::Good
             && let Some(done) = self.lacks_already(&command, &known, active, muted)
         {
@@ -286,14 +285,14 @@ impl Session {
                 Lacks::Forward(why) => self.forward_unjudged(command, why, active, muted),
             };
         }
-        let keys = self.keys(&command.op);
-        let speaks_for = match self.is_first || !self.shared.jobs.is_empty() {
-            true => Box::pin(self.job_of(&command, &keys, active)).await,
+        let keys = self.client.keys(&command.op);
+        let speaks_for = match self.client.is_first || !self.client.shared.jobs.is_empty() {
+            true => Box::pin(self.client.job_of(&command, &keys, active)).await,
             false => None,
         };
-        let facts = self.facts(&command, &keys, active, begun.at);
+        let facts = self.client.facts(&command, &keys, active, begun.at);
 
-        let decisions = self.decide(&command, &facts, active, begun);
+        let decisions = self.client.decide(&command, &facts, active, begun);
         let permitted = match settle(command, decisions, &rules) {
             Settled::Permitted(permitted) => permitted,
             Settled::Refused(refused) => {
@@ -308,24 +307,34 @@ impl Session {
                     let metrics = &active.namespace(target.namespace).metrics;
                     metrics.unjudged.at(why).inc();
                 }
-                self.tell_unjudged(&command.op, command.name, why, active);
-                self.count(CommandClass::Policy, CommandResult::Ok);
+                self.client
+                    .tell_unjudged(&command.op, command.name, why, active);
+                self.client.count(CommandClass::Policy, CommandResult::Ok);
                 if let Some(pass) = settle::forward_script(&command, &rules) {
                     self.transport.forward(pass, muted);
-                    self.queued();
+                    self.client.queued();
                 }
                 return Ok(());
             }
             Settled::Forward(command, would) => {
                 let target = command.op.target().clone();
                 let operation = command.op.operation(begun.unix_ms);
-                let id = self.would_refuse(&target, command.name, operation, &would, active);
+                let id = self
+                    .client
+                    .would_refuse(&target, command.name, operation, &would, active);
                 let took = judged(begun, Instant::now());
-                self.tell_forwarded(&target, command.name, operation, (id, &would), took, active);
-                self.count(CommandClass::Policy, CommandResult::Ok);
+                self.client.tell_forwarded(
+                    &target,
+                    command.name,
+                    operation,
+                    (id, &would),
+                    took,
+                    active,
+                );
+                self.client.count(CommandClass::Policy, CommandResult::Ok);
                 let pass = settle::forward_watched(&command, &would);
                 self.transport.forward(pass, muted);
-                self.queued();
+                self.client.queued();
                 let_others_run(&took).await;
                 return Ok(());
             }
@@ -334,30 +343,35 @@ impl Session {
             permitted,
             grants: SmallVec::new(),
             keys,
-            asked: std::mem::take(&mut self.asked),
+            asked: std::mem::take(&mut self.client.asked),
             took: Took::default(),
             // What is forwarded where it is only watched is queued in a block only where rights are known.
             unchecked: (known == Known::Nothing
-                || (known != Known::Good && self.state.block.is_none()))
+                || (known != Known::Good && self.client.connection.block.is_none()))
             .then_some(needs),
             speaks_for,
         };
         let is_script = matches!(flight.permitted.command().op, LockOp::Wrapped { .. });
         // A step in a block cannot ask back, nor one that has run a script.
-        if (is_script || self.state.block.is_some()) && may_need_process(&flight.permitted, &facts)
+        if (is_script || self.client.connection.block.is_some())
+            && may_need_process(&flight.permitted, &facts)
         {
-            self.shared.processes.of(self.state.peer()).await;
+            self.client
+                .shared
+                .processes
+                .of(self.client.connection.peer())
+                .await;
         }
-        if self.state.block.is_some() {
-            let step = self.plan(&mut flight, &facts, false, active);
+        if self.client.connection.block.is_some() {
+            let step = self.client.plan(&mut flight, &facts, false, active);
             flight.took = judged(begun, Instant::now());
             self.queue(&step, flight, active, muted);
             return Ok(());
         }
-        let step = self.plan(&mut flight, &facts, true, active);
+        let step = self.client.plan(&mut flight, &facts, true, active);
         let planned = Instant::now();
         flight.took = judged(begun, planned);
-        self.step_is_under_way(&flight);
+        self.client.step_is_under_way(&flight);
         let carried = self.carry_out(inbox, &mut flight, &facts, (step, planned), active);
         let (answer, answers, sent) = match carried.await {
             Ok(answered) => answered,
@@ -369,7 +383,7 @@ impl Session {
         let answered = Instant::now();
         let judged = flight.took.judging;
         flight.took.redis = Some(answered.duration_since(planned));
-        self.pending_grants.answered();
+        self.client.pending_grants.answered();
         let reply =
             match self.conclude(&mut flight, &answer, &answers, active, begun.then(answered))? {
                 Concluded::Reply(reply) => reply,
@@ -381,13 +395,15 @@ impl Session {
         self.reply(&reply, muted);
         self.grants_are_told(muted, answered);
         let own = judged + answered.elapsed();
-        self.shared
+        self.client
+            .shared
             .metrics
             .added_latency
             .at(LatencyPath::Policy)
             .observe(own.as_secs_f64());
         let waited = answered.duration_since(sent);
-        self.shared
+        self.client
+            .shared
             .metrics
             .backend_latency
             .observe(waited.as_secs_f64());
@@ -403,8 +419,11 @@ impl Session {
         name: &[u8],
     ) -> Result<Option<BytesMut>, End> {
         self.settled(inbox).await?;
-        let stranger = !self.state.logged_in && self.shared.backend.server.may_want_password();
-        if self.state.block.is_some() || !(stranger || self.transport.pushes.takes_no_commands()) {
+        let stranger = !self.client.connection.logged_in
+            && self.client.shared.backend.server.may_want_password();
+        if self.client.connection.block.is_some()
+            || !(stranger || self.transport.pushes.takes_no_commands())
+        {
             return Ok(None);
         }
         self.transport.inquire(&[b"EXISTS", b""], Look::Answer);
@@ -417,8 +436,365 @@ impl Session {
             let text = [b"-ERR Can't execute '", &name[..], b"'", rest].concat();
             return Ok(Some(BytesMut::from(&text[..])));
         }
-        self.state.logged_in = true;
+        self.client.connection.logged_in = true;
         Ok(None)
+    }
+
+    /// Sends a step and reads its answer, whose bytes come too; and says when it was sent.
+    async fn carry_out(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        flight: &mut InFlight,
+        facts: &[Facts],
+        (mut step, mut sent): (Plan, Instant),
+        active: &Active,
+    ) -> Result<(Bytes, Answers, Instant), End> {
+        let mut answer = self.execute(inbox, &step).await?;
+        if flight.unchecked.is_some() && &answer[..] == SEND_IT_UNCHECKED {
+            flight.unchecked = None;
+            self.client.pending_grants.answered();
+            step = self.client.plan(flight, facts, true, active);
+            self.client.step_is_under_way(flight);
+            answer = self.execute(inbox, &step).await?;
+        }
+        for asked in 1..=MAX_ASKED_BACK {
+            let Some(back) = self.client.asked_back(&answer) else {
+                break;
+            };
+            self.client.pending_grants.answered();
+            self.look_up(inbox, back, asked, &flight.keys, active)
+                .await?;
+            step = self
+                .client
+                .plan(flight, facts, asked < MAX_ASKED_BACK, active);
+            self.client.step_is_under_way(flight);
+            sent = Instant::now();
+            answer = self.execute(inbox, &step).await?;
+        }
+        let answers = self.client.read_answers(&answer)?;
+        if !answers.perhaps_own() {
+            return Ok((answer, answers, sent));
+        }
+        // The first try has changed nothing. This client's own commands wait behind it anyway.
+        tokio::time::sleep(ONCE_MORE_AFTER).await;
+        // What holds the lock by now may be another lease, and nobody reads a question any more.
+        let step = self.client.plan(flight, facts, false, active);
+        self.client.pending_grants.answered();
+        self.client.step_is_under_way(flight);
+        let sent = Instant::now();
+        let answer = self.execute(inbox, &step).await?;
+        let answers = self.client.read_answers(&answer)?;
+        Ok((answer, answers, sent))
+    }
+
+    /// A tokenless command over another connection than its lease's: whether it is the same process
+    /// was not known yet. Finds out which process this client is and which the holder, and adds the
+    /// holder's to the record. A holder that came by another proxy is looked up by that one.
+    async fn look_up(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        back: AskedBack,
+        asked: u32,
+        keys: &[DbKey],
+        active: &Active,
+    ) -> Result<(), End> {
+        let was_known = self.client.connection.peer().process() != Process::Pending;
+        let own = self
+            .client
+            .shared
+            .processes
+            .of(self.client.connection.peer())
+            .await;
+        let holder = self.client.shared.clients.of_session(back.holder);
+        let (Some((_, holder)), Some(key)) = (holder, keys.get(back.at)) else {
+            if was_known {
+                tokio::time::sleep(FOR_ANOTHER_PROXY * asked).await;
+            }
+            return Ok(());
+        };
+        let process = self.client.shared.processes.of(&holder).await;
+        tracing::debug!(client = %self.client.peer, ?own, ?process, "looked up who is who");
+        if process != Process::Pending {
+            let step = identify(&key.key, back.grant, process, &active.companion_prefix);
+            self.execute(inbox, &step).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a step and waits for its answer. A server that does not know the script gets its text:
+    /// it has not run anything then, so this is no repetition.
+    pub(crate) async fn execute(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        step: &Plan,
+    ) -> Result<Bytes, End> {
+        // Who may look at rights may use EVAL, too, as in a block; and what ends a CLIENT CACHING must be the step itself.
+        if !step.is_checked() && !self.client.connection.tracking {
+            self.transport
+                .execute(step, Form::Sha, Look::Answer, Muted::Yes);
+            let answer = self.answer(inbox).await?;
+            if !answer.starts_with(b"-NOSCRIPT") {
+                return Ok(answer);
+            }
+        }
+        self.transport
+            .execute(step, Form::Text, Look::Answer, Muted::Yes);
+        self.answer(inbox).await
+    }
+
+    /// Remembers what follows from a step's answer, and words the reply.
+    pub(crate) fn conclude(
+        &mut self,
+        flight: &mut InFlight,
+        answer: &Bytes,
+        answers: &Answers,
+        active: &Active,
+        now: Moment,
+    ) -> Result<Concluded, End> {
+        self.client.learn_of_check(flight, answers, now.at);
+        let permitted = &flight.permitted;
+        let op = &permitted.command().op;
+        // Before Redis 7 the error of a script begins with other words than the error in it.
+        if let Answers::Error(text) = answers
+            && is_of_replica(text)
+        {
+            self.client.suspect_replica();
+        }
+        if let Some(proof) = answers.nothing_run() {
+            self.client
+                .learn_of_lack(permitted.command(), &proof, active);
+            if !permitted.enforces() {
+                return Ok(Concluded::NothingRun(proof));
+            }
+            self.client
+                .count(CommandClass::Policy, CommandResult::Error);
+            return Ok(Concluded::turned_away(permitted.command(), &proof, active));
+        }
+        let at = (self.transport.spoken_after(), now);
+        self.client.account(flight, answers, active, at);
+        let answered = outcome::answer(op, answers, permitted.allowed(), permitted.enforces())
+            .map_err(|_| End::OutOfStep("a script's answer does not fit its command".into()))?;
+        let mut reply = BytesMut::new();
+        match answered {
+            outcome::Answered::AsReturned => {
+                self.client.count(CommandClass::Policy, CommandResult::Ok);
+                let place = Elements::of(answer).and_then(|mut all| all.nth(SCRIPT_REPLY));
+                match place {
+                    Some(place) => reply.extend_from_slice(&answer[place]),
+                    None => put_value(&mut reply, &Value::Null, self.client.connection.protocol),
+                }
+            }
+            outcome::Answered::Raised(text, at) => {
+                self.client
+                    .count(CommandClass::Policy, CommandResult::Error);
+                if let LockOp::Wrapped { script, .. } = op {
+                    reply = self.client.raised(script, &text, &at);
+                }
+            }
+            outcome::Answered::Barred(barred) => {
+                let command = Box::new(permitted.command().clone());
+                let line = self.barred_line(command, &barred, op.target(), active);
+                return Ok(Concluded::error(&line));
+            }
+            outcome::Answered::Reply(value) => {
+                let value = under_its_own_name(value, op);
+                let failed = matches!(value, Value::Error(_));
+                let result = if failed {
+                    CommandResult::Error
+                } else {
+                    CommandResult::Ok
+                };
+                self.client.count(CommandClass::Policy, result);
+                put_value(&mut reply, &value, self.client.connection.protocol);
+            }
+            outcome::Answered::Refusal(at, refused) => {
+                self.client
+                    .count(CommandClass::Policy, CommandResult::Denied);
+                // A no of its own would hide that what it did to other keys stands.
+                let others_stand = answers.others_stand();
+                if !others_stand
+                    && let Some(value) = own_no(flight.permitted.command(), flight, &refused)
+                {
+                    put_value(&mut reply, &value, self.client.connection.protocol);
+                    return Ok(Concluded::Reply(reply));
+                }
+                let line =
+                    self.client
+                        .refusal_of_step(flight, (at, &refused), others_stand, active);
+                return Ok(Concluded::error(&line));
+            }
+        }
+        Ok(Concluded::Reply(reply))
+    }
+
+    /// `EVALSHA` of a text that this proxy has not seen. Outside a block every client answers
+    /// NOSCRIPT with the text; inside one there is no such answer.
+    async fn unknown_script(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        command: Box<LockCommand>,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if let Some(error) = self.barred(inbox, command.name.as_bytes()).await? {
+            self.reply(&error, muted);
+            return Ok(());
+        }
+        let active = &self.client.seen(active.clone());
+        if is_only_watched(&command, active) {
+            return self.forward_unjudged(command, UnjudgedWhy::UnknownScript, active, muted);
+        }
+        if self.client.connection.block.is_some() {
+            return self.govern(inbox, command, active, muted).await;
+        }
+        self.client
+            .count(CommandClass::Policy, CommandResult::Error);
+        self.error("NOSCRIPT No matching script. Please use EVAL.", muted);
+        Ok(())
+    }
+
+    async fn too_long(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        command: Box<LockCommand>,
+        what: TooLong,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        if let Some(error) = self.barred(inbox, command.name.as_bytes()).await? {
+            self.reply(&error, muted);
+            return Ok(());
+        }
+        let active = &self.client.seen(active.clone());
+        if is_only_watched(&command, active) {
+            if inbox.is_cut() {
+                self.client
+                    .count(CommandClass::Policy, CommandResult::ProxyError);
+                self.error(SWITCHED, muted);
+                return Ok(());
+            }
+            return self.forward_unjudged(command, UnjudgedWhy::TooLong, active, muted);
+        }
+        let limit = match what {
+            TooLong::Key => "a lock key has at most 1024 bytes",
+            TooLong::Value => "the value of a lock has at most 16384 bytes",
+        };
+        self.limit(limit, &command, muted);
+        Ok(())
+    }
+
+    /// Answers that the proxy cannot do this.
+    pub(crate) fn limit(&mut self, limit: &str, command: &LockCommand, muted: Muted) {
+        let line = limit_line(limit, &command.op.target().key, command.name, &refusal_id());
+        self.client
+            .count(CommandClass::Policy, CommandResult::ProxyError);
+        self.error(&line, muted);
+    }
+
+    /// In a namespace that is only watched, what cannot be judged is Redis's alone.
+    pub(crate) fn forward_unjudged(
+        &mut self,
+        command: Box<LockCommand>,
+        why: UnjudgedWhy,
+        active: &Active,
+        muted: Muted,
+    ) -> Result<(), End> {
+        let namespace = command.op.target().namespace;
+        active.namespace(namespace).metrics.unjudged.at(why).inc();
+        self.client
+            .tell_unjudged(&command.op, command.name, why, active);
+        self.client.count(CommandClass::Policy, CommandResult::Ok);
+        let Some(pass) = settle::forward_unjudged(&command, active.rules(namespace)) else {
+            self.error(SWITCHED, muted);
+            return Ok(());
+        };
+        self.transport.forward(pass, muted);
+        self.client.queued();
+        Ok(())
+    }
+
+    fn queue(&mut self, step: &Plan, flight: InFlight, active: &Active, muted: Muted) {
+        let command = flight.permitted.command();
+        self.queue_guard(command, active, muted);
+        let look = Look::Queued(Box::new(QueuedStep {
+            what: Queued::Step,
+            command: command.name,
+            namespace: command.op.target().namespace,
+            needs: Needs::of(command),
+        }));
+        let Some(block) = &mut self.client.connection.block else {
+            return;
+        };
+        for (key, grant) in flight.keys.iter().zip(&flight.grants) {
+            block.grants.entry(key.clone()).or_default().push(*grant);
+        }
+        block
+            .places
+            .push((block.queued, Place::Step(Box::new(flight))));
+        block.queued += 1;
+        self.transport.execute_queued(step, look, muted);
+    }
+
+    /// A step was not sent, or has run nothing, because Redis turns the proxy's scripts of this user away.
+    fn turned_away(
+        &mut self,
+        command: Box<LockCommand>,
+        proof: &NothingRun,
+        active: &Active,
+        muted: Muted,
+    ) -> Result<(), End> {
+        self.client.learn_of_lack(&command, proof, active);
+        if is_only_watched(&command, active) {
+            return self.forward_unjudged(command, unjudged_for(proof), active, muted);
+        }
+        self.client
+            .count(CommandClass::Policy, CommandResult::Error);
+        let prefix = &active.companion_prefix;
+        let line = rights_line(proof.why(), command.name, Needs::of(&command), prefix);
+        self.error(&line, muted);
+        Ok(())
+    }
+
+    /// What is done with a command before its step is sent, where rights are not known to suffice for that; `None` where
+    /// it is sent all the same.
+    fn lacks_already(
+        &mut self,
+        command: &LockCommand,
+        known: &Known,
+        active: &Active,
+        muted: Muted,
+    ) -> Option<Lacks> {
+        let watched = is_only_watched(command, active);
+        match known {
+            Known::Lacking(_) if watched => Some(Lacks::Forward(UnjudgedWhy::NoRights)),
+            // The rest of the block would be carried out without it.
+            Known::Lacking(missing) if self.client.connection.block.is_some() => {
+                let why = Why::NoRights(missing.as_ref().clone());
+                let (needs, prefix) = (Needs::of(command), &active.companion_prefix);
+                self.client
+                    .count(CommandClass::Policy, CommandResult::Error);
+                self.error(&rights_line(&why, command.name, needs, prefix), muted);
+                Some(Lacks::Told)
+            }
+            known if watched && self.client.wonders_in_block(command, known) => {
+                Some(Lacks::Forward(UnjudgedWhy::NoRights))
+            }
+            Known::Good | Known::Stale | Known::Nothing | Known::Lacking(_) => None,
+        }
+    }
+}
+
+impl Client {
+    /// What a request means under the configuration in force.
+    fn classify<'a>(&mut self, request: Request<'a>) -> Class<'a> {
+        let functions_stand = || self.connection.functions_stand();
+        let active = self.active.load();
+        if active.rollouts.is_none() {
+            return classify(&self.shared, active, &functions_stand, request);
+        }
+        let active = self.active();
+        let functions_stand = || self.connection.functions_stand();
+        classify(&self.shared, &active, &functions_stand, request)
     }
 
     /// Asks the policies, on this thread's instances.
@@ -448,51 +824,6 @@ impl Session {
         decisions
     }
 
-    /// Sends a step and reads its answer, whose bytes come too; and says when it was sent.
-    async fn carry_out(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        flight: &mut InFlight,
-        facts: &[Facts],
-        (mut step, mut sent): (Plan, Instant),
-        active: &Active,
-    ) -> Result<(Bytes, Answers, Instant), End> {
-        let mut answer = self.execute(inbox, &step).await?;
-        if flight.unchecked.is_some() && &answer[..] == SEND_IT_UNCHECKED {
-            flight.unchecked = None;
-            self.pending_grants.answered();
-            step = self.plan(flight, facts, true, active);
-            self.step_is_under_way(flight);
-            answer = self.execute(inbox, &step).await?;
-        }
-        for asked in 1..=MAX_ASKED_BACK {
-            let Some(back) = self.asked_back(&answer) else {
-                break;
-            };
-            self.pending_grants.answered();
-            self.look_up(inbox, back, asked, &flight.keys, active)
-                .await?;
-            step = self.plan(flight, facts, asked < MAX_ASKED_BACK, active);
-            self.step_is_under_way(flight);
-            sent = Instant::now();
-            answer = self.execute(inbox, &step).await?;
-        }
-        let answers = self.read_answers(&answer)?;
-        if !answers.perhaps_own() {
-            return Ok((answer, answers, sent));
-        }
-        // The first try has changed nothing. This client's own commands wait behind it anyway.
-        tokio::time::sleep(ONCE_MORE_AFTER).await;
-        // What holds the lock by now may be another lease, and nobody reads a question any more.
-        let step = self.plan(flight, facts, false, active);
-        self.pending_grants.answered();
-        self.step_is_under_way(flight);
-        let sent = Instant::now();
-        let answer = self.execute(inbox, &step).await?;
-        let answers = self.read_answers(&answer)?;
-        Ok((answer, answers, sent))
-    }
-
     /// Plans a step. One that may ask back does so where a process must be known first.
     fn plan(
         &mut self,
@@ -501,7 +832,7 @@ impl Session {
         may_ask_back: bool,
         active: &Active,
     ) -> Plan {
-        let who = self.state.who();
+        let who = self.connection.who();
         let who = Who {
             may_ask_back,
             process: flight.speaks_for.unwrap_or(who.process),
@@ -522,66 +853,16 @@ impl Session {
         if !answer.starts_with(b"*4\r\n$1\r\nI\r\n") {
             return None;
         }
-        let value = parse_reply(answer, self.state.protocol).ok()?;
+        let value = parse_reply(answer, self.connection.protocol).ok()?;
         outcome::asked_back(&value)
-    }
-
-    /// A tokenless command over another connection than its lease's: whether it is the same process
-    /// was not known yet. Finds out which process this client is and which the holder, and adds the
-    /// holder's to the record. A holder that came by another proxy is looked up by that one.
-    async fn look_up(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        back: AskedBack,
-        asked: u32,
-        keys: &[DbKey],
-        active: &Active,
-    ) -> Result<(), End> {
-        let was_known = self.state.peer().process() != Process::Pending;
-        let own = self.shared.processes.of(self.state.peer()).await;
-        let holder = self.shared.clients.of_session(back.holder);
-        let (Some((_, holder)), Some(key)) = (holder, keys.get(back.at)) else {
-            if was_known {
-                tokio::time::sleep(FOR_ANOTHER_PROXY * asked).await;
-            }
-            return Ok(());
-        };
-        let process = self.shared.processes.of(&holder).await;
-        tracing::debug!(client = %self.peer, ?own, ?process, "looked up who is who");
-        if process != Process::Pending {
-            let step = identify(&key.key, back.grant, process, &active.companion_prefix);
-            self.execute(inbox, &step).await?;
-        }
-        Ok(())
-    }
-
-    /// Sends a step and waits for its answer. A server that does not know the script gets its text:
-    /// it has not run anything then, so this is no repetition.
-    pub(crate) async fn execute(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        step: &Plan,
-    ) -> Result<Bytes, End> {
-        // Who may look at rights may use EVAL, too, as in a block; and what ends a CLIENT CACHING must be the step itself.
-        if !step.is_checked() && !self.state.tracking {
-            self.transport
-                .execute(step, Form::Sha, Look::Answer, Muted::Yes);
-            let answer = self.answer(inbox).await?;
-            if !answer.starts_with(b"-NOSCRIPT") {
-                return Ok(answer);
-            }
-        }
-        self.transport
-            .execute(step, Form::Text, Look::Answer, Muted::Yes);
-        self.answer(inbox).await
     }
 
     /// Reads a step's answer.
     pub(crate) fn read_answers(&self, answer: &Bytes) -> Result<Answers, End> {
-        let value = match parse_reply(answer, self.state.protocol) {
+        let value = match parse_reply(answer, self.connection.protocol) {
             // What an application's script returned is relayed as it is, however deep it is nested.
             Err(ReplyError::TooDeep) => {
-                parse_reply(&self.without_script_reply(answer), self.state.protocol)
+                parse_reply(&self.without_script_reply(answer), self.connection.protocol)
             }
             read => read,
         };
@@ -595,210 +876,9 @@ impl Session {
             return answer.clone();
         };
         let mut shorter = BytesMut::from(&answer[..place.start]);
-        put_value(&mut shorter, &Value::Null, self.state.protocol);
+        put_value(&mut shorter, &Value::Null, self.connection.protocol);
         shorter.extend_from_slice(&answer[place.end..]);
         shorter.freeze()
-    }
-
-    /// Remembers what follows from a step's answer, and words the reply.
-    pub(crate) fn conclude(
-        &mut self,
-        flight: &mut InFlight,
-        answer: &Bytes,
-        answers: &Answers,
-        active: &Active,
-        now: Moment,
-    ) -> Result<Concluded, End> {
-        self.learn_of_check(flight, answers, now.at);
-        let permitted = &flight.permitted;
-        let op = &permitted.command().op;
-        // Before Redis 7 the error of a script begins with other words than the error in it.
-        if let Answers::Error(text) = answers
-            && is_of_replica(text)
-        {
-            self.suspect_replica();
-        }
-        if let Some(proof) = answers.nothing_run() {
-            self.learn_of_lack(permitted.command(), &proof, active);
-            if !permitted.enforces() {
-                return Ok(Concluded::NothingRun(proof));
-            }
-            self.count(CommandClass::Policy, CommandResult::Error);
-            return Ok(Concluded::turned_away(permitted.command(), &proof, active));
-        }
-        self.account(flight, answers, active, now);
-        let answered = outcome::answer(op, answers, permitted.allowed(), permitted.enforces())
-            .map_err(|_| End::OutOfStep("a script's answer does not fit its command".into()))?;
-        let mut reply = BytesMut::new();
-        match answered {
-            outcome::Answered::AsReturned => {
-                self.count(CommandClass::Policy, CommandResult::Ok);
-                let place = Elements::of(answer).and_then(|mut all| all.nth(SCRIPT_REPLY));
-                match place {
-                    Some(place) => reply.extend_from_slice(&answer[place]),
-                    None => put_value(&mut reply, &Value::Null, self.state.protocol),
-                }
-            }
-            outcome::Answered::Raised(text, at) => {
-                self.count(CommandClass::Policy, CommandResult::Error);
-                if let LockOp::Wrapped { script, .. } = op {
-                    reply = self.raised(script, &text, &at);
-                }
-            }
-            outcome::Answered::Barred(barred) => {
-                let command = Box::new(permitted.command().clone());
-                let line = self.barred_line(command, &barred, op.target(), active);
-                return Ok(Concluded::error(&line));
-            }
-            outcome::Answered::Reply(value) => {
-                let value = under_its_own_name(value, op);
-                let failed = matches!(value, Value::Error(_));
-                let result = if failed {
-                    CommandResult::Error
-                } else {
-                    CommandResult::Ok
-                };
-                self.count(CommandClass::Policy, result);
-                put_value(&mut reply, &value, self.state.protocol);
-            }
-            outcome::Answered::Refusal(at, refused) => {
-                self.count(CommandClass::Policy, CommandResult::Denied);
-                // A no of its own would hide that what it did to other keys stands.
-                let others_stand = answers.others_stand();
-                if !others_stand
-                    && let Some(value) = own_no(flight.permitted.command(), flight, &refused)
-                {
-                    put_value(&mut reply, &value, self.state.protocol);
-                    return Ok(Concluded::Reply(reply));
-                }
-                let line = self.refusal_of_step(flight, (at, &refused), others_stand, active);
-                return Ok(Concluded::error(&line));
-            }
-        }
-        Ok(Concluded::Reply(reply))
-    }
-
-    /// `EVALSHA` of a text that this proxy has not seen. Outside a block every client answers
-    /// NOSCRIPT with the text; inside one there is no such answer.
-    async fn unknown_script(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        command: Box<LockCommand>,
-        active: &Arc<Active>,
-        muted: Muted,
-    ) -> Result<(), End> {
-        if let Some(error) = self.barred(inbox, command.name.as_bytes()).await? {
-            self.reply(&error, muted);
-            return Ok(());
-        }
-        let active = &self.seen(active.clone());
-        if is_only_watched(&command, active) {
-            return self.forward_unjudged(command, UnjudgedWhy::UnknownScript, active, muted);
-        }
-        if self.state.block.is_some() {
-            return self.govern(inbox, command, active, muted).await;
-        }
-        self.count(CommandClass::Policy, CommandResult::Error);
-        self.error("NOSCRIPT No matching script. Please use EVAL.", muted);
-        Ok(())
-    }
-
-    async fn too_long(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        command: Box<LockCommand>,
-        what: TooLong,
-        active: &Arc<Active>,
-        muted: Muted,
-    ) -> Result<(), End> {
-        if let Some(error) = self.barred(inbox, command.name.as_bytes()).await? {
-            self.reply(&error, muted);
-            return Ok(());
-        }
-        let active = &self.seen(active.clone());
-        if is_only_watched(&command, active) {
-            if inbox.is_cut() {
-                self.count(CommandClass::Policy, CommandResult::ProxyError);
-                self.error(SWITCHED, muted);
-                return Ok(());
-            }
-            return self.forward_unjudged(command, UnjudgedWhy::TooLong, active, muted);
-        }
-        let limit = match what {
-            TooLong::Key => "a lock key has at most 1024 bytes",
-            TooLong::Value => "the value of a lock has at most 16384 bytes",
-        };
-        self.limit(limit, &command, muted);
-        Ok(())
-    }
-
-    /// Answers that the proxy cannot do this.
-    pub(crate) fn limit(&mut self, limit: &str, command: &LockCommand, muted: Muted) {
-        let line = limit_line(limit, &command.op.target().key, command.name, &refusal_id());
-        self.count(CommandClass::Policy, CommandResult::ProxyError);
-        self.error(&line, muted);
-    }
-
-    /// In a namespace that is only watched, what cannot be judged is Redis's alone.
-    pub(crate) fn forward_unjudged(
-        &mut self,
-        command: Box<LockCommand>,
-        why: UnjudgedWhy,
-        active: &Active,
-        muted: Muted,
-    ) -> Result<(), End> {
-        let namespace = command.op.target().namespace;
-        active.namespace(namespace).metrics.unjudged.at(why).inc();
-        self.tell_unjudged(&command.op, command.name, why, active);
-        self.count(CommandClass::Policy, CommandResult::Ok);
-        let Some(pass) = settle::forward_unjudged(&command, active.rules(namespace)) else {
-            self.error(SWITCHED, muted);
-            return Ok(());
-        };
-        self.transport.forward(pass, muted);
-        self.queued();
-        Ok(())
-    }
-
-    fn queue(&mut self, step: &Plan, flight: InFlight, active: &Active, muted: Muted) {
-        let command = flight.permitted.command();
-        self.queue_guard(command, active, muted);
-        let look = Look::Queued(Box::new(QueuedStep {
-            what: Queued::Step,
-            command: command.name,
-            namespace: command.op.target().namespace,
-            needs: Needs::of(command),
-        }));
-        let Some(block) = &mut self.state.block else {
-            return;
-        };
-        for (key, grant) in flight.keys.iter().zip(&flight.grants) {
-            block.grants.entry(key.clone()).or_default().push(*grant);
-        }
-        block
-            .places
-            .push((block.queued, Place::Step(Box::new(flight))));
-        block.queued += 1;
-        self.transport.execute_queued(step, look, muted);
-    }
-
-    /// A step was not sent, or has run nothing, because Redis turns the proxy's scripts of this user away.
-    fn turned_away(
-        &mut self,
-        command: Box<LockCommand>,
-        proof: &NothingRun,
-        active: &Active,
-        muted: Muted,
-    ) -> Result<(), End> {
-        self.learn_of_lack(&command, proof, active);
-        if is_only_watched(&command, active) {
-            return self.forward_unjudged(command, unjudged_for(proof), active, muted);
-        }
-        self.count(CommandClass::Policy, CommandResult::Error);
-        let prefix = &active.companion_prefix;
-        let line = rights_line(proof.why(), command.name, Needs::of(&command), prefix);
-        self.error(&line, muted);
-        Ok(())
     }
 
     /// Where nothing is enforced: why only the server can say what it makes of a command.
@@ -812,33 +892,6 @@ impl Session {
             return None;
         };
         is_only_watched(command, active).then_some(why)
-    }
-
-    /// What is done with a command before its step is sent, where rights are not known to suffice for that; `None` where
-    /// it is sent all the same.
-    fn lacks_already(
-        &mut self,
-        command: &LockCommand,
-        known: &Known,
-        active: &Active,
-        muted: Muted,
-    ) -> Option<Lacks> {
-        let watched = is_only_watched(command, active);
-        match known {
-            Known::Lacking(_) if watched => Some(Lacks::Forward(UnjudgedWhy::NoRights)),
-            // The rest of the block would be carried out without it.
-            Known::Lacking(missing) if self.state.block.is_some() => {
-                let why = Why::NoRights(missing.as_ref().clone());
-                let (needs, prefix) = (Needs::of(command), &active.companion_prefix);
-                self.count(CommandClass::Policy, CommandResult::Error);
-                self.error(&rights_line(&why, command.name, needs, prefix), muted);
-                Some(Lacks::Told)
-            }
-            known if watched && self.wonders_in_block(command, known) => {
-                Some(Lacks::Forward(UnjudgedWhy::NoRights))
-            }
-            Known::Good | Known::Stale | Known::Nothing | Known::Lacking(_) => None,
-        }
     }
 }
 

@@ -23,9 +23,10 @@ impl Session {
         frame: &Bytes,
         muted: Muted,
     ) -> Result<(), End> {
-        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        self.client
+            .count(CommandClass::PassThrough, CommandResult::Ok);
         let pass = PassThrough::unchanged(frame);
-        if let Some(block) = &mut self.state.block {
+        if let Some(block) = &mut self.client.connection.block {
             block.places.push((block.queued, Place::Listing(kind)));
             block.queued += 1;
             self.transport.forward(pass, muted);
@@ -47,7 +48,7 @@ impl Session {
         pass: PassThrough<'_>,
         muted: Muted,
     ) -> Result<(), End> {
-        let active = self.active();
+        let active = self.client.active();
         let mut tries = 0;
         let reply = loop {
             self.transport
@@ -55,7 +56,12 @@ impl Session {
             let answer = self.answer(inbox).await?;
             tries += 1;
             let own = active.own_keys();
-            match hidden::listing(Listing::RandomKey, &answer, own, self.state.protocol) {
+            match hidden::listing(
+                Listing::RandomKey,
+                &answer,
+                own,
+                self.client.connection.protocol,
+            ) {
                 Shown::Instead(_) if tries < MAX_RANDOM_KEYS => {}
                 Shown::Instead(none) => break none,
                 Shown::Whole | Shown::Nothing => break BytesMut::from(&answer[..]),

@@ -10,6 +10,7 @@ use lockwarden_lock::op::LockOp;
 use lockwarden_lock::table::{Lookup, SessionVerb, lookup};
 use lockwarden_resp::Request;
 
+use super::client::Client;
 use super::connection_state::Library;
 use super::transport::End;
 use super::transport::request_buffer::RequestBuffer;
@@ -88,29 +89,31 @@ impl Session {
                 if !self.transport.is_shared() {
                     self.share_again();
                 }
-                self.state.has_shared |= self.transport.is_shared();
+                self.client.connection.has_shared |= self.transport.is_shared();
                 return self.shared_way(class, more_follow);
             }
             Needs::Notices => return Way::Nowhere,
             Needs::Nothing => Needs::Own(Trace::None),
             // There it answers at once, or is an error.
-            Needs::Offset if self.state.block.is_some() => Needs::Own(Trace::None),
+            Needs::Offset if self.client.connection.block.is_some() => Needs::Own(Trace::None),
             Needs::Offset if self.transport.pushes.takes_no_commands() => Needs::Own(Trace::None),
-            Needs::Unknown if self.is_known_to_server(request) => Needs::Own(Trace::None),
+            Needs::Unknown if self.client.is_known_to_server(request) => Needs::Own(Trace::None),
             Needs::Unknown => Needs::Own(Trace::Pin),
             needs @ (Needs::Own(_) | Needs::Offset) => needs,
         };
         match needs {
-            Needs::Own(Trace::Personal) => self.state.is_personal = true,
-            Needs::Own(Trace::Mark) => self.state.is_marked = true,
-            Needs::Own(Trace::Pin) => self.state.is_pinned = true,
+            Needs::Own(Trace::Personal) => self.client.connection.is_personal = true,
+            Needs::Own(Trace::Mark) => self.client.connection.is_marked = true,
+            Needs::Own(Trace::Pin) => self.client.connection.is_pinned = true,
             Needs::Own(Trace::None)
             | Needs::Nothing
             | Needs::Offset
             | Needs::Unknown
             | Needs::Notices => {}
         }
-        match self.transport.is_shared() || (needs == Needs::Offset && self.state.has_shared) {
+        match self.transport.is_shared()
+            || (needs == Needs::Offset && self.client.connection.has_shared)
+        {
             true => Way::Own,
             false => Way::InUse,
         }
@@ -121,7 +124,7 @@ impl Session {
         let Some(in_use) = self.transport.backend_link().traffic() else {
             return Way::InUse;
         };
-        let mixing = &mut self.state.mixing;
+        let mixing = &mut self.client.connection.mixing;
         let wanted = match traffic(class) {
             Traffic::Writes => {
                 mixing.has_written = true;
@@ -174,41 +177,16 @@ impl Session {
         }
     }
 
-    /// Whether the server says of itself that it has a command of this name. One that it does not list
-    /// may go by another name than its own, and do anything.
-    fn is_known_to_server(&self, request: &Request<'_>) -> bool {
-        let commands = self.shared.backend.server.commands();
-        commands
-            .as_ref()
-            .is_some_and(|table| table.find(request).is_some())
-    }
-
     /// Whether Redis remembers something of this connection that commands depend on.
     fn is_bound(&self) -> bool {
-        self.state.is_pinned
-            || self.state.is_watching
-            || self.state.block.is_some()
-            || self.state.is_tracking
+        self.client.connection.is_pinned
+            || self.client.connection.is_watching
+            || self.client.connection.block.is_some()
+            || self.client.connection.is_tracking
             || self.transport.pushes.is_listening()
             || self.transport.has_spoken()
             // Before a login Redis hangs up on requests that are longer than it wants.
-            || self.is_stranger()
-    }
-
-    /// Whether it has yet to log in. Nobody knows whether a connection that is open already was let in
-    /// when strangers still were, so it gets a new one.
-    fn is_stranger(&self) -> bool {
-        let wanted = self.shared.backend.server.may_want_password();
-        self.state.login.is_none() && !self.state.was_let_in && wanted
-    }
-
-    /// The kind of connection that this session needs.
-    fn profile(&self) -> Profile {
-        Profile {
-            login: self.state.login.clone(),
-            db: self.state.selected,
-            protocol: self.state.protocol,
-        }
+            || self.client.is_stranger()
     }
 
     /// Goes on with a connection of its own. Answers an error that stands in the way of the request at
@@ -220,17 +198,17 @@ impl Session {
         if self.transport.backend_link().has_own() {
             self.transport.backend_link().use_own(None);
         } else {
-            let profile = self.profile();
-            let spare = match self.is_stranger() {
+            let profile = self.client.profile();
+            let spare = match self.client.is_stranger() {
                 true => None,
-                false => pool::spare(&profile, self.shared.backend.server.era()),
+                false => pool::spare(&profile, self.client.shared.backend.server.era()),
             };
             let link = match spare {
                 Some(link) => link,
                 None => {
-                    let opened = self.shared.backend.open(&profile).await;
+                    let opened = self.client.shared.backend.open(&profile).await;
                     opened.map_err(|error| {
-                        tracing::debug!(peer = %self.peer, %error, "no connection of its own");
+                        tracing::debug!(peer = %self.client.peer, %error, "no connection of its own");
                         match error.for_client() {
                             Some(error) => {
                                 self.transport.reply(&error);
@@ -244,7 +222,7 @@ impl Session {
             self.transport.backend_link().use_own(Some(link));
             self.say_again();
         }
-        if needs_offset(inbox.request().name()) && self.state.has_shared {
+        if needs_offset(inbox.request().name()) && self.client.connection.has_shared {
             return self.write_own_offset(inbox).await;
         }
         Ok(None)
@@ -252,17 +230,17 @@ impl Session {
 
     /// What the client said of its library is said of its new connection, too, which then stays its own.
     fn say_again(&mut self) {
-        for (what, value) in self.state.library.said() {
+        for (what, value) in self.client.connection.library.said() {
             let words: [&[u8]; 4] = [b"CLIENT", b"SETINFO", what, value];
             self.transport.inquire(&words, Look::Own);
-            self.state.is_marked = true;
+            self.client.connection.is_marked = true;
         }
     }
 
     /// `WAIT` is about the writes of its own connection, and until now others carried them. A write
     /// behind them all is as good: whoever has that one has them.
     async fn write_own_offset(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
-        let active = self.active();
+        let active = self.client.active();
         let key = companion_key(&active.companion_prefix, b"lockwarden:offset");
         self.transport
             .inquire(&[b"SET", &key, b"", b"PX", b"1"], Look::Answer);
@@ -271,7 +249,7 @@ impl Session {
         if answer.starts_with(b"-") && !answer.starts_with(b"-READONLY") {
             return Ok(Some(answer));
         }
-        self.state.has_shared = false;
+        self.client.connection.has_shared = false;
         Ok(None)
     }
 
@@ -280,7 +258,7 @@ impl Session {
         if !self.transport.may_change_uplink() {
             return;
         }
-        let profile = self.profile();
+        let profile = self.client.profile();
         let same = self
             .transport
             .backend_link()
@@ -288,17 +266,44 @@ impl Session {
             .is_some_and(|port| *port.profile() == profile);
         let port = match same {
             true => None,
-            false => match Attachment::new(&profile, &self.shared.backend) {
+            false => match Attachment::new(&profile, &self.client.shared.backend) {
                 Some(port) => Some(port),
                 None => return,
             },
         };
         self.transport.backend_link().use_port(port);
-        if !self.state.is_marked
+        if !self.client.connection.is_marked
             && let Some(link) = self.transport.backend_link().give_up_own()
-            && !std::mem::take(&mut self.state.is_personal)
+            && !std::mem::take(&mut self.client.connection.is_personal)
         {
             pool::keep_spare(&profile, link);
+        }
+    }
+}
+
+impl Client {
+    /// Whether the server says of itself that it has a command of this name. One that it does not list
+    /// may go by another name than its own, and do anything.
+    fn is_known_to_server(&self, request: &Request<'_>) -> bool {
+        let commands = self.shared.backend.server.commands();
+        commands
+            .as_ref()
+            .is_some_and(|table| table.find(request).is_some())
+    }
+
+    /// Whether it has yet to log in. Nobody knows whether a connection that is open already was let in
+    /// when strangers still were, so it gets a new one.
+    fn is_stranger(&self) -> bool {
+        let wanted = self.shared.backend.server.may_want_password();
+        self.connection.login.is_none() && !self.connection.was_let_in && wanted
+    }
+
+    /// The kind of connection that this session needs.
+    fn profile(&self) -> Profile {
+        Profile {
+            login: self.connection.login.clone(),
+            db: self.connection.selected,
+            protocol: self.connection.protocol,
         }
     }
 }

@@ -12,6 +12,7 @@ use lockwarden_lock::token::Grant;
 use lockwarden_resp::{RequestDecoder, RequestLimits, Step, Value, parse_reply};
 use smallvec::SmallVec;
 
+use super::client::Client;
 use super::transport::Muted;
 use super::{Look, Session};
 use crate::ruleset::Active;
@@ -28,14 +29,21 @@ impl Session {
         active: &Active,
         muted: Muted,
     ) {
-        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        self.client
+            .count(CommandClass::PassThrough, CommandResult::Ok);
         let unreadable = |until| Instant::now() < until;
-        if self.state.block.is_some() || self.state.unreadable_until.is_some_and(unreadable) {
+        if self.client.connection.block.is_some()
+            || self
+                .client
+                .connection
+                .unreadable_until
+                .is_some_and(unreadable)
+        {
             self.transport.forward(pass, muted);
-            self.queued();
+            self.client.queued();
             return;
         }
-        if self.state.tracking || self.transport.pushes.is_monitoring() {
+        if self.client.connection.tracking || self.transport.pushes.is_monitoring() {
             for target in &targets {
                 active
                     .namespace(target.namespace)
@@ -52,28 +60,31 @@ impl Session {
             let companion = companion_key(&active.companion_prefix, &target.key);
             self.transport
                 .inquire(&[b"GETRANGE", &companion, b"3", b"18"], Look::ReadGrant);
-            self.state.unsettled += 1;
-            keys.push((DbKey::new(self.state.db(), target.key), 0));
+            self.client.connection.unsettled += 1;
+            keys.push((DbKey::new(self.client.connection.db(), target.key), 0));
         }
         if name.eq_ignore_ascii_case(b"MGET") {
             place_in_reply(&mut keys, &pass);
         }
-        self.state.unsettled += 1;
+        self.client.connection.unsettled += 1;
         self.transport
             .forward_and_look(pass, Look::ReadValue(Box::new(keys)), muted);
     }
+}
 
+impl Client {
     /// Remembers what was read.
     pub(super) fn observe(&mut self, keys: SmallVec<[(DbKey, usize); 1]>, frame: &Bytes) {
-        let from = self.state.read_grants.len().saturating_sub(keys.len());
-        let grants: SmallVec<[Option<Grant>; 1]> = self.state.read_grants.drain(from..).collect();
-        let Ok(value) = parse_reply(frame, self.state.protocol) else {
+        let from = self.connection.read_grants.len().saturating_sub(keys.len());
+        let grants: SmallVec<[Option<Grant>; 1]> =
+            self.connection.read_grants.drain(from..).collect();
+        let Ok(value) = parse_reply(frame, self.connection.protocol) else {
             return;
         };
         let now = Instant::now();
         for ((key, place), grant) in keys.into_iter().zip(grants) {
             // A SELECT before it may still have been on its way when this was sent.
-            let key = DbKey::new(self.state.selected, key.key);
+            let key = DbKey::new(self.connection.selected, key.key);
             let read = match &value {
                 Value::Array(items) => items.get(place),
                 single => Some(single),
@@ -81,7 +92,7 @@ impl Session {
             let Some(read) = read.filter(|read| !read.is_error()) else {
                 continue;
             };
-            let watched = self.state.watched.contains(&key);
+            let watched = self.connection.watched.contains(&key);
             self.evidence
                 .observed(key, grant, read.as_bytes(), watched, now);
         }

@@ -10,6 +10,7 @@ use lockwarden_lock::scripts::ONLY_READS;
 use lockwarden_lock::settle::OnViolation;
 use lockwarden_resp::{Value, parse_reply};
 
+use super::client::Client;
 use super::transport::End;
 use super::transport::request_buffer::RequestBuffer;
 use super::{InFlight, Look, Session};
@@ -24,11 +25,11 @@ impl Session {
         script: &ScriptFacts,
     ) -> Result<Examined, End> {
         // What is asked on this connection would be queued, or end a CLIENT CACHING.
-        if self.state.block.is_some() || self.state.tracking {
-            return self.examine_aside(script).await;
+        if self.client.connection.block.is_some() || self.client.connection.tracking {
+            return self.client.examine_aside(script).await;
         }
-        let [compiles, raises] = self.questions();
-        let names = self.shared.backend.server.names_scripts() == NamesScripts::Unknown;
+        let [compiles, raises] = self.client.questions();
+        let names = self.client.shared.backend.server.names_scripts() == NamesScripts::Unknown;
         if names {
             self.transport
                 .inquire(&[b"EVAL", raises.as_bytes(), b"0"], Look::Answer);
@@ -40,8 +41,8 @@ impl Session {
             .inquire(&[b"SCRIPT", b"LOAD", &script.text], Look::Answer);
         if names {
             let error = self.answer(inbox).await?;
-            if let Ok(error) = parse_reply(&error, self.state.protocol) {
-                self.learn_how_errors_look(&error);
+            if let Ok(error) = parse_reply(&error, self.client.connection.protocol) {
+                self.client.learn_how_errors_look(&error);
             }
         }
         let answer = self.answer(inbox).await?;
@@ -52,11 +53,13 @@ impl Session {
             let words = String::from_utf8_lossy(&loaded[1..]).trim_end().to_owned();
             return Ok(Examined::Unsound(words));
         }
-        let value = parse_reply(&answer, self.state.protocol)
+        let value = parse_reply(&answer, self.client.connection.protocol)
             .map_err(|_| End::OutOfStep("a script's answer is no reply".to_owned()))?;
         Ok(examined(script, value))
     }
+}
 
+impl Client {
     /// The same over a connection of the proxy's own.
     pub(crate) async fn examine_aside(&self, script: &ScriptFacts) -> Result<Examined, End> {
         let [compiles, raises] = self.questions();

@@ -16,9 +16,10 @@ use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::{Allowed, KeepAliveBy, Mode, TrustAddress};
 use lockwarden_lock::token::{Grant, Process, stored_form};
 
+use super::InFlight;
+use super::client::Client;
 use super::emit_events::{Lease, told};
 use super::refusals::policy_of;
-use super::{InFlight, Session};
 use crate::clock::Moment;
 use crate::holders::identify;
 use crate::random::refusal_id;
@@ -58,6 +59,8 @@ struct Settled<'a> {
     asked: Box<[Asked]>,
     /// How long the whole step took.
     took: Took,
+    /// How far the client had taken its replies when its answer came.
+    spoken_after: u64,
     /// When its answer came.
     now: Moment,
 }
@@ -90,14 +93,14 @@ fn asked_end(asked_ms: u64, now: Instant) -> Option<Instant> {
     now.checked_add(asked)
 }
 
-impl Session {
+impl Client {
     /// Remembers what a step did.
     pub(crate) fn account(
         &mut self,
         flight: &InFlight,
         answers: &Answers,
         active: &Active,
-        now: Moment,
+        (spoken_after, now): (u64, Moment),
     ) {
         let op = &flight.permitted.command().op;
         let operation = op.operation(now.unix_ms);
@@ -190,6 +193,7 @@ impl Session {
                 others_stand,
                 asked: asked_about(&flight.asked, index, locks),
                 took: flight.took,
+                spoken_after,
                 now,
             };
             self.account_one(op, &settled, active, now.at);
@@ -277,7 +281,7 @@ impl Session {
                     self.handed_over(one, would.reason, active, now);
                 }
                 self.evidence.released(one.key);
-                self.shared.jobs.released(one.key, self.state.client());
+                self.shared.jobs.released(one.key, self.connection.client());
                 self.shared.renewals.remove(one.key, None);
                 let ended = self.shared.mirror.apply(one.key, LeaseEvent::Released, now);
                 if let Some(ended) = ended {
@@ -287,7 +291,7 @@ impl Session {
             Outcome::Absent { ran_out } => {
                 if one.operation == Operation::Release {
                     metrics.releases.at(ReleaseOutcome::Absent).inc();
-                    self.shared.jobs.released(one.key, self.state.client());
+                    self.shared.jobs.released(one.key, self.connection.client());
                 }
                 if *ran_out {
                     metrics.expired_while_held.inc();
@@ -377,13 +381,13 @@ impl Session {
             active,
         );
         self.shared.events.leave(entry);
-        self.shared.rights.forget(&self.state.user);
-        self.state.sufficient.clear();
+        self.shared.rights.forget(&self.connection.user);
+        self.connection.sufficient.clear();
         tracing::warn!(
             namespace = %details.name,
             key = %String::from_utf8_lossy(&one.target.key),
             cmd = %one.name.to_ascii_uppercase(),
-            user = %String::from_utf8_lossy(&self.state.user),
+            user = %String::from_utf8_lossy(&self.connection.user),
             error = %String::from_utf8_lossy(error),
             "a lock command was carried out and could not be recorded"
         );
@@ -424,15 +428,14 @@ impl Session {
             return;
         };
         let grant = granted.again.unwrap_or(drawn);
-        let who = self.state.who();
+        let who = self.connection.who();
         let lease = Undelivered {
             namespace: one.target.namespace,
             key: one.key.clone(),
             session: who.session,
             grant: Some(grant),
         };
-        self.pending_grants
-            .granted(lease, self.transport.spoken_after());
+        self.pending_grants.granted(lease, one.spoken_after);
         let ttl = (granted.ttl_ms > 0).then(|| Duration::from_millis(granted.ttl_ms));
         let own = Own {
             grant,
@@ -462,7 +465,7 @@ impl Session {
         let identity = who.identity(&one.allowed.rules);
         if who.process == Process::Pending && identity == who.client.with_process(Process::Pending)
         {
-            let peer = self.state.peer();
+            let peer = self.connection.peer();
             identify::identify_later(&self.shared, peer, one.key.clone(), grant);
         }
         tracing::debug!(
@@ -486,7 +489,7 @@ impl Session {
         active: &Active,
     ) {
         let rules = &one.allowed.rules;
-        let running = self.state.peer().running();
+        let running = self.connection.peer().running();
         let is_elsewhere = !who.local && endless && who.is_distinctive(rules);
         if running.is_some() || is_elsewhere {
             let whose = (grant, who.identity(rules));
@@ -509,7 +512,7 @@ impl Session {
             .apply(one.key, LeaseEvent::Extended { ttl }, now);
         let grant = self.evidence.own(one.key, now).map(|own| own.grant);
         match grant.filter(|_| own) {
-            Some(grant) => self.keep(one, &self.state.who(), grant, ttl_ms, kept, now),
+            Some(grant) => self.keep(one, &self.connection.who(), grant, ttl_ms, kept, now),
             // Somebody else's lease: its holder's session goes on keeping it alive.
             None if kept => {}
             None => self.shared.renewals.remove(one.key, None),
@@ -549,7 +552,7 @@ impl Session {
             }
             TrustAddress::Process => SameClient::Identity(who.client),
             TrustAddress::Auto | TrustAddress::No if who.local => {
-                SameClient::Process(who.client, self.state.peer().clone(), distinctive)
+                SameClient::Process(who.client, self.connection.peer().clone(), distinctive)
             }
             TrustAddress::Auto | TrustAddress::No
                 if distinctive && rules.keep_alive_by == KeepAliveBy::Identity =>
@@ -682,7 +685,7 @@ impl Session {
         details.metrics.observations.at(kind).inc();
         let example = Example {
             key: target.key.clone(),
-            name: self.state.name.clone(),
+            name: self.connection.name.clone(),
             client: self.peer,
         };
         let folder = &self.shared.observations;

@@ -13,6 +13,7 @@ use lockwarden_lock::settle::{Code, Mode, Refused};
 use lockwarden_lock::token::stored_form;
 use lockwarden_resp::put_value;
 
+use super::client::Client;
 use super::connection_state::MAX_AFTERWARDS;
 use super::{InFlight, Look, Session};
 use crate::clock::now_ms;
@@ -25,34 +26,6 @@ use crate::telemetry::vocabulary::{
 };
 
 impl Session {
-    /// The error line of a refusal that the script found.
-    pub(crate) fn refusal_of_step(
-        &mut self,
-        flight: &InFlight,
-        (at, refused): (usize, &StepRefused),
-        others_stand: bool,
-        active: &Active,
-    ) -> String {
-        let op = &flight.permitted.command().op;
-        let targets = op.targets();
-        let target = targets.get(at).copied().unwrap_or_else(|| op.target());
-        let id = self.last_refusal.take().unwrap_or_else(refusal_id);
-        refusal_line(&RefusalLine {
-            code: Code::Denied,
-            reason: refused.reason,
-            key: &target.key,
-            command: flight.permitted.command().name,
-            policy: policy_of(refused.reason, target, active),
-            id: &id,
-            fence: (refused.reason == Reason::StaleFence).then_some(refused.fence.0),
-            ttl_ms: None,
-            max_ms: None,
-            held_ms: Some(refused.now_ms.saturating_sub(refused.since_ms)),
-            others_stand,
-            detail: None,
-        })
-    }
-
     /// A refusal that needed nothing from Redis. `took` is `None` where no policy was asked.
     pub(crate) fn refuse(
         &mut self,
@@ -62,10 +35,10 @@ impl Session {
         muted: Muted,
     ) {
         let line = self.refused(refused, took, active);
-        if refused.native && self.state.block.is_none() {
+        if refused.native && self.client.connection.block.is_none() {
             let mut reply = BytesMut::new();
             let nothing = native_nothing(&refused.command.op);
-            put_value(&mut reply, &nothing, self.state.protocol);
+            put_value(&mut reply, &nothing, self.client.connection.protocol);
             self.answer_locally(reply, muted);
             return;
         }
@@ -103,9 +76,9 @@ impl Session {
             Code::Denied => CommandResult::Denied,
             Code::Policy | Code::Limit => CommandResult::ProxyError,
         };
-        self.count(CommandClass::Policy, result);
+        self.client.count(CommandClass::Policy, result);
         let id = refusal_id();
-        self.log(
+        self.client.log(
             &id,
             &refused.target,
             refused.command.name,
@@ -114,7 +87,7 @@ impl Session {
             Mode::Enforce,
             active,
         );
-        let mut entry = self.entry(
+        let mut entry = self.client.entry(
             EventKind::Refused,
             &refused.target,
             refused.command.name,
@@ -125,17 +98,17 @@ impl Session {
         let detail = refused.denial.detail.as_deref();
         entry.verdict = Some(Verdict::refused(DecisionKind::Deny, reason, policy, detail));
         let token = op.owner_token(0);
-        entry.token = token.map(|token| self.shared.events.fingerprint(&stored_form(token)));
+        entry.token = token.map(|token| self.client.shared.events.fingerprint(&stored_form(token)));
         entry.asked_ms = asked_ms(op);
         entry.took = took;
         let locks = op.targets();
         let place = locks.iter().position(|target| **target == refused.target);
         entry.asked = asked_about(
-            &std::mem::take(&mut self.asked),
+            &std::mem::take(&mut self.client.asked),
             place.unwrap_or(0),
             locks.len(),
         );
-        self.shared.events.leave(entry);
+        self.client.shared.events.leave(entry);
         self.let_go(op, active);
         refusal_line(&RefusalLine {
             code: refused.code,
@@ -161,11 +134,11 @@ impl Session {
         if !op.may_release(now_ms()) {
             return;
         }
-        let who = self.state.who();
+        let who = self.client.connection.who();
         for target in op.targets() {
             let rules = active.rules(target.namespace);
             let step = plan::let_go(&target.key, &who, &rules, &active.companion_prefix);
-            match &mut self.state.block {
+            match &mut self.client.connection.block {
                 Some(block) if block.afterwards.len() < MAX_AFTERWARDS => {
                     block.afterwards.push(step);
                 }
@@ -175,6 +148,36 @@ impl Session {
                     .execute(&step, Form::Text, Look::Own, Muted::Yes),
             }
         }
+    }
+}
+
+impl Client {
+    /// The error line of a refusal that the script found.
+    pub(crate) fn refusal_of_step(
+        &mut self,
+        flight: &InFlight,
+        (at, refused): (usize, &StepRefused),
+        others_stand: bool,
+        active: &Active,
+    ) -> String {
+        let op = &flight.permitted.command().op;
+        let targets = op.targets();
+        let target = targets.get(at).copied().unwrap_or_else(|| op.target());
+        let id = self.last_refusal.take().unwrap_or_else(refusal_id);
+        refusal_line(&RefusalLine {
+            code: Code::Denied,
+            reason: refused.reason,
+            key: &target.key,
+            command: flight.permitted.command().name,
+            policy: policy_of(refused.reason, target, active),
+            id: &id,
+            fence: (refused.reason == Reason::StaleFence).then_some(refused.fence.0),
+            ttl_ms: None,
+            max_ms: None,
+            held_ms: Some(refused.now_ms.saturating_sub(refused.since_ms)),
+            others_stand,
+            detail: None,
+        })
     }
 
     /// Monitor mode: what enforce would have refused; answers the refusal's name.
@@ -234,7 +237,7 @@ impl Session {
             reason = reason.word(),
             policy,
             client,
-            name = %String::from_utf8_lossy(&self.state.name),
+            name = %String::from_utf8_lossy(&self.connection.name),
             repeated,
             "{}",
             match mode {

@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use lockwarden_resp::parse_reply;
 
+use super::client::Client;
 use super::{Look, Session};
 use crate::backend::server_info::{Role, RoleQuestion, is_of_replica};
 use crate::session::transport::End;
@@ -24,32 +25,26 @@ pub(crate) enum Suspicion {
 }
 
 impl Session {
-    /// An error was given that only a replica gives.
-    pub(crate) fn suspect_replica(&mut self) {
-        if self.replica == Suspicion::None {
-            self.replica = Suspicion::Raised;
-        }
-    }
-
     /// Where nothing is under way: asks a suspected server for its role, and leaves one that is a replica.
     pub(super) fn look_for_replica(&mut self) -> Result<(), End> {
         if self.transport.take_replica_error() {
-            self.suspect_replica();
+            self.client.suspect_replica();
         }
-        if self.replica == Suspicion::None || !self.transport.is_idle() || !self.may_leave() {
+        if self.client.replica == Suspicion::None || !self.transport.is_idle() || !self.may_leave()
+        {
             return Ok(());
         }
-        match self.replica {
+        match self.client.replica {
             Suspicion::None | Suspicion::Asked => Ok(()),
             Suspicion::Raised => {
-                self.replica = Suspicion::Asked;
+                self.client.replica = Suspicion::Asked;
                 // No user is refused it, and it changes nothing.
                 self.transport.inquire(&[b"HELLO"], Look::Role);
                 Ok(())
             }
             Suspicion::Confirmed => {
                 tracing::info!(
-                    client = %self.peer,
+                    client = %self.client.peer,
                     "closing a connection: it led to a server that has become a replica"
                 );
                 Err(End::Done)
@@ -62,34 +57,43 @@ impl Session {
     pub(super) fn own_step_failed(&mut self, frame: &[u8]) {
         if frame.strip_prefix(b"-").is_some_and(is_of_replica) {
             self.transport.take_replica_error();
-            self.shared.backend.server.doubt();
+            self.client.shared.backend.server.doubt();
         }
     }
 
     fn may_leave(&self) -> bool {
-        self.state.block.is_none() && !self.transport.pushes.takes_no_commands()
+        self.client.connection.block.is_none() && !self.transport.pushes.takes_no_commands()
     }
 
     /// The server has said what it is. One that does not know the question has given an error that only
     /// a replica gives.
     pub(super) fn learn_role(&mut self, frame: &Bytes) {
-        let answer = parse_reply(frame, self.state.protocol).ok();
+        let answer = parse_reply(frame, self.client.connection.protocol).ok();
         let role = answer.and_then(|answer| RoleQuestion::Hello.read(&answer));
-        self.replica = match role {
+        self.client.replica = match role {
             Some(Role::Primary | Role::Unknown) => Suspicion::None,
             Some(Role::Replica) | None => Suspicion::Confirmed,
         };
-        if self.replica == Suspicion::None {
+        if self.client.replica == Suspicion::None {
             return;
         }
         self.transport.tell_when_idle();
-        self.shared.backend.server.doubt();
+        self.client.shared.backend.server.doubt();
         let is_shared = self.transport.is_shared();
         if is_shared && let Some(port) = self.transport.backend_link().port() {
             port.leave_replica();
         }
         if is_shared && !self.transport.backend_link().has_own() {
-            self.replica = Suspicion::None;
+            self.client.replica = Suspicion::None;
+        }
+    }
+}
+
+impl Client {
+    /// An error was given that only a replica gives.
+    pub(crate) fn suspect_replica(&mut self) {
+        if self.replica == Suspicion::None {
+            self.replica = Suspicion::Raised;
         }
     }
 }

@@ -31,7 +31,7 @@ impl Session {
         muted: Muted,
     ) -> Result<(), End> {
         self.settled(inbox).await?;
-        let block = self.state.block.take();
+        let block = self.client.connection.block.take();
         match block {
             Some(Block {
                 spoiled: Some(reason),
@@ -44,7 +44,7 @@ impl Session {
                 self.transport
                     .forward_and_look(pass, Look::Answer, Muted::Yes);
                 let answer = self.answer(inbox).await?;
-                self.unwatch();
+                self.client.unwatch();
                 self.follow_up(afterwards);
                 let text =
                     format!("EXECABORT Transaction discarded because of previous errors: {reason}");
@@ -56,23 +56,23 @@ impl Session {
             Some(block) if !block.places.is_empty() => {
                 for (_, place) in &block.places {
                     if let Place::Step(flight) = place {
-                        self.step_is_under_way(flight);
+                        self.client.step_is_under_way(flight);
                     }
                 }
                 self.transport
                     .forward_and_look(pass, Look::Answer, Muted::Yes);
                 self.ask_for_rights(&block.questions);
                 let answer = self.answer(inbox).await?;
-                self.unwatch();
+                self.client.unwatch();
                 let reply = self.unwrap(block, answer, inbox)?;
-                self.pending_grants.answered();
+                self.client.pending_grants.answered();
                 if muted == Muted::No {
                     self.transport.reply(&reply);
                 }
                 self.grants_are_told(muted, Instant::now());
             }
             Some(block) => {
-                self.unwatch();
+                self.client.unwatch();
                 self.transport.forward(pass, muted);
                 self.ask_for_rights(&block.questions);
             }
@@ -83,8 +83,8 @@ impl Session {
     }
 
     pub(crate) fn discard(&mut self, pass: PassThrough<'_>, muted: Muted) {
-        if let Some(block) = self.state.block.take() {
-            self.unwatch();
+        if let Some(block) = self.client.connection.block.take() {
+            self.client.unwatch();
             self.end(pass, muted);
             self.follow_up(block.afterwards);
         } else {
@@ -111,7 +111,7 @@ impl Session {
         if !answer.starts_with(b"*") || answer.starts_with(b"*-1") {
             return Ok(answer);
         }
-        let active = self.active();
+        let active = self.client.active();
         let elements: Vec<Range<usize>> = Elements::of(&answer)
             .ok_or_else(|| End::OutOfStep("EXEC answered no array".into()))?
             .collect();
@@ -134,7 +134,9 @@ impl Session {
                     self.apply(change, element.first() != Some(&b'-'), inbox);
                 }
                 Place::Flush(flush) => {
-                    let one = self.conclude_flush(&flush, &element, now.at, &active)?;
+                    let one = self
+                        .client
+                        .conclude_flush(&flush, &element, now.at, &active)?;
                     reply.extend_from_slice(&answer[copied..start]);
                     reply.extend_from_slice(&one);
                     copied = end;
@@ -147,7 +149,8 @@ impl Session {
                 }
                 Place::Listing(kind) => {
                     let own = active.own_keys();
-                    let shown = hidden::listing(kind, &element, own, self.state.protocol);
+                    let shown =
+                        hidden::listing(kind, &element, own, self.client.connection.protocol);
                     if let Shown::Instead(other) = shown {
                         reply.extend_from_slice(&answer[copied..start]);
                         reply.extend_from_slice(&other);
@@ -164,7 +167,7 @@ impl Session {
                     copied = end;
                 }
                 Place::Step(mut flight) => {
-                    let answers = self.read_answers(&element)?;
+                    let answers = self.client.read_answers(&element)?;
                     let concluded = self.conclude(&mut flight, &element, &answers, &active, now)?;
                     let one = match concluded {
                         Concluded::Reply(one) => one,

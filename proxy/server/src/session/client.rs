@@ -1,0 +1,198 @@
+//! One client as the proxy knows it: everything of a session but its sockets. What follows from a command is worked out
+//! on this alone, so it can be tried without a connection.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arc_swap::{ArcSwap, Cache};
+use lockwarden_lock::classify::{self, LONGEST_VALUE};
+use lockwarden_lock::decision::ClientDescription;
+use lockwarden_lock::evidence::{DbKey, Evidence, Own};
+use lockwarden_lock::settle::{Circumstances, Mode};
+use lockwarden_lock::token::{Grant, Identity};
+
+use super::connection_state::ConnectionState;
+use super::transport::request_buffer::RequestBuffer;
+use super::{emit_events, replica};
+use crate::clock::Moment;
+use crate::holders::handover::Ended;
+use crate::registry::clients::Holder;
+use crate::registry::undelivered::PendingGrants;
+use crate::ruleset::rollout::Application;
+use crate::ruleset::{Active, rollout};
+use crate::state::ProxyState;
+use crate::telemetry::events::{Asked, Caller};
+use crate::telemetry::metrics::Tally;
+use crate::telemetry::vocabulary::{CommandClass, CommandResult};
+
+/// See the module.
+pub(crate) struct Client {
+    pub(crate) shared: Arc<ProxyState>,
+    pub(crate) active: Cache<Arc<ArcSwap<Active>>, Arc<Active>>,
+    /// The configuration as this client sees it, where that depends on the client.
+    view: Option<Seen>,
+    pub(crate) connection: ConnectionState,
+    pub(crate) evidence: Evidence,
+    pub(crate) pending_grants: PendingGrants,
+    /// The counters of this thread.
+    tally: Arc<Tally>,
+    pub(crate) peer: SocketAddr,
+    /// This process's number for the session.
+    pub(crate) number: u64,
+    /// The same with the way to wake it, for keep-alive.
+    pub(crate) holder: Holder,
+    /// The client as it presents itself now, for the event log.
+    pub(super) caller: Arc<Caller>,
+    /// What the policies were asked about the command that is being judged, where somebody keeps that.
+    pub(crate) asked: Vec<Asked>,
+    /// Names the refusal that a step found, until its error line is worded.
+    pub(crate) last_refusal: Option<String>,
+    /// What is known of whether this connection leads to a replica.
+    pub(crate) replica: replica::Suspicion,
+    /// How its connection ended.
+    pub(super) ended: Ended,
+    /// The command at hand is the first that is not about the connection itself; and none has come yet.
+    pub(crate) is_first: bool,
+    pub(crate) is_new: bool,
+    /// The lock that it took with that.
+    pub(crate) first_lock: Option<(DbKey, Grant)>,
+}
+
+/// The configuration as a client sees it that says this of itself.
+struct Seen {
+    of: Arc<Active>,
+    client: Identity,
+    seen: Arc<Active>,
+}
+
+impl Client {
+    /// A client that has said nothing yet.
+    pub(crate) fn new(
+        shared: Arc<ProxyState>,
+        holder: Holder,
+        peer: SocketAddr,
+        connection: ConnectionState,
+        tally: Arc<Tally>,
+    ) -> Client {
+        let number = holder.session;
+        Client {
+            active: Cache::new(shared.active.clone()),
+            view: None,
+            caller: emit_events::caller(number, peer, &connection),
+            shared,
+            connection,
+            evidence: Evidence::default(),
+            pending_grants: PendingGrants::default(),
+            tally,
+            peer,
+            number,
+            holder,
+            asked: Vec::new(),
+            last_refusal: None,
+            replica: replica::Suspicion::None,
+            ended: Ended::ByUs,
+            is_first: false,
+            is_new: true,
+            first_lock: None,
+        }
+    }
+
+    /// Lets others know who this client is now.
+    pub(crate) fn introduce(&mut self) {
+        self.caller = emit_events::caller(self.number, self.peer, &self.connection);
+        let who = self.connection.who();
+        self.shared.clients.put(
+            (who.client, who.application),
+            self.connection.peer(),
+            &self.caller,
+        );
+    }
+
+    /// A lock's value that is too long to be judged is refused whatever it says, so it need not be kept until all of it
+    /// is here.
+    pub(super) fn look_at_long_argument(&mut self, inbox: &mut RequestBuffer) {
+        if self.refuses_long_argument(inbox) {
+            inbox.replace_long_argument(LONGEST_VALUE + 1);
+        } else {
+            inbox.keep_long_argument();
+        }
+    }
+
+    fn refuses_long_argument(&mut self, inbox: &RequestBuffer) -> bool {
+        let (Some(awaited), Some(name), Some(key)) = (
+            inbox.long_argument(),
+            inbox.arg_so_far(0),
+            inbox.arg_so_far(1),
+        ) else {
+            return false;
+        };
+        let active = self.active();
+        classify::has_value_at(name, awaited.place)
+            && active
+                .namespaces
+                .find(key)
+                .is_some_and(|namespace| active.rules(namespace).mode == Mode::Enforce)
+    }
+
+    pub(super) fn holds_a_lease(&self, now: Instant) -> bool {
+        let lives = |own: &Own| own.ends.is_none_or(|ends| ends > now);
+        self.evidence.held().any(|(_, own)| lives(own)) || self.shared.renewals.has(self.number)
+    }
+
+    /// The configuration in force, as this client sees it.
+    pub(crate) fn active(&mut self) -> Arc<Active> {
+        let active = self.active.load().clone();
+        self.seen(active)
+    }
+
+    /// The same configuration as this client sees it now. What it says of itself can change while
+    /// replies are awaited, so whoever waited asks again.
+    pub(crate) fn seen(&mut self, active: Arc<Active>) -> Arc<Active> {
+        if active.rollouts.is_none() {
+            return active;
+        }
+        let client = self.connection.client();
+        if let Some(view) = &self.view
+            && view.client == client
+            && (Arc::ptr_eq(&view.of, &active) || Arc::ptr_eq(&view.seen, &active))
+        {
+            return view.seen.clone();
+        }
+        let application = Application {
+            name: &self.connection.name,
+            user: &self.connection.user,
+            address: self.peer.ip(),
+        };
+        let seen = rollout::seen_by(&active, &application);
+        self.view = Some(Seen {
+            of: active,
+            client,
+            seen: seen.clone(),
+        });
+        seen
+    }
+
+    pub(crate) fn circumstances(&self, now: Moment) -> Circumstances {
+        Circumstances {
+            db: self.connection.db(),
+            client: self.number,
+            now_ms: now.unix_ms,
+            now: now.at,
+            transactional: self.connection.block.is_some(),
+        }
+    }
+
+    pub(crate) fn description(&self) -> ClientDescription {
+        ClientDescription {
+            name: String::from_utf8_lossy(&self.connection.name).into_owned(),
+            user: String::from_utf8_lossy(&self.connection.user).into_owned(),
+            address: self.peer.ip().to_string(),
+        }
+    }
+
+    /// A passed-through command, for the counters.
+    pub(crate) fn count(&self, class: CommandClass, result: CommandResult) {
+        self.tally.command(class, result);
+    }
+}
