@@ -10,12 +10,14 @@ pub(crate) mod client;
 pub(crate) mod close;
 pub(crate) mod compare_digest;
 pub(crate) mod computed_scripts;
+mod conclude;
 mod connection_commands;
 pub(crate) mod connection_state;
 mod emit_events;
 mod functions;
 pub(crate) mod gather_facts;
 mod intercept;
+mod judge;
 mod key_listings;
 pub(crate) mod multiplexing;
 mod observed_reads;
@@ -24,8 +26,11 @@ mod record_outcome;
 mod refusals;
 mod replica;
 pub(crate) mod replicas;
+mod steps;
 pub(crate) mod transaction;
 pub(crate) mod transport;
+mod understand;
+mod unjudged;
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
@@ -52,9 +57,11 @@ use crate::state::ProxyState;
 use crate::telemetry::events::{Asked, Took};
 use crate::telemetry::metrics::Tally;
 use crate::telemetry::vocabulary::Side;
+use crate::telemetry::vocabulary::{CommandClass, CommandResult};
 use acl::QueuedStep;
 use client::Client;
 use connection_state::{ConnectionState, Place, RightsQuestion, StateChange};
+use lockwarden_lock::classify::PassThrough;
 use transport::request_buffer::RequestBuffer;
 use transport::{BackendLink, End, Event, Muted, Transport, Want};
 
@@ -354,6 +361,13 @@ impl Session {
         }
     }
 
+    /// Forwards a command as it came, in its turn, and counts it.
+    pub(crate) fn forward(&mut self, class: CommandClass, pass: PassThrough<'_>, muted: Muted) {
+        self.client.count(class, CommandResult::Ok);
+        self.transport.forward(pass, muted);
+        self.client.queued();
+    }
+
     /// Answers the client now, unless it asked not to be answered.
     pub(crate) fn reply(&mut self, reply: &BytesMut, muted: Muted) {
         if muted == Muted::No {
@@ -384,8 +398,7 @@ impl Session {
             self.answer_locally(error_frame(&text), muted);
             return;
         };
-        block.places.push((block.queued, Place::Error(text)));
-        block.queued += 1;
+        block.hold(Place::Error(text));
         self.transport.hold_place(muted);
     }
 

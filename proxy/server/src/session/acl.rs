@@ -90,8 +90,7 @@ impl Session {
         let Some(block) = &mut self.client.connection.block else {
             return;
         };
-        block.places.push((block.queued, Place::Guard));
-        block.queued += 1;
+        block.hold(Place::Guard);
         let look = Look::Queued(Box::new(QueuedStep {
             what: Queued::Guard,
             command: command.name,

@@ -173,8 +173,7 @@ impl Session {
                 namespace: NamespaceId(0),
                 needs: Needs::of_flush(flush.name),
             }));
-            block.places.push((block.queued, Place::Flush(flush)));
-            block.queued += 1;
+            block.hold(Place::Flush(flush));
             self.transport.execute_queued(&step, look, muted);
             return Ok(());
         }
@@ -202,9 +201,7 @@ impl Session {
             self.client
                 .tell(Told::Listed, flush.name, &refusal_id(), None);
         }
-        self.client.count(CommandClass::Policy, CommandResult::Ok);
-        self.transport.forward(pass, muted);
-        self.client.queued();
+        self.forward(CommandClass::Policy, pass, muted);
     }
 }
 

@@ -4,9 +4,9 @@ use bytes::Bytes;
 use lockwarden_lock::op::{LockCommand, Test};
 use lockwarden_resp::parse_reply;
 
-use super::intercept::is_only_watched;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
+use super::unjudged::is_only_watched;
 use super::{Look, Session};
 use crate::ruleset::Active;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};

@@ -22,7 +22,6 @@ use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use super::{Look, Session, error_frame};
 use crate::ruleset::Active;
-use crate::telemetry::events::EventKind;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
 
 /// As long as a script's name, and that of none.
@@ -44,11 +43,12 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        if let Some(error) = self.barred(inbox, script.name.as_bytes()).await? {
-            self.reply(&error, muted);
+        let Some(active) = &self
+            .admit(inbox, script.name.as_bytes(), active, muted)
+            .await?
+        else {
             return Ok(());
-        }
-        let active = &self.client.seen(active.clone());
+        };
         let is_enforced = active.rules(script.target.namespace).mode == Mode::Enforce;
         match &active.computed_names {
             ComputedNames::Watch(guard) if is_enforced => {
@@ -61,12 +61,18 @@ impl Session {
                 self.refuse(&refused, None, active, muted);
             }
             ComputedNames::Forward | ComputedNames::Watch(_) | ComputedNames::Deny => {
-                self.client
-                    .computes_unjudged(&script.target, script.name, active);
-                self.client.count(CommandClass::Policy, CommandResult::Ok);
-                self.transport
-                    .forward(PassThrough::unchanged(&script.frame), muted);
-                self.client.queued();
+                self.client.count_unjudged(
+                    &script.target,
+                    script.name,
+                    None,
+                    UnjudgedWhy::ComputedNames,
+                    active,
+                );
+                self.forward(
+                    CommandClass::Policy,
+                    PassThrough::unchanged(&script.frame),
+                    muted,
+                );
             }
         }
         Ok(())
@@ -99,11 +105,11 @@ impl Session {
                 // Older servers make a function of a text by putting it before an `end`, so one that has no
                 // `end` cannot close that function, and Redis says best what is wrong with it.
                 Examined::Unsound(_) if !speaks_of_an_end(&script.script.text) => {
-                    self.client
-                        .count(CommandClass::PassThrough, CommandResult::Ok);
-                    self.transport
-                        .forward(PassThrough::unchanged(&script.frame), muted);
-                    self.client.queued();
+                    self.forward(
+                        CommandClass::PassThrough,
+                        PassThrough::unchanged(&script.frame),
+                        muted,
+                    );
                     return Ok(());
                 }
                 Examined::Unsound(text) => {
@@ -138,8 +144,7 @@ impl Session {
         };
         if let Some(block) = &mut self.client.connection.block {
             let place = Place::Guarded(Box::new(script));
-            block.places.push((block.queued, place));
-            block.queued += 1;
+            block.hold(place);
             self.transport.execute_queued(&step, look, muted);
             return Ok(());
         }
@@ -255,11 +260,9 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        if let Some(error) = self.barred(inbox, b"evalsha").await? {
-            self.reply(&error, muted);
+        let Some(active) = &self.admit(inbox, b"evalsha", active, muted).await? else {
             return Ok(());
-        }
-        let active = &self.client.seen(active.clone());
+        };
         let mut words: Vec<Bytes> = (inbox.request().args())
             .map(Bytes::copy_from_slice)
             .collect();
@@ -280,11 +283,11 @@ impl Session {
         }
         let mut frame = BytesMut::new();
         put_request(&mut frame, &words);
-        self.client
-            .count(CommandClass::PassThrough, CommandResult::Ok);
-        self.transport
-            .forward(PassThrough::unchanged(&frame), muted);
-        self.client.queued();
+        self.forward(
+            CommandClass::PassThrough,
+            PassThrough::unchanged(&frame),
+            muted,
+        );
         Ok(())
     }
 
@@ -311,24 +314,6 @@ impl Client {
         };
         let answer = aside.ask(&[b"SCRIPT".as_slice(), b"LOAD", text]).await;
         answer.is_ok_and(|answer| !matches!(answer, Value::Error(_)))
-    }
-
-    /// A script that may compute the name of a lock runs as it is.
-    pub(crate) fn computes_unjudged(
-        &self,
-        target: &Target,
-        command: &'static str,
-        active: &Active,
-    ) {
-        let why = UnjudgedWhy::ComputedNames;
-        active
-            .namespace(target.namespace)
-            .metrics
-            .unjudged
-            .at(why)
-            .inc();
-        let entry = self.entry(EventKind::Unjudged(why), target, command, None, active);
-        self.shared.events.leave(entry);
     }
 
     /// Whether Redis says, over a connection of the proxy's own, that it knows no script by this name.

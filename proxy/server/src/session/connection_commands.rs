@@ -167,8 +167,7 @@ impl Session {
             if let StateChange::Select(db) = change {
                 block.db = Some(db);
             }
-            block.places.push((block.queued, Place::Change(change)));
-            block.queued += 1;
+            block.hold(Place::Change(change));
             self.transport.forward(pass, muted);
             return;
         }

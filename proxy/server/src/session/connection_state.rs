@@ -127,6 +127,12 @@ pub(crate) struct Block {
 pub(crate) const MAX_AFTERWARDS: usize = 64;
 
 impl Block {
+    /// Redis was given one more command to queue, whose reply somebody has to look at.
+    pub(crate) fn hold(&mut self, place: Place) {
+        self.places.push((self.queued, place));
+        self.queued += 1;
+    }
+
     /// The block will not be executed; the first reason counts.
     pub(crate) fn spoil(&mut self, text: &str) {
         self.spoiled.get_or_insert_with(|| text.to_owned());

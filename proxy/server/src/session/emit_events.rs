@@ -64,7 +64,23 @@ impl Client {
         self.caller.clone()
     }
 
-    /// A command that nobody judged went to Redis as it came.
+    /// A command that nobody judged goes to Redis as it came.
+    pub(crate) fn count_unjudged(
+        &self,
+        target: &Target,
+        command: &'static str,
+        operation: Option<Operation>,
+        why: UnjudgedWhy,
+        active: &Active,
+    ) {
+        let metrics = &active.namespace(target.namespace).metrics;
+        metrics.unjudged.at(why).inc();
+        let kind = EventKind::Unjudged(why);
+        let entry = self.entry(kind, target, command, operation, active);
+        self.shared.events.leave(entry);
+    }
+
+    /// Leaves in the event log that nobody judged a command.
     pub(crate) fn tell_unjudged(
         &self,
         op: &LockOp,

@@ -15,7 +15,8 @@ use crate::backend::functions::QUESTION;
 use crate::ruleset::Active;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
-use crate::telemetry::vocabulary::{CommandClass, CommandResult};
+use crate::telemetry::vocabulary::CommandClass;
+use crate::telemetry::vocabulary::UnjudgedWhy;
 
 /// What is said of a function that its operator may answer for.
 const COMPUTES: &str = "this function's library computes names of keys, which may be those of locks; \
@@ -106,11 +107,11 @@ impl Session {
                 .perhaps_a_lock(inbox, command, why, active, muted)
                 .await;
         }
-        self.client
-            .count(CommandClass::PassThrough, CommandResult::Ok);
-        self.transport
-            .forward(PassThrough::unchanged(&command.frame), muted);
-        self.client.queued();
+        self.forward(
+            CommandClass::PassThrough,
+            PassThrough::unchanged(&command.frame),
+            muted,
+        );
         Ok(())
     }
 
@@ -123,11 +124,12 @@ impl Session {
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        if let Some(error) = self.barred(inbox, command.name.as_bytes()).await? {
-            self.reply(&error, muted);
+        let Some(active) = &self
+            .admit(inbox, command.name.as_bytes(), active, muted)
+            .await?
+        else {
             return Ok(());
-        }
-        let active = &self.client.seen(active.clone());
+        };
         let target = command.op.target().clone();
         let is_enforced = active.rules(target.namespace).mode == Mode::Enforce;
         if is_enforced && active.computed_names != ComputedNames::Forward {
@@ -141,11 +143,18 @@ impl Session {
             self.refuse(&refused, None, active, muted);
             return Ok(());
         }
-        self.client.computes_unjudged(&target, command.name, active);
-        self.client.count(CommandClass::Policy, CommandResult::Ok);
-        self.transport
-            .forward(PassThrough::unchanged(&command.frame), muted);
-        self.client.queued();
+        self.client.count_unjudged(
+            &target,
+            command.name,
+            None,
+            UnjudgedWhy::ComputedNames,
+            active,
+        );
+        self.forward(
+            CommandClass::Policy,
+            PassThrough::unchanged(&command.frame),
+            muted,
+        );
         Ok(())
     }
 }

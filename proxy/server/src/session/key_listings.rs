@@ -27,8 +27,7 @@ impl Session {
             .count(CommandClass::PassThrough, CommandResult::Ok);
         let pass = PassThrough::unchanged(frame);
         if let Some(block) = &mut self.client.connection.block {
-            block.places.push((block.queued, Place::Listing(kind)));
-            block.queued += 1;
+            block.hold(Place::Listing(kind));
             self.transport.forward(pass, muted);
             return Ok(());
         }

@@ -13,11 +13,14 @@ use lockwarden_resp::Request;
 use super::client::Client;
 use super::connection_state::Library;
 use super::transport::End;
+use super::transport::Muted;
 use super::transport::request_buffer::RequestBuffer;
 use super::{Look, Session};
 use crate::backend::pool;
 use crate::backend::profile::{Profile, Traffic};
 use crate::backend::shared_connection::Attachment;
+use crate::telemetry::vocabulary::{CommandClass, CommandResult};
+use bytes::BytesMut;
 
 /// A request above this goes by a connection of its own: nothing is gained by sharing it, those behind it
 /// would wait, and a server may hang up on one that is longer (`proto-max-bulk-len` is at least 1 MiB, and
@@ -76,6 +79,28 @@ pub(crate) struct Mixing {
 }
 
 impl Session {
+    /// Goes by another connection before the request is sent. Returns whether it may be; else its client was told why
+    /// not.
+    pub(super) async fn go_by(
+        &mut self,
+        way: Way,
+        inbox: &mut RequestBuffer,
+        muted: Muted,
+    ) -> Result<bool, End> {
+        if way == Way::Nowhere {
+            let what = String::from_utf8_lossy(inbox.request().arg(1)).into_owned();
+            let text = format!("ERR unknown subcommand '{what}'. Try CLIENT HELP.");
+            self.client.count(CommandClass::Admin, CommandResult::Error);
+            self.error(&text, muted);
+            return Ok(false);
+        }
+        if let Some(error) = self.change_way(way, inbox).await? {
+            self.reply(&BytesMut::from(&error[..]), muted);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
     /// Which connection the request at the front goes by. One that may travel with others' does so from
     /// here on, where nothing is under way.
     pub(crate) fn way(

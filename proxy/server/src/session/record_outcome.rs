@@ -371,16 +371,8 @@ impl Client {
     /// What was done to a lock stands, and its record does not say so.
     fn could_not_record(&mut self, one: &Settled<'_>, error: &Bytes, active: &Active) {
         let details = active.namespace(one.target.namespace);
-        let why = UnjudgedWhy::NoRights;
-        details.metrics.unjudged.at(why).inc();
-        let entry = self.entry(
-            EventKind::Unjudged(why),
-            one.target,
-            one.name,
-            Some(one.operation),
-            active,
-        );
-        self.shared.events.leave(entry);
+        let (operation, why) = (Some(one.operation), UnjudgedWhy::NoRights);
+        self.count_unjudged(one.target, one.name, operation, why, active);
         self.shared.rights.forget(&self.connection.user);
         self.connection.sufficient.clear();
         tracing::warn!(

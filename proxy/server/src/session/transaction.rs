@@ -14,11 +14,11 @@ use lockwarden_lock::plan::{Form, Needs, Plan};
 use lockwarden_resp::{Elements, put_array_header};
 
 use super::acl::rights_line;
+use super::conclude::Concluded;
 use super::connection_state::{Block, Place};
 use super::{Look, Session, error_frame};
 use crate::clock::Moment;
 use crate::ruleset::Active;
-use crate::session::intercept::Concluded;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
 

@@ -1,0 +1,133 @@
+//! What a step answered becomes what is remembered and the reply to the client.
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::op::{LockCommand, LockOp};
+use lockwarden_lock::outcome::{self, Answers, NothingRun};
+use lockwarden_lock::plan::Needs;
+use lockwarden_resp::{Elements, Value, put_value};
+
+use super::acl::rights_line;
+use super::opaque_scripts::{own_no, under_its_own_name};
+use super::steps::SCRIPT_REPLY;
+use super::transport::End;
+use super::{InFlight, Session, error_frame};
+use crate::backend::server_info::is_of_replica;
+use crate::clock::Moment;
+use crate::ruleset::Active;
+use crate::telemetry::vocabulary::{CommandClass, CommandResult};
+
+impl Session {
+    /// Remembers what follows from a step's answer, and words the reply.
+    pub(crate) fn conclude(
+        &mut self,
+        flight: &mut InFlight,
+        answer: &Bytes,
+        answers: &Answers,
+        active: &Active,
+        now: Moment,
+    ) -> Result<Concluded, End> {
+        self.client.learn_of_check(flight, answers, now.at);
+        let permitted = &flight.permitted;
+        let op = &permitted.command().op;
+        // Before Redis 7 the error of a script begins with other words than the error in it.
+        if let Answers::Error(text) = answers
+            && is_of_replica(text)
+        {
+            self.client.suspect_replica();
+        }
+        if let Some(proof) = answers.nothing_run() {
+            self.client
+                .learn_of_lack(permitted.command(), &proof, active);
+            if !permitted.enforces() {
+                return Ok(Concluded::NothingRun(proof));
+            }
+            self.client
+                .count(CommandClass::Policy, CommandResult::Error);
+            return Ok(Concluded::turned_away(permitted.command(), &proof, active));
+        }
+        let at = (self.transport.spoken_after(), now);
+        self.client.account(flight, answers, active, at);
+        let answered = outcome::answer(op, answers, permitted.allowed(), permitted.enforces())
+            .map_err(|_| End::OutOfStep("a script's answer does not fit its command".into()))?;
+        let mut reply = BytesMut::new();
+        match answered {
+            outcome::Answered::AsReturned => {
+                self.client.count(CommandClass::Policy, CommandResult::Ok);
+                let place = Elements::of(answer).and_then(|mut all| all.nth(SCRIPT_REPLY));
+                match place {
+                    Some(place) => reply.extend_from_slice(&answer[place]),
+                    None => put_value(&mut reply, &Value::Null, self.client.connection.protocol),
+                }
+            }
+            outcome::Answered::Raised(text, at) => {
+                self.client
+                    .count(CommandClass::Policy, CommandResult::Error);
+                if let LockOp::Wrapped { script, .. } = op {
+                    reply = self.client.raised(script, &text, &at);
+                }
+            }
+            outcome::Answered::Barred(barred) => {
+                let command = Box::new(permitted.command().clone());
+                let line = self.barred_line(command, &barred, op.target(), active);
+                return Ok(Concluded::error(&line));
+            }
+            outcome::Answered::Reply(value) => {
+                let value = under_its_own_name(value, op);
+                let failed = matches!(value, Value::Error(_));
+                let result = if failed {
+                    CommandResult::Error
+                } else {
+                    CommandResult::Ok
+                };
+                self.client.count(CommandClass::Policy, result);
+                put_value(&mut reply, &value, self.client.connection.protocol);
+            }
+            outcome::Answered::Refusal(at, refused) => {
+                self.client
+                    .count(CommandClass::Policy, CommandResult::Denied);
+                // A no of its own would hide that what it did to other keys stands.
+                let others_stand = answers.others_stand();
+                if !others_stand
+                    && let Some(value) = own_no(flight.permitted.command(), flight, &refused)
+                {
+                    put_value(&mut reply, &value, self.client.connection.protocol);
+                    return Ok(Concluded::Reply(reply));
+                }
+                let line =
+                    self.client
+                        .refusal_of_step(flight, (at, &refused), others_stand, active);
+                return Ok(Concluded::error(&line));
+            }
+        }
+        Ok(Concluded::Reply(reply))
+    }
+}
+
+/// What came of a step.
+pub(crate) enum Concluded {
+    /// The reply, encoded.
+    Reply(BytesMut),
+    /// The step has run nothing, and refusals are not carried out: the client's own command may go.
+    NothingRun(NothingRun),
+}
+
+impl Concluded {
+    fn error(line: &str) -> Concluded {
+        Concluded::Reply(error_frame(line))
+    }
+
+    /// The line for a client whose step has run nothing.
+    pub(crate) fn turned_away(
+        command: &LockCommand,
+        proof: &NothingRun,
+        active: &Active,
+    ) -> Concluded {
+        let prefix = &active.companion_prefix;
+        Concluded::error(&rights_line(
+            proof.why(),
+            command.name,
+            Needs::of(command),
+            prefix,
+        ))
+    }
+}

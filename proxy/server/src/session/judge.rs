@@ -1,0 +1,165 @@
+//! What comes before a judgement, and the judgement itself: whether a lock command can be judged at all, and what the
+//! policies say.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockwarden_lock::decision::{Decide, Decision};
+use lockwarden_lock::evidence::Facts;
+use lockwarden_lock::op::{LockCommand, LockOp, Reach};
+use lockwarden_lock::outcome::NothingRun;
+use lockwarden_lock::settle::{Refused, judge};
+use lockwarden_policy::Chains;
+use smallvec::SmallVec;
+
+use super::Session;
+use super::client::Client;
+use super::compare_digest::Compared;
+use super::opaque_scripts::Examined;
+use super::transport::request_buffer::RequestBuffer;
+use super::transport::{End, Muted};
+use crate::clock::Moment;
+use crate::ruleset::Active;
+use crate::telemetry::events::{Recorder, Took};
+use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
+
+thread_local! {
+    /// This thread's policy instances.
+    static CHAINS: RefCell<Chains> = RefCell::new(Chains::new());
+}
+
+/// What a look at a command before it is judged has shown.
+pub(super) enum Looked {
+    /// It can be judged.
+    Judge,
+    /// It is for the server to say what it makes of it.
+    Forward(UnjudgedWhy),
+    /// It must be recorded, and cannot be.
+    Refuse(Box<Refused>),
+    /// Redis runs no scripts for this user.
+    TurnedAway(NothingRun),
+    /// What Redis would say to the text of its script.
+    Wrong(String),
+    /// It compares with a digest that nothing has.
+    NoDigest,
+    /// It compares with a digest, and the value could not be read.
+    UnreadableDigest(Bytes),
+}
+
+impl Session {
+    /// Looks at what must be known of a command before it is judged.
+    pub(super) async fn look_first(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        command: &mut LockCommand,
+        active: &Arc<Active>,
+    ) -> Result<Looked, End> {
+        if let Some(refused) = self.client.unrecordable(command, active) {
+            return Ok(Looked::Refuse(Box::new(refused)));
+        }
+        if let Some(why) = self.client.is_servers_affair(command, active) {
+            return Ok(Looked::Forward(why));
+        }
+        if let LockOp::Wrapped { script, .. } = &command.op
+            && !script.compiles()
+        {
+            let script = script.clone();
+            match self.examine(inbox, &script).await? {
+                Examined::Sound => {}
+                Examined::TurnedAway(proof) => return Ok(Looked::TurnedAway(proof)),
+                Examined::Unsound(text) => return Ok(Looked::Wrong(text)),
+            }
+        }
+        match self.compare_digest(inbox, command).await? {
+            Compared::Judged => {}
+            Compared::Never => return Ok(Looked::NoDigest),
+            Compared::Unreadable(error) => return Ok(Looked::UnreadableDigest(error)),
+        }
+        if let LockOp::Wrapped {
+            reach: Reach::Anything,
+            ..
+        } = &command.op
+        {
+            let (target, why) = (command.op.target(), UnjudgedWhy::ComputedNames);
+            self.client
+                .count_unjudged(target, command.name, None, why, active);
+        }
+        Ok(Looked::Judge)
+    }
+
+    /// Does with a command what its look has shown.
+    pub(super) fn instead_of_judging(
+        &mut self,
+        looked: Looked,
+        command: Box<LockCommand>,
+        active: &Active,
+        muted: Muted,
+    ) -> Result<(), End> {
+        match looked {
+            Looked::Judge => {}
+            Looked::Forward(why) => return self.forward_unjudged(command, why, active, muted),
+            Looked::Refuse(refused) => self.refuse(&refused, None, active, muted),
+            Looked::TurnedAway(proof) => return self.turned_away(command, &proof, active, muted),
+            Looked::Wrong(text) => {
+                self.client
+                    .count(CommandClass::Policy, CommandResult::Error);
+                self.error(&text, muted);
+            }
+            Looked::NoDigest => return self.digest_unjudged(command, active, muted),
+            Looked::UnreadableDigest(error) => {
+                return self.digest_unreadable(command, &error, active, muted);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Client {
+    /// Asks the policies, on this thread's instances.
+    pub(super) fn decide(
+        &mut self,
+        command: &LockCommand,
+        facts: &[Facts],
+        active: &Arc<Active>,
+        now: Moment,
+    ) -> SmallVec<[Decision; 1]> {
+        let circumstances = self.circumstances(now);
+        let rules = |namespace| active.rules(namespace);
+        let describe = |_| Some(self.description());
+        let recorded = self.shared.events.wants_questions();
+        let (decisions, asked) = CHAINS.with_borrow_mut(|chains| {
+            chains.follow(&active.generation);
+            if !recorded {
+                let decisions = judge(chains, command, facts, &rules, &circumstances, &describe);
+                return (decisions, Vec::new());
+            }
+            let mut recorder = Recorder::new(chains, &self.shared.events);
+            let asking: &mut dyn Decide = &mut recorder;
+            let decisions = judge(asking, command, facts, &rules, &circumstances, &describe);
+            (decisions, recorder.into_asked())
+        });
+        self.asked = asked;
+        decisions
+    }
+}
+
+/// How long a decision took that has not been to Redis.
+pub(super) fn judged(begun: Moment, until: Instant) -> Took {
+    Took {
+        judging: until.saturating_duration_since(begun.at),
+        redis: None,
+    }
+}
+
+/// A judgement that takes longer has kept the other clients of its thread waiting.
+const LONG_JUDGEMENT: Duration = Duration::from_millis(1);
+
+/// After a slow policy the other clients have their turn before the next command of a pipeline, where no wait for
+/// Redis gives them one.
+pub(super) async fn let_others_run(took: &Took) {
+    if took.judging > LONG_JUDGEMENT {
+        tokio::task::yield_now().await;
+    }
+}

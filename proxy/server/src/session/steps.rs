@@ -1,0 +1,214 @@
+//! Sends the steps that were planned and reads what they answered: one that Redis does not know by its name, one that
+//! asks back who is who, one that is worth a second try.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::evidence::{DbKey, Facts};
+use lockwarden_lock::outcome::{self, Answers, AskedBack};
+use lockwarden_lock::plan::{Form, Needs, Plan, Who, identify, plan};
+use lockwarden_lock::token::Process;
+use lockwarden_resp::{Elements, ReplyError, Value, parse_reply, put_value};
+
+use super::acl::{Queued, QueuedStep};
+use super::client::Client;
+use super::connection_state::Place;
+use super::transport::request_buffer::RequestBuffer;
+use super::transport::{End, Muted};
+use super::{InFlight, Look, Session};
+use crate::random::{self};
+use crate::ruleset::Active;
+
+/// An acquire that met a lease which may be its client's own is tried once more after this time: the
+/// reset of the connection that was granted it can arrive a little later than the repetition.
+const ONCE_MORE_AFTER: Duration = Duration::from_millis(20);
+/// How often one command is asked for a process that is not known yet, before it goes on without.
+const MAX_ASKED_BACK: u32 = 6;
+/// How long another proxy gets to look its client up, the first time; then twice as long, and so on.
+const FOR_ANOTHER_PROXY: Duration = Duration::from_millis(40);
+/// The answer of a step that looked at its rights and wants to be sent without looking.
+const SEND_IT_UNCHECKED: &[u8] = b"*2\r\n$1\r\nQ\r\n$0\r\n\r\n";
+/// Which element of a wrapped script's answer is what the application's script returned.
+pub(super) const SCRIPT_REPLY: usize = 3;
+
+impl Session {
+    /// Sends a step and reads its answer, whose bytes come too; and says when it was sent.
+    pub(super) async fn carry_out(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        flight: &mut InFlight,
+        facts: &[Facts],
+        (mut step, mut sent): (Plan, Instant),
+        active: &Active,
+    ) -> Result<(Bytes, Answers, Instant), End> {
+        let mut answer = self.execute(inbox, &step).await?;
+        if flight.unchecked.is_some() && &answer[..] == SEND_IT_UNCHECKED {
+            flight.unchecked = None;
+            self.client.pending_grants.answered();
+            step = self.client.plan(flight, facts, true, active);
+            self.client.step_is_under_way(flight);
+            answer = self.execute(inbox, &step).await?;
+        }
+        for asked in 1..=MAX_ASKED_BACK {
+            let Some(back) = self.client.asked_back(&answer) else {
+                break;
+            };
+            self.client.pending_grants.answered();
+            self.look_up(inbox, back, asked, &flight.keys, active)
+                .await?;
+            step = self
+                .client
+                .plan(flight, facts, asked < MAX_ASKED_BACK, active);
+            self.client.step_is_under_way(flight);
+            sent = Instant::now();
+            answer = self.execute(inbox, &step).await?;
+        }
+        let answers = self.client.read_answers(&answer)?;
+        if !answers.perhaps_own() {
+            return Ok((answer, answers, sent));
+        }
+        // The first try has changed nothing. This client's own commands wait behind it anyway.
+        tokio::time::sleep(ONCE_MORE_AFTER).await;
+        // What holds the lock by now may be another lease, and nobody reads a question any more.
+        let step = self.client.plan(flight, facts, false, active);
+        self.client.pending_grants.answered();
+        self.client.step_is_under_way(flight);
+        let sent = Instant::now();
+        let answer = self.execute(inbox, &step).await?;
+        let answers = self.client.read_answers(&answer)?;
+        Ok((answer, answers, sent))
+    }
+
+    /// A tokenless command over another connection than its lease's: whether it is the same process
+    /// was not known yet. Finds out which process this client is and which the holder, and adds the
+    /// holder's to the record. A holder that came by another proxy is looked up by that one.
+    async fn look_up(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        back: AskedBack,
+        asked: u32,
+        keys: &[DbKey],
+        active: &Active,
+    ) -> Result<(), End> {
+        let was_known = self.client.connection.peer().process() != Process::Pending;
+        let own = self
+            .client
+            .shared
+            .processes
+            .of(self.client.connection.peer())
+            .await;
+        let holder = self.client.shared.clients.of_session(back.holder);
+        let (Some((_, holder)), Some(key)) = (holder, keys.get(back.at)) else {
+            if was_known {
+                tokio::time::sleep(FOR_ANOTHER_PROXY * asked).await;
+            }
+            return Ok(());
+        };
+        let process = self.client.shared.processes.of(&holder).await;
+        tracing::debug!(client = %self.client.peer, ?own, ?process, "looked up who is who");
+        if process != Process::Pending {
+            let step = identify(&key.key, back.grant, process, &active.companion_prefix);
+            self.execute(inbox, &step).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a step and waits for its answer. A server that does not know the script gets its text:
+    /// it has not run anything then, so this is no repetition.
+    pub(crate) async fn execute(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        step: &Plan,
+    ) -> Result<Bytes, End> {
+        // Who may look at rights may use EVAL, too, as in a block; and what ends a CLIENT CACHING must be the step itself.
+        if !step.is_checked() && !self.client.connection.tracking {
+            self.transport
+                .execute(step, Form::Sha, Look::Answer, Muted::Yes);
+            let answer = self.answer(inbox).await?;
+            if !answer.starts_with(b"-NOSCRIPT") {
+                return Ok(answer);
+            }
+        }
+        self.transport
+            .execute(step, Form::Text, Look::Answer, Muted::Yes);
+        self.answer(inbox).await
+    }
+
+    pub(super) fn queue(&mut self, step: &Plan, flight: InFlight, active: &Active, muted: Muted) {
+        let command = flight.permitted.command();
+        self.queue_guard(command, active, muted);
+        let look = Look::Queued(Box::new(QueuedStep {
+            what: Queued::Step,
+            command: command.name,
+            namespace: command.op.target().namespace,
+            needs: Needs::of(command),
+        }));
+        let Some(block) = &mut self.client.connection.block else {
+            return;
+        };
+        for (key, grant) in flight.keys.iter().zip(&flight.grants) {
+            block.grants.entry(key.clone()).or_default().push(*grant);
+        }
+        block.hold(Place::Step(Box::new(flight)));
+        self.transport.execute_queued(step, look, muted);
+    }
+}
+
+impl Client {
+    /// Plans a step. One that may ask back does so where a process must be known first.
+    pub(super) fn plan(
+        &mut self,
+        flight: &mut InFlight,
+        facts: &[Facts],
+        may_ask_back: bool,
+        active: &Active,
+    ) -> Plan {
+        let who = self.connection.who();
+        let who = Who {
+            may_ask_back,
+            process: flight.speaks_for.unwrap_or(who.process),
+            ..who
+        };
+        let prefix = &active.companion_prefix;
+        let mut draw = random::grant;
+        let step = plan(&flight.permitted, facts, &who, prefix, &mut draw);
+        flight.grants = step.grants().into();
+        match flight.unchecked {
+            Some(needs) => step.checked(needs),
+            None => step,
+        }
+    }
+
+    /// What a step asks back, if it did so instead of answering.
+    fn asked_back(&self, answer: &Bytes) -> Option<AskedBack> {
+        if !answer.starts_with(b"*4\r\n$1\r\nI\r\n") {
+            return None;
+        }
+        let value = parse_reply(answer, self.connection.protocol).ok()?;
+        outcome::asked_back(&value)
+    }
+
+    /// Reads a step's answer.
+    pub(crate) fn read_answers(&self, answer: &Bytes) -> Result<Answers, End> {
+        let value = match parse_reply(answer, self.connection.protocol) {
+            // What an application's script returned is relayed as it is, however deep it is nested.
+            Err(ReplyError::TooDeep) => {
+                parse_reply(&self.without_script_reply(answer), self.connection.protocol)
+            }
+            read => read,
+        };
+        let value = value.map_err(|_| End::OutOfStep("a script's answer is no reply".into()))?;
+        outcome::read(&value).map_err(|_| End::OutOfStep("a script's answer is not its own".into()))
+    }
+
+    /// The same answer with null in place of what the application's script returned.
+    fn without_script_reply(&self, answer: &Bytes) -> Bytes {
+        let Some(place) = Elements::of(answer).and_then(|mut all| all.nth(SCRIPT_REPLY)) else {
+            return answer.clone();
+        };
+        let mut shorter = BytesMut::from(&answer[..place.start]);
+        put_value(&mut shorter, &Value::Null, self.connection.protocol);
+        shorter.extend_from_slice(&answer[place.end..]);
+        shorter.freeze()
+    }
+}

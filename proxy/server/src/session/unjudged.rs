@@ -1,0 +1,298 @@
+//! Commands on locks that are not judged: Redis takes none from this client now, it has no scripts or the user no
+//! rights for them, or what the command does cannot be known. Where something is enforced the client is told; where
+//! all is only watched, Redis gets the command as it came.
+
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use lockwarden_lock::classify::TooLong;
+use lockwarden_lock::op::LockCommand;
+use lockwarden_lock::outcome::{NothingRun, Why, limit_line};
+use lockwarden_lock::plan::Needs;
+use lockwarden_lock::settle;
+
+use super::acl::rights_line;
+use super::client::Client;
+use super::transport::request_buffer::RequestBuffer;
+use super::transport::{End, Muted};
+use super::{Look, Session};
+use crate::backend::rights::Known;
+use crate::clock::Moment;
+use crate::clock::now_ms;
+use crate::random::refusal_id;
+use crate::ruleset::Active;
+use crate::telemetry::events::Took;
+use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
+use lockwarden_lock::decision::Denial;
+
+/// For a command that was on its way when something else came into force.
+pub(super) const SWITCHED: &str =
+    "ERR the mode of this lock's namespace was switched meanwhile; try again";
+
+impl Session {
+    /// Where Redis takes hardly any command: before a login, while subscribed under RESP2, while
+    /// monitoring. There it is asked with a short command that is allowed nowhere of these, and what
+    /// it says to that is the answer; so nothing is judged that Redis would not look at.
+    pub(crate) async fn barred(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        name: &[u8],
+    ) -> Result<Option<BytesMut>, End> {
+        self.settled(inbox).await?;
+        let stranger = !self.client.connection.logged_in
+            && self.client.shared.backend.server.may_want_password();
+        if self.client.connection.block.is_some()
+            || !(stranger || self.transport.pushes.takes_no_commands())
+        {
+            return Ok(None);
+        }
+        self.transport.inquire(&[b"EXISTS", b""], Look::Answer);
+        let answer = self.answer(inbox).await?;
+        if answer.starts_with(b"-NOAUTH") || answer.starts_with(b"-ERR Replica can't") {
+            return Ok(Some(BytesMut::from(&answer[..])));
+        }
+        if let Some(rest) = answer.strip_prefix(b"-ERR Can't execute 'exists'") {
+            let name = name.to_ascii_lowercase();
+            let text = [b"-ERR Can't execute '", &name[..], b"'", rest].concat();
+            return Ok(Some(BytesMut::from(&text[..])));
+        }
+        self.client.connection.logged_in = true;
+        Ok(None)
+    }
+
+    /// Waits until a command can be judged. Returns the configuration as this client sees it then; nothing where
+    /// Redis takes no such command from it now, which it was told.
+    pub(crate) async fn admit(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        name: &[u8],
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<Option<Arc<Active>>, End> {
+        if let Some(error) = self.barred(inbox, name).await? {
+            self.reply(&error, muted);
+            return Ok(None);
+        }
+        Ok(Some(self.client.seen(active.clone())))
+    }
+
+    /// `EVALSHA` of a text that this proxy has not seen. Outside a block every client answers
+    /// NOSCRIPT with the text; inside one there is no such answer.
+    pub(super) async fn unknown_script(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        command: Box<LockCommand>,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        let Some(active) = &self
+            .admit(inbox, command.name.as_bytes(), active, muted)
+            .await?
+        else {
+            return Ok(());
+        };
+        if is_only_watched(&command, active) {
+            return self.forward_unjudged(command, UnjudgedWhy::UnknownScript, active, muted);
+        }
+        if self.client.connection.block.is_some() {
+            return self.govern(inbox, command, active, muted).await;
+        }
+        self.client
+            .count(CommandClass::Policy, CommandResult::Error);
+        self.error("NOSCRIPT No matching script. Please use EVAL.", muted);
+        Ok(())
+    }
+
+    pub(super) async fn too_long(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        command: Box<LockCommand>,
+        what: TooLong,
+        active: &Arc<Active>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        let Some(active) = &self
+            .admit(inbox, command.name.as_bytes(), active, muted)
+            .await?
+        else {
+            return Ok(());
+        };
+        if is_only_watched(&command, active) {
+            if inbox.is_cut() {
+                self.proxy_error(SWITCHED, muted);
+                return Ok(());
+            }
+            return self.forward_unjudged(command, UnjudgedWhy::TooLong, active, muted);
+        }
+        let limit = match what {
+            TooLong::Key => "a lock key has at most 1024 bytes",
+            TooLong::Value => "the value of a lock has at most 16384 bytes",
+        };
+        self.limit(limit, &command, muted);
+        Ok(())
+    }
+
+    /// Answers that the proxy cannot do this.
+    pub(crate) fn limit(&mut self, limit: &str, command: &LockCommand, muted: Muted) {
+        let line = limit_line(limit, &command.op.target().key, command.name, &refusal_id());
+        self.proxy_error(&line, muted);
+    }
+
+    /// A script whose locks are all in namespaces that let it go unjudged.
+    pub(super) fn forward_script_unjudged(
+        &mut self,
+        command: &LockCommand,
+        active: &Active,
+        muted: Muted,
+    ) {
+        let (operation, why) = (command.op.operation(now_ms()), UnjudgedWhy::ForwardedScript);
+        for target in command.op.targets() {
+            self.client
+                .count_unjudged(target, command.name, Some(operation), why, active);
+        }
+        self.client.count(CommandClass::Policy, CommandResult::Ok);
+        let rules = |namespace| active.rules(namespace);
+        if let Some(pass) = settle::forward_script(command, &rules) {
+            self.transport.forward(pass, muted);
+            self.client.queued();
+        }
+    }
+
+    /// A command that enforce mode would refuse, where it is only watched.
+    pub(super) fn forward_watched(
+        &mut self,
+        command: &LockCommand,
+        would: &Denial,
+        (begun, took): (Moment, Took),
+        active: &Active,
+        muted: Muted,
+    ) {
+        let (target, name) = (command.op.target(), command.name);
+        let operation = command.op.operation(begun.unix_ms);
+        let id = self
+            .client
+            .would_refuse(target, name, operation, would, active);
+        let told = (id, would);
+        self.client
+            .tell_forwarded(target, name, operation, told, took, active);
+        let pass = settle::forward_watched(command, would);
+        self.forward(CommandClass::Policy, pass, muted);
+    }
+
+    /// An error of the proxy's own.
+    pub(crate) fn proxy_error(&mut self, text: &str, muted: Muted) {
+        self.client
+            .count(CommandClass::Policy, CommandResult::ProxyError);
+        self.error(text, muted);
+    }
+
+    /// In a namespace that is only watched, what cannot be judged is Redis's alone.
+    pub(crate) fn forward_unjudged(
+        &mut self,
+        command: Box<LockCommand>,
+        why: UnjudgedWhy,
+        active: &Active,
+        muted: Muted,
+    ) -> Result<(), End> {
+        let namespace = command.op.target().namespace;
+        active.namespace(namespace).metrics.unjudged.at(why).inc();
+        self.client
+            .tell_unjudged(&command.op, command.name, why, active);
+        self.client.count(CommandClass::Policy, CommandResult::Ok);
+        let Some(pass) = settle::forward_unjudged(&command, active.rules(namespace)) else {
+            self.error(SWITCHED, muted);
+            return Ok(());
+        };
+        self.transport.forward(pass, muted);
+        self.client.queued();
+        Ok(())
+    }
+
+    /// A step was not sent, or has run nothing, because Redis turns the proxy's scripts of this user away.
+    pub(super) fn turned_away(
+        &mut self,
+        command: Box<LockCommand>,
+        proof: &NothingRun,
+        active: &Active,
+        muted: Muted,
+    ) -> Result<(), End> {
+        self.client.learn_of_lack(&command, proof, active);
+        if is_only_watched(&command, active) {
+            return self.forward_unjudged(command, unjudged_for(proof), active, muted);
+        }
+        self.client
+            .count(CommandClass::Policy, CommandResult::Error);
+        let prefix = &active.companion_prefix;
+        let line = rights_line(proof.why(), command.name, Needs::of(&command), prefix);
+        self.error(&line, muted);
+        Ok(())
+    }
+
+    /// What is done with a command before its step is sent, where rights are not known to suffice for that; `None` where
+    /// it is sent all the same.
+    pub(super) fn lacks_already(
+        &mut self,
+        command: &LockCommand,
+        known: &Known,
+        active: &Active,
+        muted: Muted,
+    ) -> Option<Lacks> {
+        let watched = is_only_watched(command, active);
+        match known {
+            Known::Lacking(_) if watched => Some(Lacks::Forward(UnjudgedWhy::NoRights)),
+            // The rest of the block would be carried out without it.
+            Known::Lacking(missing) if self.client.connection.block.is_some() => {
+                let why = Why::NoRights(missing.as_ref().clone());
+                let (needs, prefix) = (Needs::of(command), &active.companion_prefix);
+                self.client
+                    .count(CommandClass::Policy, CommandResult::Error);
+                self.error(&rights_line(&why, command.name, needs, prefix), muted);
+                Some(Lacks::Told)
+            }
+            known if watched && self.client.wonders_in_block(command, known) => {
+                Some(Lacks::Forward(UnjudgedWhy::NoRights))
+            }
+            Known::Good | Known::Stale | Known::Nothing | Known::Lacking(_) => None,
+        }
+    }
+}
+
+impl Client {
+    /// Where nothing is enforced: why only the server can say what it makes of a command.
+    pub(super) fn is_servers_affair(
+        &self,
+        command: &LockCommand,
+        active: &Active,
+    ) -> Option<UnjudgedWhy> {
+        let server = &self.shared.backend.server;
+        let why = if server.lacks_scripts() {
+            UnjudgedWhy::NoScripts
+        } else if command.is_rare() && !command.is_known_to(server.commands().as_deref()) {
+            UnjudgedWhy::UnknownCommand
+        } else {
+            return None;
+        };
+        is_only_watched(command, active).then_some(why)
+    }
+}
+
+/// What became of a command whose rights are not known to suffice.
+pub(super) enum Lacks {
+    /// Its client was told.
+    Told,
+    /// It is to be forwarded as it came.
+    Forward(UnjudgedWhy),
+}
+
+/// The label of a command that is forwarded because its step has run nothing.
+pub(super) fn unjudged_for(proof: &NothingRun) -> UnjudgedWhy {
+    match proof.why() {
+        Why::NoRights(_) => UnjudgedWhy::NoRights,
+        Why::NoScripts => UnjudgedWhy::NoScripts,
+    }
+}
+
+/// Whether nothing is refused in the namespace of a command.
+pub(crate) fn is_only_watched(command: &LockCommand, active: &Active) -> bool {
+    settle::forward_unjudged(command, active.rules(command.op.target().namespace)).is_some()
+}
