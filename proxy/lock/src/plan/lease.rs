@@ -1,14 +1,19 @@
 //! How long a lease and its record live, reckoned on this side as far as that does not take Redis's
 //! clock: digits that a script need not make.
 
-use super::{keeps_alive, outlive_ms};
+use crate::decision::{Fence, Obligations};
 use crate::op::AskedTtl;
-use crate::settle::Allowed;
+use crate::settle::{Adopt, Allowed, Mode};
 
 /// The longest TTL that is reckoned with, ms. The scripts have it, too, and say why.
 const LONGEST_MS: u64 = 5_000_000_000_000;
 /// The record beside a lease without TTL lives at least so long.
 const WITHOUT_TTL_MS: u64 = 604_800_000;
+/// A companion outlives its lease by so many ceilings, but at least ten minutes.
+const OUTLIVE_CEILINGS: u64 = 10;
+const OUTLIVE_AT_LEAST_MS: u64 = 600_000;
+/// A sequential counter has no clock to fall back on, so its companion lives a day longer.
+const OUTLIVE_SEQUENTIAL_MS: u64 = 86_400_000;
 
 /// The TTLs of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +89,50 @@ fn positive(ms: i64) -> Option<u64> {
     Some(ms.min(LONGEST_MS))
 }
 
+/// How long an identity owes a release of a lease that ended unreleased, ms.
+pub(super) fn debt_ms(allowed: &Allowed) -> u64 {
+    // Where locks are handed over, one that ran out says nothing of who still comes to give it back.
+    let usual = match allowed.rules.hand_over {
+        true => 0,
+        false => ten_ceilings_ms(&allowed.obligations).max(1),
+    };
+    allowed.rules.debt_max_age_ms.unwrap_or(usual)
+}
+
+fn ten_ceilings_ms(obligations: &Obligations) -> u64 {
+    let ceiling = obligations
+        .ttl_cap_ms
+        .or(obligations.ttl_default_ms)
+        .unwrap_or(OUTLIVE_AT_LEAST_MS / OUTLIVE_CEILINGS);
+    ceiling.saturating_mul(OUTLIVE_CEILINGS)
+}
+
+/// How much longer than its lease a companion lives, ms: at least as long as anybody owes a release.
+pub fn outlive_ms(allowed: &Allowed) -> u64 {
+    let obligations = &allowed.obligations;
+    let outlive = ten_ceilings_ms(obligations)
+        .max(OUTLIVE_AT_LEAST_MS)
+        .max(allowed.rules.debt_max_age_ms.unwrap_or(0));
+    match obligations.fence {
+        Fence::Sequential => outlive.max(OUTLIVE_SEQUENTIAL_MS),
+        Fence::None | Fence::Hybrid => outlive,
+    }
+}
+
+pub(super) fn keeps_alive(allowed: &Allowed) -> bool {
+    allowed.obligations.keep_alive_ms.is_some_and(|age| age > 0)
+}
+
+pub(super) fn adopted_ttl(allowed: &Allowed) -> u64 {
+    match (allowed.rules.adopt, allowed.rules.mode) {
+        (Adopt::Cap, Mode::Enforce) => allowed.obligations.ttl_cap_ms.unwrap_or(0),
+        (Adopt::Cap, Mode::Monitor) | (Adopt::Report, _) => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::Obligations;
     use crate::plan::tests::ENFORCE;
 
     fn allowed(default: Option<u64>, cap: Option<u64>, keep: bool) -> Allowed {

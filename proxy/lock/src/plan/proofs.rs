@@ -30,6 +30,11 @@ pub(super) enum Claim {
 }
 
 impl Claim {
+    /// Of a command that stores nothing, and may compare.
+    pub(super) fn of_maybe(comparison: Option<&Comparison>) -> Claim {
+        comparison.map_or(Claim::None, |comparison| Claim::of(comparison, None))
+    }
+
     /// What a comparison says of whose the lock is. `stored` is what the command would store.
     pub(super) fn of(comparison: &Comparison, stored: Option<&Bytes>) -> Claim {
         let claim = comparison.claim.clone();

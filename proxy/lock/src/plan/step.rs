@@ -6,9 +6,10 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_resp::put_bulk;
 use smallvec::SmallVec;
 
-use super::lease::LeaseTtl;
+use super::extend::is_lenient;
+use super::lease::{LeaseTtl, debt_ms, keeps_alive, outlive_ms};
 use super::proofs::ProofArguments;
-use super::{Plan, Text, Who, debt_ms, is_lenient, keeps_alive, outlive_ms};
+use super::{Plan, Text, Who};
 use crate::companion::companion_key;
 use crate::decision::{Fence, Obligations};
 use crate::evidence::Facts;

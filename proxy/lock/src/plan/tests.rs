@@ -3,13 +3,19 @@ use lockwarden_resp::{RequestDecoder, RequestLimits};
 use smallvec::smallvec;
 
 use super::*;
-use crate::decision::{Decision, Proofs};
+use crate::decision::{Decision, Fence, Obligations, Proofs};
 use crate::evidence::{Own, Seen};
 use crate::namespace::NamespaceId;
-use crate::op::{ComparedBy, Comparison, LockCommand, Target, Test};
+use crate::op::{
+    AcquireReply, AskedTtl, ComparedBy, Comparison, ExpireCondition, LockCommand, ReleaseSpelling,
+    Target, Test,
+};
 use crate::recipe::{Replies, Reply};
-use crate::settle::{OnFault, OpaqueScripts, Rules, Settled, settle};
-use crate::token::FencingToken;
+use crate::settle::{
+    Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, Settled, TrustAddress,
+    settle,
+};
+use crate::token::{FencingToken, Identity, OwnerToken, Process, SessionId};
 
 pub(super) const ENFORCE: Rules = Rules {
     mode: Mode::Enforce,

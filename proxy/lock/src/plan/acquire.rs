@@ -1,0 +1,73 @@
+//! Taking one lock if it is free.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::lease::{LeaseTtl, adopted_ttl};
+use super::{Plan, Planning, shown};
+use crate::evidence::Facts;
+use crate::op::{AcquireReply, AskedTtl, LockOp};
+use crate::scripts;
+use crate::settle::{OnRepeat, Permitted};
+use crate::token::{Grant, OwnerToken};
+
+pub(super) fn plan(
+    planning: &Planning<'_>,
+    value: &Bytes,
+    ttl: AskedTtl,
+    reply: &AcquireReply,
+    grant: Grant,
+) -> Plan {
+    let mut step = planning.step();
+    let ((allowed, known), who) = (planning.only(), planning.who);
+    let lease = LeaseTtl::granted(ttl, allowed, planning.monitor);
+    step.new_lease(value, lease, grant, who, allowed);
+    let adopted = adopted_ttl(allowed);
+    let counter = *reply == AcquireReply::Counter;
+    let wants_old = counter || *reply == AcquireReply::OldValue;
+    let own = is_own(value, known);
+    let again = own && allowed.rules.on_repeat == OnRepeat::Grant;
+    let distinctive = who.is_distinctive(&allowed.rules);
+    let (words, shown, reads_value) = match reply {
+        AcquireReply::Scripted(script) => (
+            &script.then,
+            shown(&script.replies.held),
+            script.replies.reads_value,
+        ),
+        AcquireReply::Integer
+        | AcquireReply::OkOrNil
+        | AcquireReply::OldValue
+        | AcquireReply::Counter => (planning.argv, None, false),
+    };
+    step.letters(&[
+        (planning.monitor, b'm'),
+        (adopted > 0, b'A'),
+        (wants_old, b'g'),
+        (own, b'u'),
+        (again, b'a'),
+        (again && distinctive, b'D'),
+        (again && who.may_ask_back, b'p'),
+        (counter, b'i'),
+        (shown.is_some(), shown.unwrap_or_default()),
+        (reads_value, b'W'),
+    ]);
+    step.seldom_needed(lease, ttl, adopted, allowed);
+    if planning.monitor {
+        step.words(words);
+    }
+    step.done(&scripts::ACQUIRE, SmallVec::from_slice(&[grant]))
+}
+
+/// Whether an acquire that meets its client's own lease is a repetition, and granted as such.
+pub fn grants_repetition(permitted: &Permitted, facts: &[Facts]) -> bool {
+    let (allowed, known) = (&permitted.allowed()[0], &facts[0]);
+    let LockOp::Acquire { value, .. } = &permitted.command().op else {
+        return false;
+    };
+    permitted.enforces() && allowed.rules.on_repeat == OnRepeat::Grant && is_own(value, known)
+}
+
+/// Whether a value tells one client from the others.
+fn is_own(value: &Bytes, facts: &Facts) -> bool {
+    OwnerToken::new(value.clone()).is_distinctive() && !facts.shared_token
+}

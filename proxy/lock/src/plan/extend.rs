@@ -1,0 +1,53 @@
+//! Giving the current lease a new TTL.
+
+use smallvec::SmallVec;
+
+use super::lease::LeaseTtl;
+use super::proofs::Claim;
+use super::{Plan, Planning, shown};
+use crate::decision::{Obligations, Proofs};
+use crate::evidence::Facts;
+use crate::op::{AskedTtl, Comparison, ExpireCondition, ExtendSpelling};
+use crate::scripts;
+
+pub(super) fn plan(
+    planning: &Planning<'_>,
+    ttl: AskedTtl,
+    condition: ExpireCondition,
+    spelling: ExtendSpelling,
+    comparison: Option<&Comparison>,
+) -> Plan {
+    let mut step = planning.step();
+    let ((allowed, known), who) = (planning.only(), planning.who);
+    let proofs = planning.proofs(&Claim::of_maybe(comparison));
+    let lenient = comparison.is_none() && is_lenient(&allowed.obligations, known);
+    let wants_value = spelling.answers_value();
+    let shown = comparison.and_then(|c| shown(&c.replies.different));
+    let max_hold_ms = allowed.obligations.max_hold_ms.unwrap_or(0);
+    let conditional = condition != ExpireCondition::Always;
+    let usual = LeaseTtl::extended(ttl, allowed)
+        .filter(|_| !planning.monitor && !conditional && max_hold_ms == 0);
+    step.flags(
+        &proofs.flags,
+        &[
+            (wants_value, b'g'),
+            (lenient, b'e'),
+            (shown.is_some(), shown.unwrap_or_default()),
+            (usual.is_some_and(|lease| lease.kept), b'A'),
+        ],
+    );
+    step.proofs(&proofs, who, allowed);
+    step.extended_lease(usual, ttl, condition, max_hold_ms, allowed);
+    step.words_around_the_key(comparison.map_or(planning.argv, |c| &c.then));
+    step.done(&scripts::EXTEND, SmallVec::new())
+}
+
+/// Whether an equal identity that is not distinctive may extend: where identity counts at all, and
+/// nothing tells that the connection is not the holder's.
+pub(super) fn is_lenient(obligations: &Obligations, facts: &Facts) -> bool {
+    let counts = obligations
+        .require
+        .is_some_and(|required| required.contains(Proofs::IDENTITY));
+    let lapsed = facts.own.as_ref().is_some_and(|own| own.lapsed.is_some());
+    counts && !facts.refused_since && !lapsed
+}

@@ -1,0 +1,28 @@
+//! Giving one lock back.
+
+use smallvec::SmallVec;
+
+use super::proofs::Claim;
+use super::{Plan, Planning, shown};
+use crate::op::{Comparison, ReleaseSpelling};
+use crate::scripts;
+
+pub(super) fn plan(
+    planning: &Planning<'_>,
+    spelling: ReleaseSpelling,
+    comparison: Option<&Comparison>,
+) -> Plan {
+    let mut step = planning.step();
+    let proofs = planning.proofs(&Claim::of_maybe(comparison));
+    let shown = comparison.and_then(|c| shown(&c.replies.different));
+    step.flags(
+        &proofs.flags,
+        &[
+            (spelling == ReleaseSpelling::GetDel, b'g'),
+            (shown.is_some(), shown.unwrap_or_default()),
+        ],
+    );
+    step.proofs(&proofs, planning.who, planning.only().0);
+    step.words_around_the_key(comparison.map_or(planning.argv, |c| &c.then));
+    step.done(&scripts::RELEASE, SmallVec::new())
+}

@@ -1,0 +1,30 @@
+//! Giving several locks back, and removing the other keys of the command.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::proofs::{Claim, ProofArguments};
+use super::step::Step;
+use super::{Plan, Planning};
+use crate::scripts;
+use crate::settle::{Allowed, Mode, OnViolation};
+
+pub(super) fn plan(planning: &Planning<'_>, others: &[Bytes], unlink: bool) -> Plan {
+    let others: Vec<&[u8]> = others.iter().map(|key| &key[..]).collect();
+    let mut step = Step::new(&planning.keys, planning.companion_prefix, &others);
+    step.bytes(if unlink { b"UNLINK" } else { b"DEL" });
+    step.number(planning.keys.len() as u64);
+    let is_strict = |allowed: &Allowed| allowed.rules.on_violation == OnViolation::Error;
+    let strict = planning.allowed.iter().any(is_strict);
+    step.letters(&[(strict, b'1')]);
+    for (allowed, known) in planning.allowed.iter().zip(planning.facts) {
+        let monitor = allowed.rules.mode == Mode::Monitor;
+        let proofs = ProofArguments::of(allowed, known, planning.who, &Claim::None, monitor);
+        step.flags(&proofs.flags, &[]);
+        step.bytes(&proofs.own);
+        step.bytes(&proofs.seen_grant);
+        step.bytes(&proofs.seen);
+        step.who(planning.who, &allowed.rules);
+    }
+    step.done(&scripts::RELEASE_MANY, SmallVec::new())
+}

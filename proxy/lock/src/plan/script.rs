@@ -1,0 +1,69 @@
+//! Scripts of the application that run as they are: one whose meaning is not known, with a look at what
+//! it did to its locks in the same step, and one that declares no lock, behind a guard.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::step::Step;
+use super::{Plan, Planning};
+use crate::op::{Reach, Target};
+use crate::recipe::{Envelope, ScriptFacts};
+use crate::scripts::guard;
+use crate::token::Grant;
+
+pub(super) fn plan(
+    planning: &Planning<'_>,
+    locks: &[(Target, usize)],
+    script: &Arc<ScriptFacts>,
+    keys: usize,
+    named: &[Bytes],
+    reach: &Reach,
+    draw: &mut dyn FnMut() -> Grant,
+) -> Plan {
+    let (argv, who) = (planning.argv, planning.who);
+    let names: SmallVec<[&[u8]; 8]> = argv[3..3 + keys]
+        .iter()
+        .chain(named)
+        .map(|key| &key[..])
+        .collect();
+    let mut step = Step::wrapping(&names, &planning.keys, planning.companion_prefix);
+    step.words(&argv[3 + keys..]);
+    let ours = step.count();
+    step.letters(&[
+        (planning.monitor, b'm'),
+        (speaks_of_resp(&script.text), b'x'),
+        (*reach == Reach::Nothing, b'c'),
+    ]);
+    step.who(who, &planning.allowed[0].rules);
+    step.number(u64::from(who.db));
+    step.number(keys as u64);
+    step.number(locks.len() as u64);
+    let mut grants = SmallVec::with_capacity(locks.len());
+    let each = locks.iter().zip(planning.allowed).zip(planning.facts);
+    for (((_, place), allowed), known) in each {
+        let grant = draw();
+        step.script_lock(*place, grant, allowed, known, who, planning.monitor);
+        grants.push(grant);
+    }
+    step.number((step.count() - ours + 1) as u64);
+    step.done_enveloped(script.clone(), Envelope::judged(reach), grants)
+}
+
+/// The step that runs a script of the application which computes names of keys, and declares no lock, with these
+/// keys and arguments: `[number of keys, key …, argument …]`.
+pub fn guarded(script: Arc<ScriptFacts>, guard: Arc<guard::Guard>, words: &[Bytes]) -> Plan {
+    let mut step = Step::empty();
+    step.words(words);
+    let envelope = Envelope {
+        judged: false,
+        guard: Some(guard),
+    };
+    step.done_enveloped(script, envelope, SmallVec::new())
+}
+
+/// Whether the text may change how replies are read.
+fn speaks_of_resp(text: &[u8]) -> bool {
+    memchr::memmem::find(text, b"setresp").is_some()
+}
