@@ -1,11 +1,12 @@
-//! The reply that a command always had, for each outcome. One match over commands and outcomes,
-//! without a wildcard on either that could swallow a new one.
+//! The reply that a command always had, for each outcome: a function for each operation with what is
+//! special about it, and [`usual`] for the rest, which has no wildcard that could swallow a new outcome.
 
 use bytes::Bytes;
 use lockwarden_resp::Value;
 
 use crate::op::{
     AcquireReply, ComparedBy, Comparison, ExtendSpelling, LockOp, ReleaseSpelling, ScriptedAcquire,
+    ScriptedTake,
 };
 use crate::recipe::Reply;
 use crate::settle::{Allowed, OnViolation};
@@ -42,7 +43,8 @@ pub fn answer(
         Answers::Lacking(_) => Ok(Answered::Reply(Value::Error(Bytes::from_static(
             OUT_OF_MEMORY,
         )))),
-        Answers::One(one) if !enforced && !is_script(op) => native(one),
+        // In monitor mode Redis ran the application's own command.
+        Answers::One(one) if !enforced && !is_script(op) => native(one).map(Answered::Reply),
         Answers::One(one) => single(op, one, allowed.first()),
         Answers::Many(total, each) => many(op, *total, each, allowed),
         Answers::Script(_, _, Some(barred)) if barred.ended => Ok(Answered::Barred(barred.clone())),
@@ -98,10 +100,9 @@ fn many(
     }
 }
 
-/// In monitor mode Redis ran the application's own command: what it said is the reply.
-fn native(one: &Answer) -> Result<Answered, NotAnAnswer> {
-    let native = one.native.clone().ok_or(NotAnAnswer)?;
-    Ok(Answered::Reply(native))
+/// What Redis said to the application's own command.
+fn native(one: &Answer) -> Result<Value, NotAnAnswer> {
+    one.native.clone().ok_or(NotAnAnswer)
 }
 
 /// Whether the application's own words compare or are a script, which Redis never ran: its replies
@@ -115,143 +116,138 @@ fn is_script(op: &LockOp) -> bool {
 }
 
 fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answered, NotAnAnswer> {
-    let native = || one.native.clone().ok_or(NotAnAnswer);
-    let reply = match &one.outcome {
-        Outcome::Failed => native()?,
-        Outcome::Ungoverned => match (native()?, op) {
-            (error, _) if error.is_error() => error,
-            (_, LockOp::Take { script, .. }) => scripted(&script.replies.extended, one),
-            (native, op) => match op.comparison() {
-                Some(comparison) => done(comparison, native),
-                None => native,
-            },
+    if let Outcome::Refused(refused) = &one.outcome {
+        return Ok(refusal(op, refused, allowed));
+    }
+    let reply = match op {
+        LockOp::Acquire { reply, .. } => acquire(reply, one),
+        LockOp::AcquireAll { .. } => acquire(&AcquireReply::Integer, one),
+        LockOp::Take { script, .. } => take(script, one),
+        LockOp::Store {
+            wants_old,
+            comparison,
+            ..
+        } => store(*wants_old, comparison.as_ref(), one),
+        LockOp::Extend {
+            spelling,
+            comparison,
+            ..
+        } => extend(*spelling, comparison.as_ref(), one),
+        LockOp::Release {
+            spelling,
+            comparison,
+            ..
+        } => release(*spelling, comparison.as_ref(), one),
+        LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } | LockOp::Opaque { .. } => {
+            usual(None, one)
+        }
+    };
+    reply.map(Answered::Reply)
+}
+
+fn acquire(reply: &AcquireReply, one: &Answer) -> Result<Value, NotAnAnswer> {
+    Ok(match (&one.outcome, reply) {
+        (Outcome::Granted(_), AcquireReply::Integer | AcquireReply::Counter) => Value::Integer(1),
+        (Outcome::Granted(_), AcquireReply::OkOrNil) => ok(),
+        (Outcome::Granted(_), AcquireReply::OldValue) => Value::Null,
+        (Outcome::Granted(_), AcquireReply::Scripted(script)) => {
+            scripted(&script.replies.granted, one)
+        }
+        (Outcome::Busy { .. }, AcquireReply::Integer) => Value::Integer(0),
+        (Outcome::Busy { .. }, AcquireReply::OldValue) => native(one)?,
+        (Outcome::Busy { .. }, AcquireReply::Counter) => counted(native(one)?),
+        (Outcome::Busy { .. }, AcquireReply::OkOrNil) => Value::Null,
+        (Outcome::Busy { .. }, AcquireReply::Scripted(script)) => held(script, one),
+        _ => return usual(None, one),
+    })
+}
+
+fn take(script: &ScriptedTake, one: &Answer) -> Result<Value, NotAnAnswer> {
+    let replies = &script.replies;
+    Ok(match &one.outcome {
+        Outcome::Granted(_) => scripted(&replies.granted, one),
+        Outcome::Busy { .. } => scripted(&replies.different, one),
+        Outcome::Extended { .. } => scripted(&replies.extended, one),
+        Outcome::Ungoverned => match native(one)? {
+            error if error.is_error() => error,
+            _ => scripted(&replies.extended, one),
         },
-        Outcome::Granted(granted) => match op {
-            LockOp::Acquire {
-                reply: AcquireReply::Integer | AcquireReply::Counter,
-                ..
-            }
-            | LockOp::AcquireAll { .. } => Value::Integer(1),
-            LockOp::Acquire {
-                reply: AcquireReply::OkOrNil,
-                ..
-            } => ok(),
-            LockOp::Acquire {
-                reply: AcquireReply::OldValue,
-                ..
-            } => Value::Null,
-            LockOp::Acquire {
-                reply: AcquireReply::Scripted(script),
-                ..
-            } => scripted(&script.replies.granted, one),
-            LockOp::Take { script, .. } => scripted(&script.replies.granted, one),
-            LockOp::Store {
-                wants_old,
-                comparison,
-                ..
-            } => stored(*wants_old, comparison.as_ref(), granted.old.as_ref()),
-            LockOp::Extend { .. }
-            | LockOp::Release { .. }
-            | LockOp::ReleaseMany { .. }
-            | LockOp::Wrapped { .. }
-            | LockOp::Opaque { .. } => return Err(NotAnAnswer),
-        },
-        Outcome::Busy { .. } => match op {
-            LockOp::Acquire {
-                reply: AcquireReply::Integer,
-                ..
-            }
-            | LockOp::AcquireAll { .. } => Value::Integer(0),
-            LockOp::Acquire {
-                reply: AcquireReply::OldValue,
-                ..
-            } => native()?,
-            LockOp::Acquire {
-                reply: AcquireReply::Counter,
-                ..
-            } => counted(native()?),
-            LockOp::Acquire {
-                reply: AcquireReply::OkOrNil,
-                ..
-            } => Value::Null,
-            LockOp::Acquire {
-                reply: AcquireReply::Scripted(script),
-                ..
-            } => held(script, one),
-            LockOp::Take { script, .. } => scripted(&script.replies.different, one),
-            LockOp::Store { .. }
-            | LockOp::Extend { .. }
-            | LockOp::Release { .. }
-            | LockOp::ReleaseMany { .. }
-            | LockOp::Wrapped { .. }
-            | LockOp::Opaque { .. } => return Err(NotAnAnswer),
-        },
-        Outcome::Extended { old, .. } => match op {
-            LockOp::Store {
-                wants_old,
-                comparison,
-                ..
-            } => stored(*wants_old, comparison.as_ref(), old.as_ref()),
-            LockOp::Extend { spelling, .. } if spelling.answers_value() => value(old.as_ref()),
-            LockOp::Extend {
-                comparison: Some(comparison),
-                ..
-            } => done(comparison, Value::Integer(1)),
-            LockOp::Extend { .. } => Value::Integer(1),
-            LockOp::Take { script, .. } => scripted(&script.replies.extended, one),
-            LockOp::Acquire { .. }
-            | LockOp::AcquireAll { .. }
-            | LockOp::Release { .. }
-            | LockOp::ReleaseMany { .. }
-            | LockOp::Wrapped { .. }
-            | LockOp::Opaque { .. } => return Err(NotAnAnswer),
-        },
-        Outcome::Released { value: gone, .. } => match op {
-            LockOp::Release {
-                spelling: ReleaseSpelling::GetDel,
-                ..
-            } => value(gone.as_ref()),
-            LockOp::Extend { spelling, .. } if spelling.answers_value() => value(gone.as_ref()),
-            LockOp::Release {
-                comparison: Some(comparison),
-                ..
-            }
-            | LockOp::Extend {
-                comparison: Some(comparison),
-                ..
-            } => done(comparison, Value::Integer(1)),
-            LockOp::Release { .. } | LockOp::Extend { .. } => Value::Integer(1),
-            LockOp::Acquire { .. }
-            | LockOp::Take { .. }
-            | LockOp::AcquireAll { .. }
-            | LockOp::Store { .. }
-            | LockOp::ReleaseMany { .. }
-            | LockOp::Wrapped { .. }
-            | LockOp::Opaque { .. } => return Err(NotAnAnswer),
-        },
-        Outcome::Absent { .. } => match (op.comparison(), op) {
-            (Some(comparison), _) => absent(comparison, one, native()?),
-            (None, LockOp::Take { script, .. }) => {
-                other_type(script.replies.other_type.as_ref(), native()?)
-            }
-            (None, LockOp::Store { .. }) => Value::Null,
-            (None, _) => native()?,
-        },
-        Outcome::Different { .. } => match op.comparison() {
-            Some(comparison) => different(op, comparison, one),
-            None => return Err(NotAnAnswer),
-        },
-        Outcome::Untouched { .. } => return Err(NotAnAnswer),
-        Outcome::ConditionUnmet => {
-            let no_ttl = op.comparison().and_then(|own| own.replies.no_ttl.as_ref());
-            match no_ttl {
-                Some(reply) => scripted(reply, one),
-                None => Value::Integer(0),
+        Outcome::Absent { .. } => other_type(replies.other_type.as_ref(), native(one)?),
+        _ => return usual(None, one),
+    })
+}
+
+fn store(
+    wants_old: bool,
+    comparison: Option<&Comparison>,
+    one: &Answer,
+) -> Result<Value, NotAnAnswer> {
+    Ok(match (&one.outcome, &one.native) {
+        (Outcome::Granted(granted), _) => stored(wants_old, comparison, granted.old.as_ref()),
+        (Outcome::Extended { old, .. }, _) => stored(wants_old, comparison, old.as_ref()),
+        (Outcome::Absent { .. }, _) if comparison.is_none() => Value::Null,
+        // The stored value is another: with GET it is the reply.
+        (Outcome::Different { .. }, Some(current)) if wants_old && comparison.is_some() => {
+            current.clone()
+        }
+        _ => return usual(comparison, one),
+    })
+}
+
+fn extend(
+    spelling: ExtendSpelling,
+    comparison: Option<&Comparison>,
+    one: &Answer,
+) -> Result<Value, NotAnAnswer> {
+    Ok(match &one.outcome {
+        Outcome::Extended { old, .. } | Outcome::Released { value: old, .. } => {
+            match spelling.answers_value() {
+                true => value(old.as_ref()),
+                false => done(comparison, Value::Integer(1)),
             }
         }
-        Outcome::Refused(refused) => return Ok(refusal(op, refused, allowed)),
-    };
-    Ok(Answered::Reply(reply))
+        _ => return usual(comparison, one),
+    })
+}
+
+fn release(
+    spelling: ReleaseSpelling,
+    comparison: Option<&Comparison>,
+    one: &Answer,
+) -> Result<Value, NotAnAnswer> {
+    Ok(match &one.outcome {
+        Outcome::Released { value: gone, .. } => match spelling {
+            ReleaseSpelling::GetDel => value(gone.as_ref()),
+            ReleaseSpelling::Del | ReleaseSpelling::Unlink => done(comparison, Value::Integer(1)),
+        },
+        _ => return usual(comparison, one),
+    })
+}
+
+/// The outcomes that every command words alike. What an operation cannot come to is no answer to it.
+fn usual(comparison: Option<&Comparison>, one: &Answer) -> Result<Value, NotAnAnswer> {
+    match &one.outcome {
+        Outcome::Failed => native(one),
+        Outcome::Ungoverned => Ok(done(comparison, native(one)?)),
+        Outcome::Absent { .. } => match comparison {
+            Some(comparison) => Ok(absent(comparison, one, native(one)?)),
+            None => native(one),
+        },
+        Outcome::Different { .. } => {
+            let comparison = comparison.ok_or(NotAnAnswer)?;
+            Ok(scripted(&comparison.replies.different, one))
+        }
+        Outcome::ConditionUnmet => {
+            let no_ttl = comparison.and_then(|own| own.replies.no_ttl.as_ref());
+            Ok(no_ttl.map_or(Value::Integer(0), |reply| scripted(reply, one)))
+        }
+        Outcome::Granted(_)
+        | Outcome::Busy { .. }
+        | Outcome::Extended { .. }
+        | Outcome::Released { .. }
+        | Outcome::Refused(_)
+        | Outcome::Untouched { .. } => Err(NotAnAnswer),
+    }
 }
 
 fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answered {
@@ -321,24 +317,11 @@ pub fn native_nothing(op: &LockOp) -> Value {
     }
 }
 
-/// The reply where the comparison held and Redis ran what follows.
-fn done(comparison: &Comparison, native: Value) -> Value {
-    if native.is_error() {
-        return native;
-    }
-    constant(&comparison.replies.done, native)
-}
-
-/// The reply where the stored value is another. With GET it is that value.
-fn different(op: &LockOp, comparison: &Comparison, one: &Answer) -> Value {
-    match (op, &one.native) {
-        (
-            LockOp::Store {
-                wants_old: true, ..
-            },
-            Some(current),
-        ) => current.clone(),
-        _ => scripted(&comparison.replies.different, one),
+/// The reply where Redis ran the command, or what follows where its comparison holds.
+fn done(comparison: Option<&Comparison>, native: Value) -> Value {
+    match comparison {
+        Some(comparison) if !native.is_error() => constant(&comparison.replies.done, native),
+        Some(_) | None => native,
     }
 }
 
@@ -368,11 +351,7 @@ const DELEX_WRONG_TYPE: &[u8] = b"ERR Key should be of string type if conditions
 
 /// The reply to a value that was stored.
 fn stored(wants_old: bool, comparison: Option<&Comparison>, old: Option<&Bytes>) -> Value {
-    let plain = if wants_old { value(old) } else { ok() };
-    match comparison {
-        Some(comparison) => constant(&comparison.replies.done, plain),
-        None => plain,
-    }
+    done(comparison, if wants_old { value(old) } else { ok() })
 }
 
 /// What INCR answers where somebody holds the lock: what the counter would have become, and never
