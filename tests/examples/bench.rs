@@ -2,7 +2,7 @@
 //! copies bytes, through other proxies where they are installed, and through lockwarden. All ways take
 //! turns within a round, so that a slow moment of the machine hits all of them, and a ratio is taken
 //! within a round. `make bench ARGS="--only plain,good"` runs it (`ARGS=--help` says what else there is),
-//! prints tables and goals, and judges nothing; `docs/performance.md` has the numbers.
+//! prints tables and goals, and judges nothing; what it printed stands in `docs/performance/`.
 
 use std::error::Error;
 use std::net::SocketAddr;

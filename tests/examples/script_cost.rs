@@ -2,7 +2,7 @@
 //! the plain commands that they stand for (which pass through the same proxy, so that they meet Redis's
 //! caches in the same state), and the memory of the record beside a lock. `cargo run
 //! --release -p lockwarden-tests --example script_cost` prints medians over rounds and judges nothing;
-//! `docs/performance.md` has the numbers. With the word `guard` it prints what the guard around scripts costs that compute
+//! what it printed stands in `docs/performance/`. With the word `guard` it prints what the guard around scripts costs that compute
 //! names of keys.
 
 use lockwarden_tests::{Client, Proxy, Redis};
