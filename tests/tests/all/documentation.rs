@@ -1,4 +1,5 @@
-//! What the pages say is so: the tests that they name exist, and what they say to type does what they show.
+//! What the pages say is so: the tests that they name exist, and what they say to type does what they show. That they hang
+//! together is in `pages.rs`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -8,11 +9,11 @@ use lockwarden_tests::{
 };
 use tempfile::TempDir;
 
-fn repository() -> PathBuf {
+pub(crate) fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-fn page(name: &str) -> String {
+pub(crate) fn page(name: &str) -> String {
     let path = repository().join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -394,108 +395,4 @@ fn what_records_cost_is_said_in_the_same_words_everywhere() {
     let bytes = line.split(' ').nth(2).unwrap_or_default();
     let sizing = page("docs/operations.md");
     assert!(section(&sizing, "### Records on Redis").contains(&format!("about {bytes} bytes")));
-}
-
-/// All pages below a folder.
-fn pages_below(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("there are pages") {
-        let path = entry.expect("there are pages").path();
-        match path.extension() {
-            Some(end) if end == "md" => found.push(path),
-            _ if path.is_dir() => pages_below(&path, found),
-            _ => {}
-        }
-    }
-}
-
-/// The lines of a page that are no code.
-fn prose(page: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(page).expect("a page is text");
-    let (mut code, mut lines) = (false, Vec::new());
-    for line in text.lines() {
-        let fence = line.trim_start().starts_with("```");
-        code ^= fence;
-        if !code && !fence {
-            lines.push(line.to_owned());
-        }
-    }
-    lines
-}
-
-/// The names by which links mean the headings of a page.
-fn anchors(page: &Path) -> Vec<String> {
-    let lines = prose(page).into_iter();
-    let headings = lines.filter(|line| line.starts_with('#'));
-    let words = headings.map(|line| line.trim_start_matches('#').trim().to_lowercase());
-    words
-        .map(|words| {
-            let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
-            words
-                .chars()
-                .filter(kept)
-                .collect::<String>()
-                .replace(' ', "-")
-        })
-        .collect()
-}
-
-#[test]
-fn every_link_between_pages_leads_to_a_file_and_a_heading() {
-    let mut pages = [
-        "README.md",
-        "CONTRIBUTING.md",
-        "CHANGELOG.md",
-        "grafana/README.md",
-    ]
-    .map(|name| repository().join(name))
-    .to_vec();
-    pages_below(&repository().join("docs"), &mut pages);
-    let (mut followed, mut wrong) = (0, Vec::new());
-    for page in &pages {
-        for line in prose(page) {
-            let targets = line
-                .split("](")
-                .skip(1)
-                .filter_map(|rest| rest.split(')').next());
-            for link in targets.filter(|link| !link.starts_with("http")) {
-                followed += 1;
-                let (file, heading) = link.split_once('#').unwrap_or((link, ""));
-                let target = match file {
-                    "" => page.clone(),
-                    _ => page.parent().expect("a page is in a folder").join(file),
-                };
-                let leads = match heading {
-                    "" => target.exists(),
-                    _ => target.exists() && anchors(&target).contains(&heading.to_owned()),
-                };
-                if !leads {
-                    wrong.push(format!("{}: {link}", page.display()));
-                }
-            }
-        }
-    }
-    assert!(followed > 100, "{followed} links");
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-fn every_decision_stands_in_the_index_and_tells_context_decision_and_consequences() {
-    let (index, mut records) = (page("docs/decisions/README.md"), Vec::new());
-    pages_below(&repository().join("docs/decisions"), &mut records);
-    records.retain(|path| !path.ends_with("README.md"));
-    assert!(records.len() >= 40, "{} records", records.len());
-    for record in records {
-        let name = record.file_name().expect("a file").to_string_lossy();
-        assert!(
-            index.contains(&format!("]({name})")),
-            "{name} is not in the index"
-        );
-        for heading in ["## Context", "## Decision", "## Consequences"] {
-            let lines = prose(&record);
-            assert!(
-                lines.iter().any(|line| line == heading),
-                "{name} has no {heading}"
-            );
-        }
-    }
 }

@@ -1,0 +1,160 @@
+//! The pages hang together: every link leads somewhere, the index of decisions is whole, and the glossary names what exists.
+
+use std::path::{Path, PathBuf};
+
+use crate::documentation::{page, repository};
+
+/// All pages below a folder.
+fn pages_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("there are pages") {
+        let path = entry.expect("there are pages").path();
+        match path.extension() {
+            Some(end) if end == "md" => found.push(path),
+            _ if path.is_dir() => pages_below(&path, found),
+            _ => {}
+        }
+    }
+}
+
+/// The lines of a page that are no code.
+fn prose(page: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(page).expect("a page is text");
+    let (mut code, mut lines) = (false, Vec::new());
+    for line in text.lines() {
+        let fence = line.trim_start().starts_with("```");
+        code ^= fence;
+        if !code && !fence {
+            lines.push(line.to_owned());
+        }
+    }
+    lines
+}
+
+/// The names by which links mean the headings of a page.
+fn anchors(page: &Path) -> Vec<String> {
+    let lines = prose(page).into_iter();
+    let headings = lines.filter(|line| line.starts_with('#'));
+    let words = headings.map(|line| line.trim_start_matches('#').trim().to_lowercase());
+    words
+        .map(|words| {
+            let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+            words
+                .chars()
+                .filter(kept)
+                .collect::<String>()
+                .replace(' ', "-")
+        })
+        .collect()
+}
+
+#[test]
+fn every_link_between_pages_leads_to_a_file_and_a_heading() {
+    let mut pages = [
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "grafana/README.md",
+    ]
+    .map(|name| repository().join(name))
+    .to_vec();
+    pages_below(&repository().join("docs"), &mut pages);
+    let (mut followed, mut wrong) = (0, Vec::new());
+    for page in &pages {
+        for line in prose(page) {
+            let targets = line
+                .split("](")
+                .skip(1)
+                .filter_map(|rest| rest.split(')').next());
+            for link in targets.filter(|link| !link.starts_with("http")) {
+                followed += 1;
+                let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+                let target = match file {
+                    "" => page.clone(),
+                    _ => page.parent().expect("a page is in a folder").join(file),
+                };
+                let leads = match heading {
+                    "" => target.exists(),
+                    _ => target.exists() && anchors(&target).contains(&heading.to_owned()),
+                };
+                if !leads {
+                    wrong.push(format!("{}: {link}", page.display()));
+                }
+            }
+        }
+    }
+    assert!(followed > 100, "{followed} links");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_decision_stands_in_the_index_and_tells_context_decision_and_consequences() {
+    let (index, mut records) = (page("docs/decisions/README.md"), Vec::new());
+    pages_below(&repository().join("docs/decisions"), &mut records);
+    records.retain(|path| !path.ends_with("README.md"));
+    assert!(records.len() >= 40, "{} records", records.len());
+    for record in records {
+        let name = record.file_name().expect("a file").to_string_lossy();
+        assert!(
+            index.contains(&format!("]({name})")),
+            "{name} is not in the index"
+        );
+        for heading in ["## Context", "## Decision", "## Consequences"] {
+            let lines = prose(&record);
+            assert!(
+                lines.iter().any(|line| line == heading),
+                "{name} has no {heading}"
+            );
+        }
+    }
+}
+
+/// The text of all Rust files below a folder.
+fn rust_below(folder: &Path) -> String {
+    let mut text = String::new();
+    for entry in std::fs::read_dir(folder).expect("there are sources") {
+        let path = entry.expect("there are sources").path();
+        match path.extension() {
+            Some(end) if end == "rs" => text += &std::fs::read_to_string(&path).expect("text"),
+            _ if path.is_dir() => text += &rust_below(&path),
+            _ => {}
+        }
+    }
+    text
+}
+
+#[test]
+fn the_glossary_is_in_order_and_names_types_and_files_that_exist() {
+    let crates =
+        ["server", "lock", "policy"].map(|name| repository().join("proxy").join(name).join("src"));
+    let text = crates.each_ref().map(|path| rust_below(path)).concat();
+    let page = page("docs/glossary.md");
+    let rows = page.lines().filter(|row| row.starts_with("| **"));
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split('|').collect()).collect();
+    assert!(rows.len() > 80, "{} entries", rows.len());
+    assert!(
+        rows.is_sorted_by_key(|row| row[1].trim_matches([' ', '*']).to_lowercase()),
+        "the glossary is not in order"
+    );
+    let mut wrong = Vec::new();
+    for row in &rows {
+        for name in row[3]
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|name| !name.contains('-'))
+        {
+            let first = name.split("::").next().unwrap_or_default();
+            let kinds = ["struct", "enum", "trait"].map(|kind| format!("{kind} {first}"));
+            let exists = match first.starts_with(char::is_uppercase) {
+                true => kinds.iter().any(|kind| text.contains(kind)),
+                false => crates.iter().any(|path| {
+                    path.join(name).is_dir() || path.join(format!("{name}.rs")).is_file()
+                }),
+            };
+            if !exists {
+                wrong.push(format!("{}: {name}", row[1]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
