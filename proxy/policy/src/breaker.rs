@@ -3,7 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-/// Failed calls may take one part in so many of their thread's time.
+/// Failed calls may take one part in so many of their thread's time: so much plain commands can bear. Calls are not
+/// counted, because a policy that traps on the keys of one application costs the others nothing.
 const SHARE: u32 = 10;
 
 /// So much time they may take at once.

@@ -32,7 +32,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// A look that takes longer is followed by so many times its length: with a million locks the board
 /// still takes no more than a twentieth of the time of a thread.
 const REST: u32 = 20;
-/// How long one answer goes on.
+/// How long one answer goes on; then the page asks again. So one bound on the life of a connection holds for all, and a
+/// listener that does not read is gone as soon as any other.
 const ANSWER: Duration = Duration::from_secs(25);
 /// When a browser asks again after that.
 const AGAIN: Duration = Duration::from_millis(500);
