@@ -15,50 +15,35 @@ use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use lockwarden_lock::decision::FaultKind;
 use lockwarden_policy::{Observer, PolicyHost};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use crate::admin::token_file::TokenFile;
 use crate::admin::{AdminOptions, AdminToken, Control as _, Weaker};
-use crate::backend::rights::Rights;
 use crate::backend::server_info::{Standing, open_network_refusal};
-use crate::backend::{Address, Backend, server_info};
+use crate::backend::{Address, server_info};
 use crate::config::{Config, Finding, Report};
 use crate::maintenance::break_lease::BreakOrder;
 use crate::maintenance::renewals::RenewAll;
 use crate::maintenance::{chores, renewals};
 use crate::net::descriptors;
 use crate::net::listener::Arrival;
-use crate::registry::buffer_memory;
-use crate::registry::buffer_memory::Memory;
-use crate::registry::clients::ClientRegistry;
-use crate::registry::handed_over::HandOvers;
-use crate::registry::jobs::Jobs;
-use crate::registry::lease_mirror::LeaseMirror;
-use crate::registry::owner_tokens::OwnerTokens;
-use crate::registry::processes::Processes;
-use crate::registry::renewals::Renewals;
-use crate::registry::script_cache::ScriptCache;
-use crate::registry::undelivered::Reports;
-use crate::registry::ungoverned::Ungoverned;
-use crate::registry::watched_keys::WatchedKeys;
+use crate::ruleset::activate::{activate, labels};
 use crate::ruleset::load_policies;
 use crate::state::ProxyState;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::events::{EventLog, Fingerprints, Follower, Following};
 use crate::telemetry::logging;
-use crate::telemetry::logging::{ObservationFolder, RepeatFolder};
 use crate::telemetry::metrics::{BUILD, Metrics};
 #[cfg(feature = "otel")]
 use crate::telemetry::otel;
 use crate::view::{Fold, ViewService, gauges};
 use crate::{clock, config, maintenance};
 use accept::Patience;
-use control::{Controller, Source, activate, labels};
+use control::{Controller, Source};
 use endpoints::{Endpoints, Opened};
 use private_redis::PrivateRedis;
 use signals::{Ask, Signals};
@@ -161,38 +146,8 @@ impl Prepared {
         let events = Arc::new(EventLog::new(fingerprints));
         let (audit, scribe) =
             Audit::open(&config.audit, &events, &metrics).map_err(Failure::line)?;
-        let max_memory = config.max_memory.unwrap_or_else(buffer_memory::usual_limit);
-        let shared = Arc::new(ProxyState {
-            active: Arc::new(ArcSwap::from_pointee(active)),
-            memory: Arc::new(Memory::new(max_memory, metrics.clone())),
-            backend: Arc::new(Backend::new(address, metrics.clone())),
-            metrics,
-            sessions: config.sessions,
-            max_clients: config.max_clients,
-            rights: Rights::default(),
-            script_cache: ScriptCache::default(),
-            functions: Arc::default(),
-            watched_keys: WatchedKeys::default(),
-            mirror: LeaseMirror::default(),
-            renewals: Renewals::default(),
-            undelivered: Reports::default(),
-            identified: Reports::default(),
-            clients: ClientRegistry::default(),
-            jobs: Jobs::default(),
-            processes: Processes::start().map_err(Failure::line)?,
-            owner_tokens: OwnerTokens::new(),
-            hand_overs: HandOvers::default(),
-            refusals: RepeatFolder::new(),
-            observations: ObservationFolder::default(),
-            events: events.clone(),
-            proxy_protocol_from: config.proxy_protocol_from.clone(),
-            audit,
-            sweep: config.sweep,
-            ungoverned: Ungoverned::default(),
-            drain: accept::drain_switch(),
-            stop_asked: Notify::new(),
-            started: Instant::now(),
-        });
+        let shared = ProxyState::new(&config, active, metrics, address, events, audit);
+        let shared = Arc::new(shared.map_err(Failure::line)?);
         let views = ViewService::new(shared.clone());
         // Metrics are part of what the view needs, so they must not keep it alive.
         let process = Arc::downgrade(&shared);

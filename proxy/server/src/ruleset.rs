@@ -2,6 +2,7 @@
 //! the server. A configuration in force is never changed, only replaced as a whole; `app::control`
 //! does that. Reads no file.
 
+pub(crate) mod activate;
 pub(crate) mod load_policies;
 pub(crate) mod rollout;
 

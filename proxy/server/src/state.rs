@@ -4,17 +4,18 @@
 
 pub(crate) mod effects;
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, watch};
 
-use crate::backend::Backend;
 use crate::backend::functions::Functions;
 use crate::backend::rights::Rights;
-use crate::config::{Network, Sessions};
-use crate::registry::buffer_memory::Memory;
+use crate::backend::{Address, Backend};
+use crate::config::{Config, Network, Sessions};
+use crate::registry::buffer_memory::{self, Memory};
 use crate::registry::clients::{ClientRegistry, Identified};
 use crate::registry::handed_over::HandOvers;
 use crate::registry::jobs::Jobs;
@@ -75,9 +76,80 @@ pub(crate) struct ProxyState {
 }
 
 impl ProxyState {
+    /// With registers in which nothing is yet. Fails where the thread that looks processes up cannot be started.
+    pub(crate) fn new(
+        config: &Config,
+        active: Active,
+        metrics: Arc<Metrics>,
+        address: Address,
+        events: Arc<EventLog>,
+        audit: Arc<Audit>,
+    ) -> io::Result<ProxyState> {
+        let max_memory = config.max_memory.unwrap_or_else(buffer_memory::usual_limit);
+        Ok(ProxyState {
+            active: Arc::new(ArcSwap::from_pointee(active)),
+            memory: Arc::new(Memory::new(max_memory, metrics.clone())),
+            backend: Arc::new(Backend::new(address, metrics.clone())),
+            metrics,
+            sessions: config.sessions,
+            max_clients: config.max_clients,
+            rights: Rights::default(),
+            script_cache: ScriptCache::default(),
+            functions: Arc::default(),
+            watched_keys: WatchedKeys::default(),
+            mirror: LeaseMirror::default(),
+            renewals: Renewals::default(),
+            undelivered: Reports::default(),
+            identified: Reports::default(),
+            clients: ClientRegistry::default(),
+            jobs: Jobs::default(),
+            processes: Processes::start()?,
+            owner_tokens: OwnerTokens::new(),
+            hand_overs: HandOvers::default(),
+            refusals: RepeatFolder::new(),
+            observations: ObservationFolder::default(),
+            events,
+            proxy_protocol_from: config.proxy_protocol_from.clone(),
+            audit,
+            sweep: config.sweep,
+            ungoverned: Ungoverned::default(),
+            drain: watch::Sender::new(false),
+            stop_asked: Notify::new(),
+            started: Instant::now(),
+        })
+    }
+
     /// Tells everybody that the proxy is about to stop, or that it still is.
     pub(crate) fn start_draining(&self) {
         self.drain.send_replace(true);
         self.clients.drain();
     }
+}
+
+/// The state of a proxy with this configuration, which serves nobody.
+#[cfg(test)]
+pub(crate) fn for_tests(configuration: &str) -> Arc<ProxyState> {
+    use lockwarden_policy::PolicyHost;
+
+    use crate::ruleset::{activate, load_policies};
+    use crate::telemetry::events::Fingerprints;
+    use crate::telemetry::metrics::BUILD;
+
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), configuration).expect("it is ours");
+    let nothing = std::iter::empty();
+    let loaded = crate::config::load(Some(file.path()), &Default::default(), nothing);
+    let config = loaded
+        .config
+        .unwrap_or_else(|| panic!("{:?}", loaded.findings));
+    let labels = activate::labels(&config);
+    let metrics = Metrics::new(BUILD, &labels, config.metrics_max_namespaces).expect("metrics");
+    let host = PolicyHost::new().expect("an engine");
+    let generation = load_policies::load(&host, &config).expect("the built-in policies");
+    let active = activate::activate(&config, Arc::new(generation), &metrics).expect("metrics");
+    let events = Arc::new(EventLog::new(Fingerprints::random()));
+    let (audit, _) = Audit::open(&config.audit, &events, &metrics).expect("no file");
+    let address = Address::private(([127, 0, 0, 1], 1).into());
+    let state = ProxyState::new(&config, active, metrics, address, events, audit);
+    Arc::new(state.expect("a thread"))
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use super::workers::{Seats, Workers};
 use crate::backend::BackendError;
@@ -209,9 +209,4 @@ async fn backend_link(shared: &Arc<ProxyState>) -> Result<BackendLink, BackendEr
     }
     let link = shared.backend.open(&Profile::plain()).await?;
     Ok(BackendLink::own(link))
-}
-
-/// A switch that sessions wait for.
-pub(crate) fn drain_switch() -> watch::Sender<bool> {
-    watch::Sender::new(false)
 }

@@ -14,11 +14,12 @@ use lockwarden_resp::Value;
 
 use crate::app;
 use crate::app::control::Source;
-use crate::app::{control, exit_code};
+use crate::app::exit_code;
 use crate::backend::server_info::WithoutLogin;
 use crate::backend::{Address, BackendError, Conversation, server_info};
 use crate::config::{Backend, Config, Finding, Report, Severity, Summary};
 use crate::maintenance::prefix_mark;
+use crate::ruleset::activate;
 use crate::ruleset::load_policies;
 
 /// Pages of a thousand keys that are looked at for names that are in use.
@@ -90,7 +91,7 @@ fn ask_backend(config: &Config) -> ExitCode {
         }
     };
     let address = Address::new(url.clone());
-    let namespaces = control::namespaces(config);
+    let namespaces = activate::namespaces(config);
     let asked = runtime.block_on(async {
         tokio::time::timeout(Duration::from_secs(10), ask(&address, config, &namespaces))
             .await

@@ -1,6 +1,9 @@
 //! What an outcome means for what is remembered: the connection's evidence, keep-alive, the mirror,
 //! the counters and the log. It changes no reply.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;

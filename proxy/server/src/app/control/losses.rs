@@ -11,6 +11,7 @@ use lockwarden_lock::namespace::Namespaces;
 use crate::config::{
     ComputedNames, Config, EnforceFor, Mode, NamespaceConfig, OpaqueScripts, ServerCommands,
 };
+use crate::ruleset::activate;
 
 /// Pairs of globs whose common keys are looked at.
 const MAX_PAIRS: usize = 100_000;
@@ -41,7 +42,7 @@ struct Side<'a> {
 
 impl<'a> Side<'a> {
     fn new(config: &'a Config) -> Side<'a> {
-        let index = super::namespaces(config);
+        let index = activate::namespaces(config);
         Side { config, index }
     }
 

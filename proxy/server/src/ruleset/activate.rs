@@ -1,0 +1,198 @@
+//! A checked configuration and its policies become what is in force.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockwarden_lock::administration::ServerCommands;
+use lockwarden_lock::classify::ComputedNames;
+use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
+use lockwarden_lock::glob::Glob;
+use lockwarden_lock::namespace::{NamespaceId, Namespaces};
+use lockwarden_lock::settle::{
+    Adopt, KeepAliveBy, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
+};
+use lockwarden_policy::{Chains, Generation};
+
+use super::rollout::{Rollout, Rollouts};
+use super::{Active, Administration, NamespaceDetails, mode_label};
+use crate::config::{self, Config, NamespaceConfig};
+use crate::telemetry::metrics::{Metrics, PolicyInfo};
+use crate::telemetry::vocabulary::{ModeLabel, PolicyMode};
+
+/// Puts a checked configuration and its policies together.
+pub(crate) fn activate(
+    config: &Config,
+    generation: Arc<Generation>,
+    metrics: &Arc<Metrics>,
+) -> prometheus::Result<Active> {
+    metrics.set_namespaces(&labels(config))?;
+    for (index, namespace) in config.namespaces.iter().enumerate() {
+        if namespace.enforce_for.is_some() {
+            metrics.namespace(index).expect_mode(ModeLabel::Enforce);
+        }
+    }
+    metrics.set_policies(&policy_infos(config, &generation))?;
+    let details = config
+        .namespaces
+        .iter()
+        .enumerate()
+        .map(|(index, namespace)| NamespaceDetails {
+            name: namespace.name.as_str().into(),
+            rules: rules(namespace),
+            rollout: namespace
+                .enforce_for
+                .as_ref()
+                .map(|for_whom| Arc::new(Rollout::new(for_whom, rules(namespace)))),
+            ceiling_ms: ceiling_ms(index, &generation),
+            metrics: metrics.namespace(index),
+        })
+        .collect::<Vec<_>>();
+    let active = Active {
+        namespaces: Arc::new(namespaces(config)),
+        generation,
+        companion_prefix: config.companion_prefix.clone(),
+        administration: Arc::new(administration(config)),
+        computed_names: ComputedNames::Forward,
+        rollouts: Rollouts::of(&details),
+        details: Vec::new(),
+    };
+    Ok(active.with_details(details))
+}
+
+/// Which keys are locks of which namespace.
+pub(crate) fn namespaces(config: &Config) -> Namespaces {
+    let globs =
+        |namespace: &NamespaceConfig| namespace.keys.iter().cloned().map(Glob::new).collect();
+    Namespaces::new(config.namespaces.iter().map(globs).collect())
+        .without_own_keys(config.companion_prefix.clone())
+}
+
+fn administration(config: &Config) -> Administration {
+    let names = config.admin_identities.iter();
+    let functions = config.trusted_functions.iter();
+    Administration {
+        server_commands: match config.server_commands {
+            config::ServerCommands::Forward => ServerCommands::Forward,
+            config::ServerCommands::Refuse => ServerCommands::Refuse,
+        },
+        computed_names: config.computed_names,
+        identities: names.map(|name| Bytes::from(name.clone())).collect(),
+        trusted_functions: functions
+            .map(|name| name.to_ascii_lowercase().into_bytes())
+            .collect(),
+    }
+}
+
+/// What a namespace's policies say to an acquire that names no TTL.
+fn ceiling_ms(index: usize, generation: &Arc<Generation>) -> Option<u64> {
+    let mut chains = Chains::new();
+    chains.follow(generation);
+    let question = Question {
+        operation: Operation::Acquire,
+        db: 0,
+        key: b"lockwarden",
+        owner_token: Some(b"lockwarden"),
+        ttl_ms: None,
+        proofs: Proofs::NONE,
+        traits: Traits::CONDITIONAL,
+        fencing_token: 0,
+        remaining_ms: 0,
+        attempts: 1,
+        client: 0,
+        now_ms: 0,
+    };
+    let id = NamespaceId(u16::try_from(index).ok()?);
+    chains
+        .decide(id, &question, &|_| None)
+        .obligations
+        .ttl_cap_ms
+}
+
+/// The namespaces of a configuration as the metrics name them.
+pub(crate) fn labels(config: &Config) -> Vec<(&str, ModeLabel)> {
+    config
+        .namespaces
+        .iter()
+        .map(|namespace| (namespace.name.as_str(), mode_label(mode(namespace))))
+        .collect()
+}
+
+/// The loaded policies as the metrics name them.
+pub(crate) fn policy_infos<'a>(config: &Config, generation: &'a Generation) -> Vec<PolicyInfo<'a>> {
+    let policies = generation.policies().iter();
+    policies
+        .map(|policy| PolicyInfo {
+            name: &policy.name,
+            version: policy.version.unwrap_or(""),
+            digest: policy.digest(),
+            mode: policy_mode(config, &policy.name),
+        })
+        .collect()
+}
+
+fn policy_mode(config: &Config, policy: &str) -> PolicyMode {
+    let serves =
+        |namespace: &&NamespaceConfig| namespace.policies.iter().any(|name| name == policy);
+    let rollout = |namespace: &NamespaceConfig| namespace.enforce_for.is_some();
+    if config.namespaces.iter().filter(serves).any(rollout) {
+        return PolicyMode::Mixed;
+    }
+    let mut modes = config.namespaces.iter().filter(serves).map(mode);
+    let Some(first) = modes.next() else {
+        return PolicyMode::Unused;
+    };
+    match (first, modes.all(|mode| mode == first)) {
+        (Mode::Enforce, true) => PolicyMode::Enforce,
+        (Mode::Monitor, true) => PolicyMode::Monitor,
+        (_, false) => PolicyMode::Mixed,
+    }
+}
+
+fn mode(namespace: &NamespaceConfig) -> Mode {
+    match namespace.mode {
+        config::Mode::Monitor => Mode::Monitor,
+        config::Mode::Enforce => Mode::Enforce,
+    }
+}
+
+fn rules(namespace: &NamespaceConfig) -> Rules {
+    Rules {
+        mode: mode(namespace),
+        on_violation: match namespace.on_violation {
+            config::OnViolation::Native => OnViolation::Native,
+            config::OnViolation::Error => OnViolation::Error,
+        },
+        on_fault: match namespace.on_fault {
+            config::OnFault::Deny => OnFault::Deny,
+            config::OnFault::Allow => OnFault::Allow,
+        },
+        adopt: match namespace.adopt {
+            config::Adopt::Report => Adopt::Report,
+            config::Adopt::Cap => Adopt::Cap,
+        },
+        scripts: match namespace.opaque_scripts {
+            config::OpaqueScripts::Wrap => OpaqueScripts::Wrap,
+            config::OpaqueScripts::Deny => OpaqueScripts::Deny,
+            config::OpaqueScripts::Forward => OpaqueScripts::Forward,
+        },
+        counter_locks: namespace.counter_locks,
+        on_repeat: match namespace.on_repeat {
+            config::OnRepeat::Refuse => OnRepeat::Refuse,
+            config::OnRepeat::Grant => OnRepeat::Grant,
+        },
+        hand_over: namespace.hand_over,
+        trust_address: match namespace.setting("owner-token", "trust_address") {
+            Some("process") => TrustAddress::Process,
+            Some("no") => TrustAddress::No,
+            // The policy has refused any other word.
+            Some(_) | None => TrustAddress::Auto,
+        },
+        keep_alive_by: match namespace.setting("ttl-ceiling", "keep_alive_by") {
+            Some("connection") => KeepAliveBy::Connection,
+            Some(_) | None => KeepAliveBy::Identity,
+        },
+        debt_max_age_ms: namespace
+            .setting("owner-token", "debt_max_age")
+            .and_then(config::milliseconds),
+    }
+}

@@ -1,0 +1,358 @@
+//! What every outcome of every operation means for the counters, the connection's evidence, keep-alive, the view of leases
+//! and the event log: `follows.txt` says it, a line for each.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, mpsc};
+
+use bytes::BytesMut;
+use lockwarden_lock::classify::Class;
+use lockwarden_lock::outcome::{Barred, Would};
+use lockwarden_lock::settle::{Settled, settle};
+use lockwarden_lock::token::{FencingToken, SessionId};
+use smallvec::SmallVec;
+
+use super::*;
+use crate::net::proxy_protocol::Origin;
+use crate::random;
+use crate::registry::clients::{ClientConnection, Holder};
+use crate::session::connection_state::ConnectionState;
+use crate::session::transport::request_buffer::RequestBuffer;
+use crate::state::{self, ProxyState};
+use crate::telemetry::events::{Follower, LockEvent, example};
+
+const CONFIGURATION: &str = r#"
+    [[namespace]]
+    name = "locks"
+    keys = ["lock:*"]
+    mode = "enforce"
+"#;
+
+/// One request of each operation, with `KEY` and `OTHER` for lock keys.
+const REQUESTS: [(&str, &[&str]); 8] = [
+    (
+        "acquire",
+        &["SET", "KEY", "mine-0123456789abcdef", "NX", "PX", "5000"],
+    ),
+    ("acquire without a TTL", &["SETNX", "KEY", "1"]),
+    ("acquire several", &["MSETNX", "KEY", "1", "OTHER", "1"]),
+    ("take over", &["GETSET", "KEY", "1790000000000"]),
+    ("write", &["SET", "KEY", "mine-0123456789abcdef", "XX"]),
+    ("extend", &["PEXPIRE", "KEY", "5000"]),
+    ("release", &["DEL", "KEY"]),
+    (
+        "script",
+        &[
+            "EVAL",
+            "redis.call('incr', KEYS[2]) return redis.call('del', KEYS[1])",
+            "2",
+            "KEY",
+            "n",
+        ],
+    ),
+];
+
+fn outcomes() -> Vec<(&'static str, Outcome)> {
+    let granted = Granted {
+        fence: FencingToken(7),
+        now_ms: 1_790_000_000_000,
+        ttl_ms: 5_000,
+        ended: Ended::Nothing,
+        kept: false,
+        old: None,
+        again: None,
+        shared_token: false,
+        asked_ms: 5_000,
+    };
+    let kept = Granted {
+        ttl_ms: 30_000,
+        kept: true,
+        asked_ms: 0,
+        ..granted.clone()
+    };
+    let after_one_that_ran_out = Granted {
+        ended: Ended::RanOut(1_789_999_999_000),
+        ..granted.clone()
+    };
+    let again = Granted {
+        again: Some(Grant([9; 16])),
+        ..granted.clone()
+    };
+    let busy = |governed, own| Outcome::Busy {
+        governed,
+        adopted: false,
+        perhaps_own: false,
+        own,
+    };
+    let extended = |own| Outcome::Extended {
+        ttl_ms: 5_000,
+        fence: FencingToken(7),
+        since_ms: 1_789_999_999_000,
+        now_ms: 1_790_000_000_000,
+        kept: false,
+        old: None,
+        own,
+        asked_ms: Some(5_000),
+    };
+    let released = |taken_over| Outcome::Released {
+        fence: FencingToken(7),
+        since_ms: 1_789_999_999_000,
+        value: None,
+        taken_over,
+    };
+    let refused = |reason, late| {
+        Outcome::Refused(StepRefused {
+            reason,
+            since_ms: 1_789_999_999_000,
+            now_ms: 1_790_000_000_000,
+            fence: FencingToken(7),
+            late,
+            keep_alive_ended: false,
+            paid_debt: false,
+            current: None,
+        })
+    };
+    vec![
+        ("granted", Outcome::Granted(granted)),
+        ("granted and kept alive", Outcome::Granted(kept)),
+        (
+            "granted after one that ran out",
+            Outcome::Granted(after_one_that_ran_out),
+        ),
+        ("granted again", Outcome::Granted(again)),
+        ("busy", busy(true, false)),
+        ("busy with its own", busy(true, true)),
+        ("busy without a record", busy(false, false)),
+        ("extended", extended(true)),
+        ("extended for another", extended(false)),
+        ("released", released(false)),
+        ("taken over", released(true)),
+        ("absent", Outcome::Absent { ran_out: false }),
+        ("ran out", Outcome::Absent { ran_out: true }),
+        ("refused", refused(Reason::NotOwner, false)),
+        ("refused and late", refused(Reason::Expired, true)),
+        ("refused to overwrite", refused(Reason::Overwrite, false)),
+        ("ungoverned", Outcome::Ungoverned),
+        ("different", Outcome::Different { late: false }),
+        ("different and late", Outcome::Different { late: true }),
+        ("condition unmet", Outcome::ConditionUnmet),
+        (
+            "untouched",
+            Outcome::Untouched {
+                governed: true,
+                own: false,
+            },
+        ),
+        ("failed", Outcome::Failed),
+    ]
+}
+
+/// The key of an event that only tells others apart.
+const MARK: &str = "mark";
+
+/// Gives every event to the test.
+struct Tells(mpsc::Sender<LockEvent>);
+
+impl Follower for Tells {
+    fn follow(&mut self, events: &[LockEvent], _now: Instant) {
+        for event in events {
+            // Behind the last case nobody listens.
+            let _ = self.0.send(event.clone());
+        }
+    }
+}
+
+fn client(shared: &Arc<ProxyState>) -> Client {
+    let address = "10.0.0.7:40000".parse().expect("an address");
+    let (session, holder) = (SessionId(random::sixteen()), Holder::new());
+    let peer = (address, Origin::Direct);
+    let connection = ClientConnection::new(session, holder.clone(), peer, Some(address));
+    let state = ConnectionState::new(Arc::new(connection));
+    Client::new(shared.clone(), holder, address, state, Arc::default())
+}
+
+/// Takes a request to the point where its step would be sent.
+fn flight(client: &mut Client, words: &[&str], key: &str) -> InFlight {
+    let other = format!("{key}-other");
+    let words: Vec<&str> = words
+        .iter()
+        .map(|word| match *word {
+            "KEY" => key,
+            "OTHER" => &other,
+            word => word,
+        })
+        .collect();
+    let mut bytes = BytesMut::new();
+    lockwarden_resp::put_request(&mut bytes, &words);
+    let mut inbox = RequestBuffer::with(bytes);
+    assert_eq!(inbox.decode().ok(), Some(true));
+    let Class::Judge(command) = client.classify(inbox.request()) else {
+        panic!("{words:?} is no lock command");
+    };
+    let (active, now) = (client.active(), Moment::now());
+    let keys = client.keys(&command.op);
+    let facts = client.facts(&command, &keys, &active, now.at);
+    let decisions = client.decide(&command, &facts, &active, now);
+    let permitted = match settle(command, decisions, &|namespace| active.rules(namespace)) {
+        Settled::Permitted(permitted) => permitted,
+        Settled::Refused(_) | Settled::Unjudged(_) | Settled::Forward(..) => {
+            panic!("{words:?} is not permitted")
+        }
+    };
+    let mut flight = InFlight {
+        permitted,
+        grants: SmallVec::new(),
+        keys,
+        asked: Vec::new(),
+        took: Took::default(),
+        unchecked: None,
+        speaks_for: None,
+    };
+    client.plan(&mut flight, &facts, false, &active);
+    flight
+}
+
+fn answers(outcome: &Outcome, flight: &InFlight, would: Option<Would>) -> Answers {
+    let one = Answer {
+        outcome: outcome.clone(),
+        native: None,
+        would,
+        deed: None,
+        unrecorded: None,
+    };
+    let op = &flight.permitted.command().op;
+    match op {
+        LockOp::Wrapped { .. } => Answers::Script(ScriptEnd::Returned, vec![one], None::<Barred>),
+        _ if op.targets().len() > 1 => Answers::Many(0, vec![one.clone(), one]),
+        _ => Answers::One(one),
+    }
+}
+
+/// The counters that are not null, by name and labels that tell them apart.
+fn counted(shared: &ProxyState) -> BTreeMap<String, f64> {
+    let page = String::from_utf8(shared.metrics.render()).expect("text");
+    let lines = page.lines().filter(|line| line.starts_with("lockwarden_"));
+    let lines = lines.filter_map(|line| line.rsplit_once(' '));
+    lines
+        .filter(|(series, _)| series.contains("_total{") || series.contains("_count{"))
+        .filter_map(|(series, value)| {
+            let (name, labels) = series.strip_prefix("lockwarden_")?.split_once('{')?;
+            let labels: Vec<&str> = labels
+                .trim_end_matches('}')
+                .split(',')
+                .filter(|label| !label.starts_with("namespace=") && !label.ends_with("=\"\""))
+                .filter_map(|label| Some(label.split_once('=')?.1.trim_matches('"')))
+                .collect();
+            let name = name.trim_end_matches("_total");
+            Some((format!("{name}({})", labels.join(" ")), value.parse().ok()?))
+        })
+        .collect()
+}
+
+/// What follows from an outcome, in words; without the events, which stand between two marks in the log.
+fn follows(
+    shared: &Arc<ProxyState>,
+    (words, key): (&[&str], &str),
+    outcome: &Outcome,
+    is_holder: bool,
+) -> String {
+    let (mut client, active) = (client(shared), shared.active.load_full());
+    if is_holder {
+        let flight = flight(&mut client, REQUESTS[0].1, key);
+        let (_, granted) = &outcomes()[0];
+        let answers = answers(granted, &flight, None);
+        client.account(&flight, &answers, &active, (0, Moment::now()));
+    }
+    let flight = flight(&mut client, words, key);
+    let before = counted(shared);
+    shared.events.leave(example(MARK));
+    client.account(
+        &flight,
+        &answers(outcome, &flight, None),
+        &active,
+        (0, Moment::now()),
+    );
+    shared.events.leave(example(MARK));
+    let mut told = String::new();
+    for (series, now) in counted(shared) {
+        let more = now - before.get(&series).copied().unwrap_or_default();
+        if more > 0.0 {
+            let times = if more > 1.0 {
+                format!(" ×{more}")
+            } else {
+                String::new()
+            };
+            write!(told, "{series}{times} ").expect("memory");
+        }
+    }
+    let lock = &flight.keys[0];
+    let now = Instant::now();
+    let own = client.evidence.own(lock, now);
+    let grant = shared.mirror.current(lock).map(|(grant, _)| grant);
+    let known = [
+        (own.is_some_and(|own| own.lapsed.is_none()), "own"),
+        (own.is_some_and(|own| own.lapsed.is_some()), "lapsed"),
+        (client.evidence.was_refused(lock), "lost"),
+        (shared.renewals.has(client.number), "renewed"),
+        (grant.is_some(), "shown"),
+    ];
+    let known = known
+        .iter()
+        .filter(|(is_so, _)| *is_so)
+        .map(|(_, word)| *word);
+    write!(told, "| {}", known.collect::<Vec<_>>().join(" ")).expect("memory");
+    client.shared.renewals.end_session(client.number);
+    told
+}
+
+/// The events of each case: those between two marks.
+fn events(heard: mpsc::Receiver<LockEvent>) -> impl Iterator<Item = String> {
+    let mut heard = heard.into_iter();
+    let is_mark = |event: &LockEvent| &event.key.key[..] == MARK.as_bytes();
+    std::iter::from_fn(move || {
+        heard.by_ref().find(is_mark)?;
+        let of_case = heard.by_ref().take_while(|event| !is_mark(event));
+        let words = of_case.map(|event| {
+            let overlap = if event.overlap { "!" } else { "" };
+            format!("{}{overlap}", event.happened.word())
+        });
+        Some(words.collect::<Vec<_>>().join(" "))
+    })
+}
+
+#[test]
+fn every_outcome_of_every_operation_means_what_its_line_says() {
+    let shared = state::for_tests(CONFIGURATION);
+    let (told, heard) = mpsc::channel();
+    let followers: Vec<Box<dyn Follower>> = vec![Box::new(Tells(told))];
+    let following = shared.events.start(followers).expect("a thread");
+    let mut lines = Vec::new();
+    for (operation, words) in REQUESTS {
+        for (name, outcome) in outcomes() {
+            for is_holder in [false, true] {
+                let who = if is_holder {
+                    "its holder"
+                } else {
+                    "a stranger"
+                };
+                let key = format!("lock:{operation}-{name}-{is_holder}").replace(' ', "-");
+                let follows = follows(&shared, (words, &key), &outcome, is_holder);
+                lines.push(format!("{operation} by {who}, {name}: {follows}"));
+            }
+        }
+    }
+    drop(following);
+    let lines: Vec<String> = lines
+        .into_iter()
+        .zip(events(heard))
+        .map(|(line, events)| format!("{line} | {events}").trim_end().to_owned())
+        .collect();
+    let expected: Vec<&str> = include_str!("tests/follows.txt").lines().collect();
+    let differs = lines.iter().zip(&expected).find(|(now, line)| now != *line);
+    let is_as_written = differs.is_none() && lines.len() == expected.len();
+    assert!(
+        is_as_written,
+        "{differs:?}; all that follows now:\n{}",
+        lines.join("\n")
+    );
+}
