@@ -1,8 +1,13 @@
-//! The atomic steps, as text for Redis. Each `.lua` file has its contract on top; this module puts
-//! the shared functions that it uses in front of it and knows its SHA-1. Which rights they need is told
+//! The atomic steps, as text for Redis. Each `.lua` file has its contract on top; the build puts the shared
+//! functions that it uses in front of it and packs it (`build/assemble.rs`), and this module knows its SHA-1. Which rights they need is told
 //! in `rights`. Nothing else in the product writes Lua.
 
 mod rights;
+
+// Only its tests: it does its work while this crate is built.
+#[cfg(test)]
+#[path = "../build/assemble.rs"]
+mod assemble;
 
 pub mod guard;
 
@@ -98,10 +103,18 @@ impl Script {
     }
 }
 
+/// The text of a Lua file as the build has packed it.
+macro_rules! packed {
+    ($name:literal) => {
+        include_str!(concat!(env!("OUT_DIR"), "/", $name, ".lua"))
+    };
+}
+pub(crate) use packed;
+
 macro_rules! scripts {
     ($($(#[$doc:meta])* $constant:ident = $name:literal;)*) => {
         $($(#[$doc])* pub static $constant: LazyLock<Script> =
-            LazyLock::new(|| assemble($name, include_str!(concat!("scripts/", $name, ".lua"))));)*
+            LazyLock::new(|| script($name, packed!($name)));)*
 
         /// Every script.
         pub fn all() -> Vec<&'static Script> {
@@ -242,17 +255,9 @@ fn question(needed: &[&'static str]) -> String {
     }) + "return { 'Q', '' }"
 }
 
-const PRELUDE: &str = include_str!("scripts/prelude.lua");
-
-/// What follows this line in its block is not on the usual way of a call.
-const RARELY: &str = "-- Rarely:";
-
-/// Puts those functions of the prelude before a script that it uses, directly or through another:
-/// Redis makes every function anew on every call, so one that is not used still costs. For the same
-/// reason those that are used only behind a line [`RARELY`] are made there.
-fn assemble(name: &'static str, body: &str) -> Script {
-    let body = with_functions(body, &[]);
-    let commands = rights::commands(&body);
+/// A script with the checks that may stand in front of it.
+fn script(name: &'static str, body: &str) -> Script {
+    let commands = rights::commands(body);
     let needed: Vec<_> = commands
         .iter()
         .copied()
@@ -266,7 +271,11 @@ fn assemble(name: &'static str, body: &str) -> Script {
         takes_own: !is_wrap,
     });
     // What an application's script does cannot be taken back for want of a right, so it is always looked for.
-    let plain = if is_wrap { check.clone() + &body } else { body };
+    let plain = if is_wrap {
+        check.clone() + body
+    } else {
+        body.to_owned()
+    };
     Script {
         name,
         checked: Text::new(check + &plain),
@@ -275,135 +284,6 @@ fn assemble(name: &'static str, body: &str) -> Script {
         is_for_clients: FOR_CLIENTS.contains(&name),
         commands,
     }
-}
-
-/// The code with the functions that it uses before it, apart from those that are known there.
-fn with_functions(code: &str, known: &[&str]) -> String {
-    let mut needed = code_of(&usual(code));
-    let mut used = Vec::new();
-    for block in PRELUDE.split("\n\n").collect::<Vec<_>>().into_iter().rev() {
-        let wanted = defined_names(block)
-            .any(|defined| !known.contains(&defined) && mentions(&needed, defined));
-        if wanted {
-            needed.push_str(&code_of(&usual(block)));
-            used.push(block);
-        }
-    }
-    let (mut text, mut known) = (String::new(), known.to_vec());
-    for block in used.into_iter().rev() {
-        known.extend(defined_names(block));
-        text.push_str(&with_rare_parts(block, &known));
-    }
-    text.push_str(&with_rare_parts(code, &known));
-    text
-}
-
-/// The code with the functions that its rare parts use at the beginning of each.
-fn with_rare_parts(code: &str, known: &[&str]) -> String {
-    parts(code)
-        .into_iter()
-        .map(|part| match part {
-            Part::Usual(code) => code_of(&code),
-            Part::Rare(code) => with_functions(&code, known),
-        })
-        .collect()
-}
-
-/// The code without its rare parts.
-fn usual(code: &str) -> String {
-    parts(code)
-        .into_iter()
-        .filter_map(|part| match part {
-            Part::Usual(code) => Some(code),
-            Part::Rare(_) => None,
-        })
-        .collect()
-}
-
-/// A piece of Lua, whole lines.
-enum Part {
-    Usual(String),
-    /// From behind a line [`RARELY`] to the end of its block, as its indentation shows it.
-    Rare(String),
-}
-
-fn parts(code: &str) -> Vec<Part> {
-    let (mut parts, mut usual) = (Vec::new(), String::new());
-    let mut lines = code.lines().peekable();
-    while let Some(line) = lines.next() {
-        if line.trim() == RARELY {
-            let mut rare = String::new();
-            while let Some(line) =
-                lines.next_if(|next| next.trim().is_empty() || indent(next) >= indent(line))
-            {
-                rare.push_str(line);
-                rare.push('\n');
-            }
-            parts.push(Part::Usual(std::mem::take(&mut usual)));
-            parts.push(Part::Rare(rare));
-        } else {
-            usual.push_str(line);
-            usual.push('\n');
-        }
-    }
-    parts.push(Part::Usual(usual));
-    parts
-}
-
-fn indent(line: &str) -> usize {
-    line.len() - line.trim_start().len()
-}
-
-/// A script without its comment lines and without blanks that mean nothing: in a block its text goes along, and Redis
-/// hashes all of it. Nothing in our scripts has two dashes inside a string.
-fn code_of(lua: &str) -> String {
-    let mut code = String::new();
-    for line in lua.lines() {
-        let line = line.split("--").next().unwrap_or_default().trim();
-        if !line.is_empty() {
-            push_without_blanks(line, &mut code);
-            code.push('\n');
-        }
-    }
-    code
-}
-
-/// Leaves out blanks beside a sign that ends a word by itself, outside of strings, which have single quotes here.
-fn push_without_blanks(line: &str, code: &mut String) {
-    let ends_word = |byte: Option<&u8>| byte.is_some_and(|byte| b",=~<>(){}+*/%".contains(byte));
-    let bytes = line.as_bytes();
-    let mut quoted = false;
-    for (at, letter) in line.char_indices() {
-        quoted ^= letter == '\'';
-        let beside = ends_word(at.checked_sub(1).and_then(|before| bytes.get(before)))
-            || ends_word(bytes.get(at + 1));
-        if letter != ' ' || quoted || !beside {
-            code.push(letter);
-        }
-    }
-}
-
-/// The names that a block defines for others: those of its lines that are not indented.
-fn defined_names(block: &str) -> impl Iterator<Item = &str> {
-    block.lines().flat_map(|line| {
-        let names = match line.strip_prefix("local function ") {
-            Some(rest) => rest.split('(').next(),
-            None => line
-                .strip_prefix("local ")
-                .and_then(|rest| rest.split('=').next()),
-        };
-        names.unwrap_or_default().split(',').map(str::trim)
-    })
-}
-
-fn mentions(code: &str, name: &str) -> bool {
-    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    !name.is_empty()
-        && code.match_indices(name).any(|(at, _)| {
-            let before = code[..at].bytes().next_back();
-            let after = code[at + name.len()..].bytes().next();
-            !before.is_some_and(|byte| word(byte) || byte == b'.') && !after.is_some_and(word)
-        })
 }
 
 #[cfg(test)]
@@ -460,7 +340,7 @@ mod tests {
 
     #[test]
     fn what_only_a_rare_way_uses_is_made_there() {
-        for (script, brief) in [(&ACQUIRE, "return 'G'"), (&EXTEND, "return 'X'")] {
+        for (script, brief) in [(&ACQUIRE, "return'G'"), (&EXTEND, "return'X'")] {
             let (usual, rest) = script.text().split_once(brief).expect("a brief answer");
             for function in ["governed", "has"] {
                 let made = format!("local function {function}(");
@@ -468,28 +348,7 @@ mod tests {
                 assert!(rest.contains(&made), "{} {function}", script.name());
             }
         }
-        let (before, _) = RELEASE.text().split_once("return 'R'").expect("an answer");
+        let (before, _) = RELEASE.text().split_once("return'R'").expect("an answer");
         assert!(!before.contains("function"), "{before}");
-    }
-
-    #[test]
-    fn blanks_stay_where_they_mean_something() {
-        let code =
-            "  local a, b = x .. ' = ', { 'a b', -1 } -- why\n\nif not (a) then return - 1 end\n";
-        assert_eq!(
-            code_of(code),
-            "local a,b=x .. ' = ',{'a b',-1}\nif not(a)then return - 1 end\n"
-        );
-    }
-
-    #[test]
-    fn a_rare_part_ends_with_its_block() {
-        let code = "if a then\n  -- Rarely:\n  has(1)\n\n  has(2)\nend\nlocal x = form(1)\n";
-        let text = with_functions(code, &[]);
-        let at = |part: &str| text.find(part).expect("it is there");
-        assert!(at("local function form(") < at("if a then"));
-        assert!(at("if a then") < at("local function has("));
-        assert!(at("has(2)") < at("end\nlocal x="));
-        assert_eq!(text.matches("local function has(").count(), 1);
     }
 }

@@ -38,7 +38,7 @@ impl Both {
                 "{} asks for {condition}",
                 script.name()
             );
-            whole = whole.replace(condition, "false");
+            whole = whole.replace(condition, " false ");
         }
         Both { brief, whole }
     }

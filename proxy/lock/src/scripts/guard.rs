@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use sha1::{Digest, Sha1};
 
-use super::with_functions;
+use super::packed;
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::settle::Mode;
 use crate::table::{Effect, InScript, Listing, Places, SessionVerb, in_script, rows};
@@ -63,14 +63,17 @@ impl Guard {
         {
             return None;
         }
-        let mut tests = String::new();
+        let (mut functions, mut tests) = ("", String::new());
         for (namespace, glob) in namespaces.globs() {
             let (shape, pattern) = glob.for_script();
             let test = match shape {
-                b'x' => format!("key == {}", quoted(pattern)),
-                b'p' => format!("sub(key, 1, {}) == {}", pattern.len(), quoted(pattern)),
+                b'x' => format!("key=={}", quoted(pattern)),
+                b'p' => format!("sub(key,1,{})=={}", pattern.len(), quoted(pattern)),
                 b'a' => "true".to_owned(),
-                _ => format!("glob({}, key)", quoted(pattern)),
+                _ => {
+                    functions = packed!("glob");
+                    format!("glob({},key)", quoted(pattern))
+                }
             };
             let answer = match mode(namespace) {
                 Mode::Enforce => 1,
@@ -78,18 +81,18 @@ impl Guard {
             };
             let _ = writeln!(tests, "if {test} then return {answer} end");
         }
-        let told = format!(
-            "local COMMANDS, BEGINNINGS = '{}', '{}'\n\
-             local MARK, PREFIX, OTHERS = '{MARK}', {}, '{OTHER_SCRIPT}{}'\n\
-             local function lock(key)\n{tests}end\n",
+        let text = format!(
+            "local sub=string.sub\n{functions}\
+             local COMMANDS,BEGINNINGS='{}','{}'\n\
+             local MARK,PREFIX,OTHERS='{MARK}',{},'{OTHER_SCRIPT}{}'\n\
+             local function lock(key)\n{tests}end\n{}",
             COMMANDS.0,
             COMMANDS.1,
             quoted(prefix),
             "%x".repeat(40),
+            packed!("guard"),
         );
-        let core = told + include_str!("guard.lua");
-        let text = with_functions(&core, &[]);
-        let with_globals = with_functions(&(core + include_str!("guard_globals.lua")), &[]);
+        let with_globals = [&text, packed!("guard_globals")].concat();
         let digest = Sha1::digest(text.as_bytes()).into();
         Some(Guard {
             text,
