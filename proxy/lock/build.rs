@@ -8,6 +8,12 @@ use std::process::ExitCode;
 
 #[path = "build/assemble.rs"]
 mod assemble;
+#[expect(
+    unreachable_pub,
+    reason = "the crate has this module, too, and it is public there"
+)]
+#[path = "src/record.rs"]
+mod record;
 
 use assemble::Shared;
 
@@ -27,7 +33,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<(), String> {
-    for path in ["build.rs", "build", SOURCES] {
+    for path in ["build.rs", "build", "src/record.rs", SOURCES] {
         println!("cargo::rerun-if-changed={path}");
     }
     let out_dir = env::var("OUT_DIR").map_err(|error| format!("OUT_DIR: {error}"))?;

@@ -2,6 +2,7 @@
 //! function anew on every call, so one that is not used still costs. For the same reason those that are used only behind a line
 //! [`RARELY`] are made there.
 
+mod names;
 mod tokens;
 
 use std::collections::HashSet;
@@ -45,12 +46,12 @@ impl<'s> Shared<'s> {
 
     /// A whole script, packed. What is `known` is defined before it already.
     pub(super) fn script(&self, source: &str, known: &[&str]) -> Result<String, String> {
-        Ok(packed(&self.with_functions(&tokens(source)?, known)))
+        packed(&self.with_functions(&tokens(source)?, known))
     }
 
     /// A shared function and those that it uses, packed.
     pub(super) fn function(&self, name: &str) -> Result<String, String> {
-        Ok(packed(&self.functions(&tokens(name)?, &[]).0))
+        packed(&self.functions(&tokens(name)?, &[]).0)
     }
 
     /// The code with the functions that it uses before it.

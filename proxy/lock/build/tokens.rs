@@ -1,7 +1,7 @@
 //! Lua cut into tokens, as far as our own scripts need it, and joined again with nothing between them that Lua can do
 //! without: inside a block a script's text goes along, and Redis hashes all of it.
 
-use std::fmt::Write;
+use super::names;
 
 /// What a token is. Keywords are names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,34 +128,43 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The same code in as few bytes as Lua reads alike, without comments.
-pub(super) fn packed(tokens: &[Token<'_>]) -> String {
-    let mut code = String::new();
-    let mut before: Option<&Token<'_>> = None;
-    for token in tokens.iter().filter(|token| token.kind != Kind::Comment) {
-        let parted = before.is_some_and(|before| must_part(before, token));
-        let blank = match (parted, token.on_new_line) {
-            (false, _) => "",
-            (true, false) => " ",
-            (true, true) => "\n",
+/// The same code in as few bytes as Lua reads alike: without comments, and with numbers for the names of fields.
+pub(super) fn packed(tokens: &[Token<'_>]) -> Result<String, String> {
+    let code = tokens.iter().filter(|token| token.kind != Kind::Comment);
+    let code: Vec<Token<'_>> = code.copied().collect();
+    let (mut packed, mut rest, mut before) = (String::new(), &code[..], Kind::Sign);
+    while let Some(token) = rest.first() {
+        let is_field = packed.ends_with('.') && !packed.ends_with("..");
+        let numbers = if is_field {
+            None
+        } else {
+            names::numbers(rest)?
         };
-        let _ = write!(code, "{blank}{}", token.text);
-        before = Some(token);
+        let (kind, text, length) = match &numbers {
+            Some((numbers, length)) => (Kind::Number, &numbers[..], *length),
+            None => (token.kind, token.text, 1),
+        };
+        if must_part(before, &packed, kind, text) {
+            packed.push(if token.on_new_line { '\n' } else { ' ' });
+        }
+        packed.push_str(text);
+        before = kind;
+        rest = &rest[length..];
     }
-    code.push('\n');
-    code
+    packed.push('\n');
+    Ok(packed)
 }
 
-/// Whether two tokens would be read as something else without a blank between them.
-fn must_part(before: &Token<'_>, after: &Token<'_>) -> bool {
-    let ends = before.text.bytes().next_back().unwrap_or_default();
-    let begins = after.text.bytes().next().unwrap_or_default();
+/// Whether code that ends with one kind of token and another token would be read as something else without a blank between them.
+fn must_part(before: Kind, code: &str, kind: Kind, text: &str) -> bool {
+    let ends = code.bytes().next_back().unwrap_or_default();
+    let begins = text.bytes().next().unwrap_or_default();
     let joins_signs = matches!(
         (ends, begins),
         (b'-', b'-') | (b'.', b'.') | (b'[', b'[' | b'=') | (b'=' | b'~' | b'<' | b'>', b'=')
     );
-    match (before.kind, after.kind) {
-        (Kind::Text, _) => false,
+    match (before, kind) {
+        (Kind::Text, _) | (_, Kind::Comment) => false,
         (Kind::Number, _) => is_word(begins) || begins == b'.',
         _ => (is_word(ends) && is_word(begins)) || joins_signs,
     }
@@ -166,7 +175,7 @@ mod tests {
     use super::*;
 
     fn pack(code: &str) -> String {
-        packed(&tokens(code).expect("it is Lua"))
+        packed(&tokens(code).expect("it is Lua")).expect("known names")
     }
 
     #[test]

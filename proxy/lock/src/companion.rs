@@ -5,6 +5,7 @@
 use std::sync::LazyLock;
 
 use crate::namespace::Namespaces;
+use crate::record::{DEBT_BYTES, DEBT_ENDS};
 
 /// The number of slots into which Redis divides the key space.
 pub const SLOTS: u16 = 16_384;
@@ -117,13 +118,13 @@ impl OwnKey {
     }
 
     /// The first debt of a list: a letter, an identity and a time of 13 digits.
-    pub const TELLING: usize = 30;
+    pub const TELLING: usize = DEBT_BYTES;
 }
 
 fn is_debt(bytes: &[u8]) -> bool {
     bytes.len() == OwnKey::TELLING
         && matches!(bytes[0], b'o' | b'p')
-        && bytes[17..].iter().all(u8::is_ascii_digit)
+        && bytes[DEBT_ENDS..].iter().all(u8::is_ascii_digit)
 }
 
 /// Whether the name is one of the proxy's own, of whatever kind.

@@ -2,13 +2,14 @@
 //! atomic step that does it, and what its answer means. Nothing here does I/O or reads a clock;
 //! time and random bytes come in as arguments.
 //!
-//! In reading order: the words ([`reason`], [`token`], [`decision`]), which keys are locks
+//! In reading order: the words ([`reason`], [`record`], [`token`], [`decision`]), which keys are locks
 //! ([`glob`], [`namespace`], [`companion`], [`hidden`]), which commands there are ([`table`],
 //! [`recipe`]), what one means ([`classify`], [`op`]), what it may do ([`evidence`], [`settle`],
 //! [`administration`]), how it is done ([`scripts`], [`plan`]), what came of it ([`outcome`]) and
 //! the view of it all ([`lease`]).
 
 pub mod reason;
+pub mod record;
 pub mod token;
 
 pub mod db_key;

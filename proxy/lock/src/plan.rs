@@ -55,10 +55,6 @@ use crate::token::Grant;
 use proofs::{Claim, ProofArguments};
 use step::Step;
 
-/// Identities that owe a release of one lock, above which the oldest is forgotten. The scripts know
-/// it, too.
-pub const MOST_DEBTS: usize = 16;
-
 /// How a script is named on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {

@@ -8,12 +8,11 @@ use bytes::Bytes;
 use sha1::{Digest, Sha1};
 use twox_hash::XxHash3_64;
 
+use crate::record::MAX_STORED_TOKEN;
+
 /// What a client stored as the lock's value. Proves ownership, so it is never printed.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct OwnerToken(Bytes);
-
-/// Above this many bytes a record holds the SHA-1 of an owner token in place of the token.
-pub const LONGEST_STORED_TOKEN: usize = 64;
 
 /// From this many bytes on a value is taken to be one client's own: a UUID, a random string, a
 /// snowflake number; not `1`, `locked` or a thread id.
@@ -36,7 +35,7 @@ impl OwnerToken {
     }
 
     /// The form that a companion record holds: the value, or its SHA-1 in hex where it is longer
-    /// than [`LONGEST_STORED_TOKEN`]. The scripts compute the same.
+    /// than [`MAX_STORED_TOKEN`]. The scripts compute the same.
     pub fn stored_form(&self) -> Bytes {
         stored_form(&self.0)
     }
@@ -56,7 +55,7 @@ impl fmt::Debug for OwnerToken {
 
 /// See [`OwnerToken::stored_form`].
 pub fn stored_form(value: &Bytes) -> Bytes {
-    if value.len() <= LONGEST_STORED_TOKEN {
+    if value.len() <= MAX_STORED_TOKEN {
         return value.clone();
     }
     Bytes::from(hex(&Sha1::digest(value)))

@@ -6,14 +6,8 @@ use lockwarden_resp::Value;
 
 use super::{Answer, Answers, Ended, Granted, NotAnAnswer, Outcome, Refused};
 use crate::reason::Reason;
+use crate::record::{FENCE, KEPT, MS, NO_FLAGS};
 use crate::token::FencingToken;
-
-/// The width of a fencing token's digits.
-const FENCE: usize = 16;
-/// The width of a time's or a span's digits, ms.
-const MS: usize = 13;
-/// The bit of a record's flags for keep-alive.
-const KEPT: u8 = 2;
 
 /// Reads such a string.
 pub(super) fn read(answer: &Bytes) -> Result<Answers, NotAnAnswer> {
@@ -138,7 +132,7 @@ impl Digits<'_> {
     /// Whether the flags of a record say that it is kept alive.
     fn kept(&mut self) -> Result<bool, NotAnAnswer> {
         match self.byte()? {
-            flags @ 64..=79 => Ok(flags & KEPT != 0),
+            flags if flags & 0xf0 == NO_FLAGS => Ok(flags & KEPT != 0),
             _ => Err(NotAnAnswer),
         }
     }

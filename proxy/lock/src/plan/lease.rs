@@ -3,12 +3,9 @@
 
 use crate::decision::{Fence, Obligations};
 use crate::op::AskedTtl;
+use crate::record::{MAX_TTL_MS, WITHOUT_TTL_MS};
 use crate::settle::{Adopt, Allowed, Mode};
 
-/// The longest TTL that is reckoned with, ms. The scripts have it, too, and say why.
-const LONGEST_MS: u64 = 5_000_000_000_000;
-/// The record beside a lease without TTL lives at least so long.
-const WITHOUT_TTL_MS: u64 = 604_800_000;
 /// A companion outlives its lease by so many ceilings, but at least ten minutes.
 const OUTLIVE_CEILINGS: u64 = 10;
 const OUTLIVE_AT_LEAST_MS: u64 = 600_000;
@@ -79,14 +76,14 @@ impl LeaseTtl {
             ttl_ms,
             asked_ms,
             kept,
-            companion_ms: companion_ms.min(LONGEST_MS),
+            companion_ms: companion_ms.min(MAX_TTL_MS),
         }
     }
 }
 
 fn positive(ms: i64) -> Option<u64> {
     let ms = u64::try_from(ms).ok().filter(|ms| *ms > 0)?;
-    Some(ms.min(LONGEST_MS))
+    Some(ms.min(MAX_TTL_MS))
 }
 
 /// How long an identity owes a release of a lease that ended unreleased, ms.
@@ -188,10 +185,10 @@ mod tests {
     fn no_ttl_is_longer_than_a_record_can_say() {
         let none = allowed(None, None, true);
         let longest = LeaseTtl {
-            ttl_ms: LONGEST_MS,
-            asked_ms: LONGEST_MS,
+            ttl_ms: MAX_TTL_MS,
+            asked_ms: MAX_TTL_MS,
             kept: false,
-            companion_ms: LONGEST_MS,
+            companion_ms: MAX_TTL_MS,
         };
         let asked = AskedTtl::For(i64::MAX);
         assert_eq!(LeaseTtl::granted(asked, &none, false), Some(longest));

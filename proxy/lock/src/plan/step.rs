@@ -15,6 +15,7 @@ use crate::decision::{Fence, Obligations};
 use crate::evidence::Facts;
 use crate::op::{AskedTtl, ExpireCondition};
 use crate::recipe::{Envelope, ScriptFacts};
+use crate::record::{DISTINCTIVE, KEPT, MS, NO_FLAGS};
 use crate::scripts::{self, Script};
 use crate::settle::{Allowed, Rules, Terms};
 use crate::token::Grant;
@@ -140,17 +141,12 @@ impl Step {
         allowed: &Allowed,
     ) {
         self.bytes(value);
-        let distinctive = if who.is_distinctive(&allowed.rules) {
-            8
-        } else {
-            0
-        };
         let kept = match lease {
-            Some(LeaseTtl { kept: true, .. }) => 2,
+            Some(LeaseTtl { kept: true, .. }) => KEPT,
             Some(_) | None => 0,
         };
         let mut front: SmallVec<[u8; 64]> = SmallVec::from_slice(b"1L");
-        front.push(64 + distinctive + kept);
+        front.push(NO_FLAGS + distinctive(who, allowed) + kept);
         front.extend_from_slice(&grant.0);
         front.extend_from_slice(&who.session.0);
         front.extend_from_slice(&who.identity(&allowed.rules).0);
@@ -230,10 +226,10 @@ impl Step {
     /// A lease's TTL, what was asked for as a record holds it, and its record's TTL.
     fn lease_ttl(&mut self, lease: LeaseTtl) {
         self.number(lease.ttl_ms);
-        let mut asked = [b'0'; 13];
+        let mut asked = [b'0'; MS];
         let mut digits = Digits::new();
         let digits = digits.of(lease.asked_ms);
-        asked[13 - digits.len()..].copy_from_slice(digits);
+        asked[MS - digits.len()..].copy_from_slice(digits);
         self.bytes(&asked);
         self.number(lease.companion_ms);
     }
@@ -301,8 +297,7 @@ impl Step {
         head.extend_from_slice(&identity.0);
         head.extend_from_slice(Digits::new().of(debt_ms(allowed)));
         self.bytes(&head);
-        let distinctive = who.is_distinctive(&allowed.rules);
-        self.number(if distinctive { 8 } else { 0 });
+        self.number(distinctive(who, allowed).into());
         self.bytes(fence_letter(&allowed.obligations));
     }
 
@@ -348,6 +343,14 @@ impl Step {
             checked: None,
             only_reads: false,
         }
+    }
+}
+
+/// The bit of a record for an identity that is distinctive.
+fn distinctive(who: &Who, allowed: &Allowed) -> u8 {
+    match who.is_distinctive(&allowed.rules) {
+        true => DISTINCTIVE,
+        false => 0,
     }
 }
 

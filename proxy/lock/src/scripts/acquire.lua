@@ -24,7 +24,7 @@ if ttl == '@' then
   local bits
   ttl, asked, bits = terms(ask, default, cap, keep)
   if monitor then ttl, bits = asked, 0 end
-  front = '1L' .. string.char(string.byte(front, 3) + bits) .. sub(front, 4)
+  front = '1L' .. string.char(string.byte(front, AT.FLAGS) + bits) .. sub(front, AT.GRANT)
   px = lifetime(ttl, outlive)
   ttl, asked = string.format('%.0f', ttl), digits(asked)
 end
@@ -37,7 +37,7 @@ else
   if done and done.err then return { '?', done, '' } end
 end
 local owner = value
-if #value > 64 then owner = redis.sha1hex(value) end
+if #value > MAX_STORED_TOKEN then owner = redis.sha1hex(value) end
 if done then
   local number, now, ended, since, shared = grant(companion, front, ARGV[6], asked, owner, px, ARGV[8])
   if not number then
@@ -45,12 +45,12 @@ if done then
     return unrecorded(monitor, native, lock, now)
   end
   if monitor then return { 'G', native, '', number, now, ttl, ended, since, 0, false, false, shared, asked } end
-  return 'G' .. sub(front, 3, 3) .. shared .. number .. now .. asked .. ttl .. ':' .. ended .. since
+  return 'G' .. sub(front, FLAGS) .. shared .. number .. now .. asked .. ttl .. ':' .. ended .. since
 end
 local held, record = redis.pcall('GET', lock), redis.pcall('GET', companion)
-if held and type(record) == 'string' and (flags == 'u' or flags == '') and sub(record, 107) == held and #held <= 64
-  and held ~= owner and sub(record, 1, 2) == '1L' then
-  return sub(record, 20, 35) == sub(front, 20, 35) and 'B1001' or 'B1000'
+if held and type(record) == 'string' and (flags == 'u' or flags == '') and sub(record, OWNER) == held and #held <= MAX_STORED_TOKEN
+  and held ~= owner and sub(record, VERSION.STATE) == '1L' then
+  return sub(record, SESSION) == sub(front, SESSION) and 'B1001' or 'B1000'
 end
 
 -- Rarely:
@@ -70,14 +70,14 @@ if not monitor then
   if has(flags, 'g') then native = redis.pcall('GET', lock) end
 end
 if has(flags, 'i') and type(native) == 'number' and record
-  and sub(record, 1, 2) == '1L' and sub(record, 107) == string.format('%.0f', native - 1) then
+  and sub(record, VERSION.STATE) == '1L' and sub(record, OWNER) == string.format('%.0f', native - 1) then
   -- Rarely:
   live = true
-  if amend(companion, 106, held) then return { 'B', native, trouble, 0, 0, 0, 0 } end
+  if amend(companion, BEFORE.OWNER, held) then return { 'B', native, trouble, 0, 0, 0, 0 } end
 end
 if has(flags, 'A') and redis.pcall('PTTL', lock) == -1 then
   adopted = redis.pcall('PEXPIRE', lock, string.match(ARGV[8], '^%d+ (%d+)')) == 1 and 1 or 0
 end
 if has(flags, 'W') and not held then native = redis.pcall('GET', lock) else native = shown(flags, lock, held) or native end
 if unread then return { '?', unread, '' } end
-return { 'B', native or false, '', live and 1 or 0, adopted, soon, live and same_session(record, sub(front, 20)) and 1 or 0 }
+return { 'B', native or false, '', live and 1 or 0, adopted, soon, live and same_session(record, sub(front, AT.SESSION)) and 1 or 0 }

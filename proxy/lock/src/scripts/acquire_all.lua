@@ -12,7 +12,7 @@ for i = 1, native == 1 and 0 or locks do
   if read('EXISTS', KEYS[i * 2 - 1]) == 1 then
     local m = read('MGET', KEYS[i * 2 - 1], KEYS[i * 2]) or {}
     local held = governed(m[1] or share(KEYS[i * 2 - 1], m[2]), m[2])
-    return { 'B', native or false, unread or '', held and 1 or 0, 0, 0, held and same_session(m[2], sub(ARGV[i * per - 6], 17)) and 1 or 0 }
+    return { 'B', native or false, unread or '', held and 1 or 0, 0, 0, held and same_session(m[2], sub(ARGV[i * per - 6], AT.HEAD.SESSION)) and 1 or 0 }
   end
 end
 if unread then return native and { 'B', native, unread, 0, 0, 0, 0 } or { '?', unread, '' } end
@@ -21,7 +21,7 @@ local answer = { 'S', native or false, '' }
 local function undo(most, error)
   for i = 1, most do
     unrecorded(false, nil, KEYS[i * 2 - 1], error)
-    if answer[3 + i] then amend(KEYS[i * 2], 1, 'R') end
+    if answer[3 + i] then amend(KEYS[i * 2], BEFORE.STATE, 'R') end
   end
   return { '?', error, '' }
 end
@@ -36,7 +36,7 @@ for i = 1, locks do
   local owner = ARGV[at + 10]
   if owner == '' then owner = ARGV[at + 1] end
   local head, px = ARGV[at + 2], lifetime(ttl, ARGV[at + 9])
-  local number, now, state, since, shared = grant(KEYS[i * 2], front_of(head, bits + tonumber(ARGV[at + 3])), ARGV[at + 4], digits(asked), owner, px, sub(head, 49))
+  local number, now, state, since, shared = grant(KEYS[i * 2], front_of(head, bits + tonumber(ARGV[at + 3])), ARGV[at + 4], digits(asked), owner, px, sub(head, HEAD.DEBT_MS))
   if not number and not has(flags, 'm') then return undo(i, now) end
   answer[3 + i] = number and { 'G', false, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false, false, shared, asked }
     or unrecorded(true, false, lock, now)

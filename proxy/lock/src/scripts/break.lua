@@ -10,16 +10,16 @@ local record = m[2]
 local owner = m[1] or share(lock, record)
 if unread then return unread end
 if not governed(owner, record) then return { redis.call('EXISTS', lock) == 1 and 'U' or 'A', '0', '0', 0, '' } end
-local fence = sub(record, 52, 67)
-local about = { 'N', fence, sub(record, 68, 80), clock(), sub(record, 4, 19) }
+local fence = sub(record, FENCE)
+local about = { 'N', fence, sub(record, SINCE), clock(), sub(record, GRANT) }
 if fence ~= ARGV[1] then return about end
 local kind = redis.call('TYPE', lock).ok
 local mode = kind == 'hash' and redis.call('HGET', lock, 'mode')
-local failed = amend(companion, 1, 'B')
+local failed = amend(companion, BEFORE.STATE, 'B')
 if failed then return failed end
 local gone = redis.pcall('DEL', lock)
 if is_error(gone) then
-  amend(companion, 1, 'L')
+  amend(companion, BEFORE.STATE, 'L')
   return gone
 end
 wake(lock, kind, mode, owner)

@@ -16,31 +16,31 @@
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[1]
 local value, record = redis.pcall('GET', lock), redis.pcall('GET', companion)
 -- The flags begin with r and s where that proof is required and counts.
-if value and type(record) == 'string' and ARGV[6] ~= '' and ARGV[2] == sub(record, 4, 19) and sub(record, 107) == value and #value <= 64
-  and sub(record, 1, 2) == '1L' and string.find(flags, '^rs[^guz]*$')
+if value and type(record) == 'string' and ARGV[6] ~= '' and ARGV[2] == sub(record, GRANT) and sub(record, OWNER) == value and #value <= MAX_STORED_TOKEN
+  and sub(record, VERSION.STATE) == '1L' and string.find(flags, '^rs[^guz]*$')
   and (ARGV[3] == value or not string.find(flags, 'c', 1, true)) then
   local ttl, asked, t = ARGV[5], ARGV[6], redis.pcall('TIME')
   if t.err then return { '?', t, '' } end
-  local deadline, bits = asked, string.byte(record, 3)
-  local after = bits - bits % 4
-  if string.find(flags, 'A', 1, true) then after = after + 2 end
+  local deadline, bits = asked, string.byte(record, AT.FLAGS)
+  local after = bits - bits % INDEBTED
+  if string.find(flags, 'A', 1, true) then after = after + KEPT end
   if asked ~= '0000000000000' then
     local at = t[1] * 1000 + (t[2] - t[2] % 1000) / 1000 + asked
     deadline = string.format('%07d%06d', (at - at % 1000000) / 1000000, at % 1000000)
   end
   -- First the record: what cannot be recorded is not done. And of that its TTL, which Redis lets pass when out of memory.
   local done = redis.pcall('PEXPIRE', companion, ARGV[7])
-  if type(done) == 'number' then done = redis.pcall('SETRANGE', companion, 80, asked .. deadline) end
+  if type(done) == 'number' then done = redis.pcall('SETRANGE', companion, BEFORE.ASKED, asked .. deadline) end
   if type(done) ~= 'number' then return { '?', done, '' } end
   -- Undelivered and kept alive are over, unless it is kept alive anew; debts and who the holder is go on.
-  if after ~= bits then redis.call('SETRANGE', companion, 2, string.char(after)) end
+  if after ~= bits then redis.call('SETRANGE', companion, BEFORE.FLAGS, string.char(after)) end
   if ttl == '0' then done = redis.pcall('PERSIST', lock) else done = redis.pcall('PEXPIRE', lock, ttl) end
   if type(done) ~= 'number' then
-    redis.call('SETRANGE', companion, 80, sub(record, 81, 106))
-    redis.call('SETRANGE', companion, 2, sub(record, 3, 3))
+    redis.call('SETRANGE', companion, BEFORE.ASKED, sub(record, ASKED.DEADLINE))
+    redis.call('SETRANGE', companion, BEFORE.FLAGS, sub(record, FLAGS))
     return { '?', done, '' }
   end
-  return 'X' .. string.char(after) .. sub(record, 52, 80) .. asked .. ttl .. ':' .. t[1] .. ':' .. t[2]
+  return 'X' .. string.char(after) .. sub(record, FENCE.SINCE) .. asked .. ttl .. ':' .. t[1] .. ':' .. t[2]
 end
 
 -- Rarely:
@@ -75,12 +75,12 @@ if not value then
   if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
   local native, found, more = own(), ''
   if declined then return { '?', native, '' } end
-  if record and sub(record, 1, 1) == '1' and redis.pcall('EXISTS', lock) == 0 then
+  if record and sub(record, VERSION) == '1' and redis.pcall('EXISTS', lock) == 0 then
     if ending() then found, more = overdue(companion, flags, record, ARGV[2], ARGV[4])
-    elseif sub(record, 2, 2) == 'L' and string.find(ARGV[2], sub(record, 4, 19), 1, true) then found = 'E' end
+    elseif sub(record, STATE) == 'L' and string.find(ARGV[2], sub(record, GRANT), 1, true) then found = 'E' end
   end
   if more then return asks(record, 0) end
-  return { 'A', native, trouble or '', found, record and sub(record, 68, 80) or '0' }
+  return { 'A', native, trouble or '', found, record and sub(record, SINCE) or '0' }
 end
 if has(flags, 'c') and form(value) ~= ARGV[3] then
   local late, native = governed(value, record) and over(flags, record, ARGV[2]), shown(flags, lock, value)
@@ -94,20 +94,20 @@ if not governed(value, record) then
   return { ran and 'U' or '?', native, '' }
 end
 
-local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], sub(ARGV[4], 33), ARGV[4], companion)
-local now, since = clock(), sub(record, 68, 80)
-local ttl, asked, bits = tonumber(ARGV[5]), tonumber(ARGV[6]), has(flags, 'A') and 2 or 0
+local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], sub(ARGV[4], WHO.SEEN), ARGV[4], companion)
+local now, since = clock(), sub(record, SINCE)
+local ttl, asked, bits = tonumber(ARGV[5]), tonumber(ARGV[6]), has(flags, 'A') and KEPT or 0
 if ask then
   ttl, asked = 0, 0
   if ask ~= '-' then
-    local deadline, most = tonumber(sub(record, 94, 106)), tonumber(cap)
+    local deadline, most = tonumber(sub(record, DEADLINE)), tonumber(cap)
     if mark == '@' then asked = tonumber(sub(ask, 2)) - now
     elseif mark == '+' then asked = (deadline > 0 and deadline - now or read('PTTL', lock) or 0) + tonumber(sub(ask, 2))
     else asked = tonumber(ask) end
-    asked = math.min(asked, longest)
+    asked = math.min(asked, MAX_TTL_MS)
     ttl = asked
     if most > 0 and ttl > most then ttl = most end
-    if keep == '1' and ttl ~= asked then bits = 2 end
+    if keep == '1' and ttl ~= asked then bits = KEPT end
   end
 end
 local persists = not ask and ttl == 0 or ask == '-'
@@ -148,7 +148,7 @@ if monitor then
   if native == 0 then return { 'C', native, trouble or reason } end
   ttl, bits = asked, 0
 else
-  local known = tonumber(sub(record, 94, 106))
+  local known = tonumber(sub(record, DEADLINE))
   if want and want ~= '-' then
     local left = known > 0 and known - now or nil
     if (want == 'NX' and left) or (want == 'XX' and not left) or (want == 'GT' and not (left and asked > left))
@@ -158,7 +158,7 @@ end
 local px, unwritten = ask and lifetime(ttl, outlive) or ARGV[7], nil
 if ends then
   -- Rarely:
-  unwritten = amend(companion, 1, 'R')
+  unwritten = amend(companion, BEFORE.STATE, 'R')
 else unwritten = replace(companion, rewrite(record, bits, now, asked), px) end
 if not monitor then
   -- First the record: what cannot be recorded is not done.
@@ -169,12 +169,12 @@ if not monitor then
   else done = redis.pcall('PERSIST', lock) end
   if is_error(done) then
     -- Rarely:
-    if ends then amend(companion, 1, 'L') else replace(companion, record, px) end
+    if ends then amend(companion, BEFORE.STATE, 'L') else replace(companion, record, px) end
     return { '?', done, '' }
   end
 end
 reason = trouble or reason
-local number = sub(record, 52, 67)
+local number = sub(record, FENCE)
 if ends then
   shorten(companion, record)
   return { 'R', native, reason, number, since, held or '', value, '', late and 1 or 0, paid }

@@ -3,8 +3,8 @@
 -- ARGV  1 session+identity of whoever wanted it gone
 -- Answers 1 where the lease is, or may be, that client's and was kept alive, else 0.
 local record = redis.call('GET', KEYS[2])
-if not record or sub(record, 1, 2) ~= '1L' or bit.band(string.byte(record, 3), 2) == 0 then return 0 end
+if not record or sub(record, VERSION.STATE) ~= '1L' or bit.band(string.byte(record, AT.FLAGS), KEPT) == 0 then return 0 end
 if not same_session(record, ARGV[1]) and not kin(record, ARGV[1]) then return 0 end
 redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[2])) -- a write that passes when out of memory
-redis.call('SETRANGE', KEYS[2], 2, string.char(string.byte(record, 3) - 2))
+redis.call('SETRANGE', KEYS[2], BEFORE.FLAGS, string.char(string.byte(record, AT.FLAGS) - KEPT))
 return 1

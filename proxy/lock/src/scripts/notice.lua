@@ -3,7 +3,7 @@
 -- ARGV  1 grant
 -- Answers 1 where that lease ran out and nobody had noticed yet, else 0.
 local record = redis.call('GET', KEYS[2])
-if record and sub(record, 1, 2) == '1L' and sub(record, 4, 19) == ARGV[1] and redis.call('EXISTS', KEYS[1]) == 0 then
-  return amend(KEYS[2], 1, 'E') or 1
+if record and sub(record, VERSION.STATE) == '1L' and sub(record, GRANT) == ARGV[1] and redis.call('EXISTS', KEYS[1]) == 0 then
+  return amend(KEYS[2], BEFORE.STATE, 'E') or 1
 end
 return 0

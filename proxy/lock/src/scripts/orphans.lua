@@ -9,11 +9,11 @@ local now = clock()
 for at = 1, #KEYS, 2 do
   local lock, record, answer = KEYS[at], found[at + 1], 0
   local value = found[at] or share(lock, record)
-  if governed(value, record) and bit.band(string.byte(record, 3), 3) == 2 then
+  if governed(value, record) and bit.band(string.byte(record, AT.FLAGS), UNDELIVERED + KEPT) == KEPT then
     local left, renewed = redis.call('PTTL', lock), tonumber(ARGV[(at + 1) / 2])
     if renewed and left > renewed then answer = left - renewed
     elseif left > 0 then
-      answer = sub(record, 3, 19) .. sub(record, 36, 67) .. digits(math.max(0, now - tonumber(sub(record, 68, 80)))) .. string.format('%.0f', left)
+      answer = sub(record, FLAGS.GRANT) .. sub(record, CLIENT.FENCE) .. digits(math.max(0, now - tonumber(sub(record, SINCE)))) .. string.format('%.0f', left)
     end
   end
   answers[#answers + 1] = answer

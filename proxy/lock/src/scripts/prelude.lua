@@ -1,12 +1,13 @@
 -- What every script shares; put in front of each. Contract in docs/lock-record.md.
 --
--- A record (the companion's value), offsets from 1:
---   1 version '1'   2 state   3 flags (char 64 + bits)   4-19 grant   20-35 session
---   36-51 identity: 36-43 user, name, address; 44-51 process
---   52-67 fencing token   68-80 since   81-93 asked   94-106 deadline (ms on this server's clock, 0: none)
---   107- owner token (above 64 bytes its SHA-1)
+-- A record is the companion's value. Its fields have names in capitals, for which the build writes numbers; all of
+-- them, and the bits and limits that have names too, stand in proxy/lock/src/record.rs:
+--   FENCE         the first and the last byte of a field, counted from 1, as `sub` takes them; of the last field only the first
+--   FENCE.SINCE   the first byte of one field and the last of another
+--   AT.FENCE      the first byte
+--   BEFORE.FENCE  how many bytes stand before it, which is how SETRANGE counts
+-- WHO.X, HEAD.X and DEBT.X are fields of session+identity, of what a new record is made of, and of a release debt.
 -- States: L live, R released, T taken over, B broken, E expired and noticed.
--- Bits:   1 undelivered, 2 kept alive, 4 debts, 8 the identity is distinctive.
 --
 -- Every answer is { code, native, reason, ... }: native is what Redis answered to the application's own
 -- command where that was run, reason what was refused (with flag m: what would have been). The usual answers to
@@ -16,10 +17,9 @@
 -- calls go is written plainly, with numbers as the digits in which they come and are stored, and the rest stands behind
 -- a line `-- Rarely:`. Functions of this file that only the rest uses are made at that line, not before (scripts.rs).
 --
--- Release debts stand in a key of their own ('}#' for '}:' in the companion's name), which only bit 4 makes a
--- script look at: 30 bytes each, the oldest first. 1 a letter: o open, p paid under the lease that is current, which may
--- hand it on, x paid   2-17 identity   18-30 when it ends, ms. At most 16. The key lives as long as the record, so that
--- a debt that has ended is not taken for one that never was.
+-- Release debts stand in a key of their own ('}#' for '}:' in the companion's name), which only the bit INDEBTED makes a
+-- script look at, the oldest first. Letters: o open, p paid under the lease that is current, which may hand it on, x
+-- paid. The key lives as long as the record, so that a debt that has ended is not taken for one that never was.
 
 local sub = string.sub
 
@@ -60,7 +60,7 @@ local function amend(companion, at, text)
   local done = redis.pcall('SETRANGE', companion, at, text)
   if is_error(done) then
     local left = redis.pcall('PTTL', companion)
-    redis.pcall('PEXPIRE', companion, type(left) == 'number' and left > 0 and left or 604800000)
+    redis.pcall('PEXPIRE', companion, type(left) == 'number' and left > 0 and left or WITHOUT_TTL_MS)
     done = redis.pcall('SETRANGE', companion, at, text)
   end
   if not is_error(done) then return nil end
@@ -79,7 +79,7 @@ local function replace(companion, record, px)
 end
 
 -- An owner token as a record holds it.
-local function form(value) if #value > 64 then return redis.sha1hex(value) end return value end
+local function form(value) if #value > MAX_STORED_TOKEN then return redis.sha1hex(value) end return value end
 
 -- A lock and its record, as GET has read them: for Redis two GETs cost less than an MGET. But of a key that is no string GET
 -- makes an error, and MGET nothing. Any other error is `unread`.
@@ -96,14 +96,14 @@ local function clock() local t = read('TIME') return t and t[1] * 1000 + math.fl
 
 -- A lease is governed while the key holds what its live record says was granted.
 local function governed(value, record)
-  return value and record and sub(record, 1, 2) == '1L' and sub(record, 107) == form(value)
+  return value and record and sub(record, VERSION.STATE) == '1L' and sub(record, OWNER) == form(value)
 end
 
 -- The owner of a live lease whose lock is no string, while it has its share: a hash has it as a field, a sorted
 -- set as a member, whose score ends it where that reads as ms; for any other type the owner is the type itself.
 local function share(lock, record)
-  if not record or sub(record, 1, 2) ~= '1L' then return false end
-  local kind, owner = read('TYPE', lock), sub(record, 107)
+  if not record or sub(record, VERSION.STATE) ~= '1L' then return false end
+  local kind, owner = read('TYPE', lock), sub(record, OWNER)
   kind = kind and kind.ok
   if not kind or kind == 'none' then return false end
   if kind == 'hash' then return read('HEXISTS', lock, owner) == 1 and owner end
@@ -126,13 +126,13 @@ local function distinctive(value) return #value >= 16 and not deadline_of(value)
 -- when the lease was granted is none: it says when the lock was taken. A client's clock may be ahead by 100 ms.
 local function passed(value, record)
   local at, now = deadline_of(value), clock()
-  return at and at < now and now - at < 31536000000 and at > tonumber(sub(record, 68, 80)) + 100
+  return at and at < now and now - at < 31536000000 and at > tonumber(sub(record, SINCE)) + 100
 end
 
 -- Whether the session's own lease of this lock is over. It may have several grants to its name: those queued
 -- in a MULTI block count too, but with flag n (only such) a grant that is not current means nothing.
 local function over(flags, record, mine)
-  return has(flags, 'l') or (mine ~= '' and not has(flags, 'n') and not string.find(mine, sub(record, 4, 19), 1, true))
+  return has(flags, 'l') or (mine ~= '' and not has(flags, 'n') and not string.find(mine, sub(record, GRANT), 1, true))
 end
 
 -- The process of an identity where there is none to be told, and where it was not looked up yet.
@@ -141,30 +141,31 @@ local none, pending = '\0\0\0\0\0\0\0\0', '\255\255\255\255\255\255\255\255'
 -- Whether a record's identity and a client's (who: session+identity) may be one: user, name and address are
 -- equal, and their processes are not known to differ.
 local function kin(record, who)
-  local theirs, ours = sub(record, 44, 51), sub(who, 25, 32)
-  return sub(record, 36, 43) == sub(who, 17, 24)
+  local theirs, ours = sub(record, PROCESS), sub(who, WHO.PROCESS)
+  return sub(record, CLIENT) == sub(who, WHO.CLIENT)
     and (theirs == ours or theirs == none or ours == none or theirs == pending or ours == pending)
 end
 
 -- Whether they are one as a whole, and one that can be told from others: by its process, or by the record's
 -- bit and the client's flag D. Second 'p' where a process must be looked up first, and flag p lets a step ask.
 local function identical(flags, record, who)
-  if sub(record, 36, 43) ~= sub(who, 17, 24) then return false end
-  local theirs, ours = sub(record, 44, 51), sub(who, 25, 32)
+  if sub(record, CLIENT) ~= sub(who, WHO.CLIENT) then return false end
+  local theirs, ours = sub(record, PROCESS), sub(who, WHO.PROCESS)
   if theirs == pending or ours == pending then return false, has(flags, 'p') and 'p' or nil end
-  return theirs == ours and (ours ~= none or (has(flags, 'D') and bit.band(string.byte(record, 3), 8) == 8))
+  return theirs == ours and (ours ~= none or (has(flags, 'D') and bit.band(string.byte(record, AT.FLAGS), DISTINCTIVE) == DISTINCTIVE))
 end
 
 -- Whether this identity owes a release of this lock. With a letter, its oldest debt is paid so.
 local function indebted(companion, record, who, letter)
-  if bit.band(string.byte(record, 3), 4) == 0 then return false end
+  if bit.band(string.byte(record, AT.FLAGS), INDEBTED) == 0 then return false end
   local name = string.gsub(companion, '}:', '}#', 1)
   local list, now = redis.pcall('GET', name), clock()
   if type(list) ~= 'string' then return false end
-  for at = 1, #list, 30 do
-    local process = sub(list, at + 9, at + 16)
-    if sub(list, at, at + 8) == 'o' .. sub(who, 17, 24) and (process == sub(who, 25, 32) or process == pending)
-      and (tonumber(sub(list, at + 17, at + 29)) or 0) > now then
+  for at = 1, #list, DEBT_BYTES do
+    local debt = sub(list, at, at + DEBT_BYTES - 1)
+    local process = sub(debt, DEBT.PROCESS)
+    if sub(debt, DEBT.LETTER.CLIENT) == 'o' .. sub(who, WHO.CLIENT) and (process == sub(who, WHO.PROCESS) or process == pending)
+      and (tonumber(sub(debt, DEBT.ENDS)) or 0) > now then
       return not (letter and amend(name, at - 1, letter))
     end
   end
@@ -182,18 +183,18 @@ end
 -- A tokenless release that met no lock: it is the late one of the lease that ended, where that was this
 -- session's or this identity's, or pays a debt. Answers E where a lease ran out that nobody had noticed, or nil, 'p'.
 local function overdue(companion, flags, record, mine, who)
-  local state = sub(record, 2, 2)
-  if state == 'R' or not string.find(mine, sub(record, 4, 19), 1, true) then
+  local state = sub(record, STATE)
+  if state == 'R' or not string.find(mine, sub(record, GRANT), 1, true) then
     if not has(flags, 'i') or indebted(companion, record, who, 'x') or state == 'R' then return '' end
     local one, more = identical(flags, record, who)
     if not one then return not more and '' or nil, more end
   end
-  amend(companion, 1, 'R')
+  amend(companion, BEFORE.STATE, 'R')
   return state == 'L' and 'E' or ''
 end
 
 -- Asks back for a process: nothing was done.
-local function asks(record, at) return { 'I', sub(record, 20, 35), sub(record, 4, 19), at } end
+local function asks(record, at) return { 'I', sub(record, SESSION), sub(record, GRANT), at } end
 
 -- Which proof holds, and whether the session's own lease of this lock is over. Flags:
 --   r proofs are required, of which count: s session, t token, o observed, i identity
@@ -206,7 +207,7 @@ local function asks(record, at) return { 'I', sub(record, 20, 35), sub(record, 4
 -- Answers the proof's letter (n none was required) or nil, whether the own lease is over, the reason, and 'p'
 -- where a process must be looked up first.
 local function proof(flags, record, mine, claim, seen, who, companion)
-  local name, owner = sub(record, 4, 19), sub(record, 107)
+  local name, owner = sub(record, GRANT), sub(record, OWNER)
   local current, late = string.find(mine, name, 1, true), over(flags, record, mine)
   if has(flags, 'f') and not current then return nil, late, 'stale-fence' end
   if not has(flags, 'r') then return 'n', late end
@@ -230,7 +231,7 @@ local function replacing(flags, record, stored, new, seen)
   local left = 'o'
   if stored and new and stored ~= new and distinctive(stored) and distinctive(new) then
     if has(flags, 'y') then left = '[osi]'
-    elseif has(flags, 'h') and seen ~= sub(record, 4, 19) .. sub(record, 107) then left = '[oi]' end
+    elseif has(flags, 'h') and seen ~= sub(record, GRANT) .. sub(record, OWNER) then left = '[oi]' end
   end
   return (string.gsub(flags, left, ''))
 end
@@ -242,28 +243,24 @@ local function shown(flags, lock, value)
   return has(flags, 'S') and read('TTL', lock) or false
 end
 
--- The longest TTL that is reckoned with, ms: 158 years. A record has 13 digits for a time, and Redis does not
--- read the numbers that Lua writes from 1e17 on. What an application asks of Redis itself may be longer.
-local longest = 5000000000000
-
 -- The TTL of a lease: what was asked ('' nothing, '@' a point in time), clipped. 0 means none.
 local function terms(ask, default, cap, keep)
   local asked, ttl
   if ask == '' then asked, ttl = 0, tonumber(default)
   else
     if sub(ask, 1, 1) == '@' then asked = math.max(1, tonumber(sub(ask, 2)) - clock()) else asked = tonumber(ask) end
-    asked = math.min(asked, longest)
+    asked = math.min(asked, MAX_TTL_MS)
     ttl = asked
   end
   cap = tonumber(cap)
   if cap > 0 and (ttl == 0 or ttl > cap) then ttl = cap end
-  return ttl, asked, keep == '1' and ttl ~= asked and 2 or 0
+  return ttl, asked, keep == '1' and ttl ~= asked and KEPT or 0
 end
 
 -- How long a companion lives: as long as its lease and a while more; a week beside a lease without TTL.
 local function lifetime(ttl, outlive)
   outlive = tonumber(outlive)
-  return math.min(ttl > 0 and ttl + outlive or math.max(outlive, 604800000), longest)
+  return math.min(ttl > 0 and ttl + outlive or math.max(outlive, WITHOUT_TTL_MS), MAX_TTL_MS)
 end
 
 -- A time or span of ms as a record holds it: 13 digits. In two parts, because %d takes 32 bits on some machines, and
@@ -274,7 +271,7 @@ local function digits(ms)
 end
 
 -- What a record begins with. head: grant, session, identity, then how long a debt lives, ms.
-local function front_of(head, bits) return '1L' .. string.char(64 + bits) .. sub(head, 1, 48) end
+local function front_of(head, bits) return '1L' .. string.char(NO_FLAGS + bits) .. sub(head, HEAD.GRANT.PROCESS) end
 
 -- What follows from the record before (old), where that is not simply one of a lease that was released. A lease
 -- that ended unreleased leaves a debt of its identity, where that can be told from others'; or hands on the one that
@@ -289,27 +286,28 @@ local function succeed(companion, old, front, number, now, fence, back, owner, p
     if done.err then return nil, done end
     return number, now, '', '0', '0'
   end
-  local last, next, changed = tonumber(sub(old, 52, 67)) or 0, tonumber(number), false
+  local last, next, changed = tonumber(sub(old, FENCE)) or 0, tonumber(number), false
   if fence == 'n' then next = last elseif last >= next then next = last + 1 end
   if next ~= tonumber(number) then number, changed = string.format('%016.0f', next), true end
-  local set, process = string.byte(old, 3) or 64, sub(old, 44, 51)
-  local owed = not own and sub(old, 2, 2) ~= 'R' and (bit.band(set, 8) == 8 or process ~= none)
-  if owed or bit.band(set, 4) == 4 then
+  local set, process = string.byte(old, AT.FLAGS) or NO_FLAGS, sub(old, PROCESS)
+  local owed = not own and sub(old, STATE) ~= 'R' and (bit.band(set, DISTINCTIVE) == DISTINCTIVE or process ~= none)
+  if owed or bit.band(set, INDEBTED) == INDEBTED then
     local name, debts, ends = string.gsub(companion, '}:', '}#', 1), {}, nil
-    local list, done = bit.band(set, 4) == 4 and redis.pcall('GET', name), nil
+    local list, done = bit.band(set, INDEBTED) == INDEBTED and redis.pcall('GET', name), nil
     if type(list) ~= 'string' then list = '' end
-    for at = 1, #list, 30 do
-      local letter, ending = sub(list, at, at), sub(list, at + 17, at + 29)
+    for at = 1, #list, DEBT_BYTES do
+      local entry = sub(list, at, at + DEBT_BYTES - 1)
+      local letter, ending = sub(entry, DEBT.LETTER), sub(entry, DEBT.ENDS)
       if letter == 'p' then ends = ending
-      elseif letter == 'o' and (tonumber(ending) or 0) > at_ms then debts[#debts + 1] = sub(list, at, at + 29) end
+      elseif letter == 'o' and (tonumber(ending) or 0) > at_ms then debts[#debts + 1] = entry end
     end
     ends = ends or digits(at_ms + tonumber(string.match(debt, '^%d+')))
-    if owed and tonumber(ends) > at_ms then debts[#debts + 1] = 'o' .. sub(old, 36, 51) .. ends end
-    table.sort(debts, function(a, b) return sub(a, 18) < sub(b, 18) end)
-    if #debts > 16 then table.remove(debts, 1) end
+    if owed and tonumber(ends) > at_ms then debts[#debts + 1] = 'o' .. sub(old, CLIENT.PROCESS) .. ends end
+    table.sort(debts, function(a, b) return sub(a, DEBT.ENDS) < sub(b, DEBT.ENDS) end)
+    if #debts > MAX_DEBTS then table.remove(debts, 1) end
     if #debts > 0 then
       done = redis.pcall('SET', name, table.concat(debts), 'PX', px)
-      front, changed = sub(front, 1, 2) .. string.char(string.byte(front, 3) + 4) .. sub(front, 4), true
+      front, changed = sub(front, VERSION.STATE) .. string.char(string.byte(front, AT.FLAGS) + INDEBTED) .. sub(front, AT.GRANT), true
     elseif list ~= '' then done = redis.pcall('DEL', name) end
     if is_error(done) then
       redis.call('SET', companion, old, 'PX', px)
@@ -317,9 +315,9 @@ local function succeed(companion, old, front, number, now, fence, back, owner, p
     end
   end
   if changed then redis.call('SET', companion, front .. number .. back, 'PX', px) end
-  local since = sub(old, 68, 80)
-  local shared = sub(old, 107) == owner and at_ms - (tonumber(since) or 0) < 3600000 and not kin(old, sub(front, 20)) and '1' or '0'
-  if sub(old, 2, 2) == 'L' then return number, now, 'L', since, shared end
+  local since = sub(old, SINCE)
+  local shared = sub(old, OWNER) == owner and at_ms - (tonumber(since) or 0) < 3600000 and not kin(old, sub(front, AT.SESSION)) and '1' or '0'
+  if sub(old, STATE) == 'L' then return number, now, 'L', since, shared end
   return number, now, '', '0', shared
 end
 
@@ -335,7 +333,7 @@ local function grant(companion, front, fence, asked, owner, px, debt, own)
   local clocked = t[1] .. t[2]
   if #t[2] < 6 then clocked = t[1] .. sub('00000' .. t[2], -6) end
   if #clocked < 16 then clocked = string.rep('0', 16 - #clocked) .. clocked end
-  local now, number = sub(clocked, 1, 13), clocked
+  local now, number = sub(clocked, 1, MS), clocked
   if fence ~= 'h' then number = fence == 's' and '0000000000000001' or '0000000000000000' end
   local deadline = asked
   if asked ~= '0000000000000' then
@@ -344,8 +342,8 @@ local function grant(companion, front, fence, asked, owner, px, debt, own)
   end
   local back = now .. asked .. deadline .. owner
   local old = redis.pcall('SET', companion, front .. number .. back, 'PX', px, 'GET')
-  if not old or (type(old) == 'string' and string.find(old, '^1R[@A-CH-K]') and sub(old, 52, 67) < number
-    and (sub(old, 107) ~= owner or sub(old, 36, 51) == sub(front, 36, 51))) then return number, now, '', '0', '0' end
+  if not old or (type(old) == 'string' and string.find(old, '^1R[@A-CH-K]') and sub(old, FENCE) < number
+    and (sub(old, OWNER) ~= owner or sub(old, CLIENT.PROCESS) == sub(front, CLIENT.PROCESS))) then return number, now, '', '0', '0' end
   -- Rarely:
   return succeed(companion, old, front, number, now, fence, back, owner, px, debt, own)
 end
@@ -359,20 +357,20 @@ local function unrecorded(monitor, native, lock, error)
 end
 
 -- Whether a record is of a lease that was granted to this very session (who: session+identity).
-local function same_session(record, who) return sub(record, 20, 35) == sub(who, 1, 16) end
+local function same_session(record, who) return sub(record, SESSION) == sub(who, WHO.SESSION) end
 
 -- A record whose lease was released is needed for ten more minutes, in which late clients come; as long as before where
 -- somebody owes a release, and where its fencing token is not the time of the grant: then only the record knows it.
 local function shorten(companion, record)
-  local clocked = sub(record, 52, 64) == sub(record, 68, 80) or sub(record, 52, 67) == '0000000000000000'
-  if clocked and bit.band(string.byte(record, 3), 4) == 0 then redis.pcall('PEXPIRE', companion, 600000) end
+  local clocked = sub(record, AT.FENCE, BEFORE.FENCE + MS) == sub(record, SINCE) or sub(record, FENCE) == '0000000000000000'
+  if clocked and bit.band(string.byte(record, AT.FLAGS), INDEBTED) == 0 then redis.pcall('PEXPIRE', companion, 600000) end
 end
 
 -- The record with a new TTL, and a new owner token where one is given.
 local function rewrite(record, bits, now, asked, owner)
-  local kept = bit.bor(bit.band(string.byte(record, 3), 12), 64, bits)
-  return sub(record, 1, 2) .. string.char(kept) .. sub(record, 4, 80)
-    .. digits(asked) .. digits(asked > 0 and now + asked or 0) .. (owner or sub(record, 107))
+  local kept = bit.bor(bit.band(string.byte(record, AT.FLAGS), INDEBTED + DISTINCTIVE), NO_FLAGS, bits)
+  return sub(record, VERSION.STATE) .. string.char(kept) .. sub(record, GRANT.SINCE)
+    .. digits(asked) .. digits(asked > 0 and now + asked or 0) .. (owner or sub(record, OWNER))
 end
 
 -- An acquire that meets a lease (record) with its own distinctive value, granted to the same identity: its first
@@ -384,29 +382,29 @@ end
 -- grant, or asks back for a process; or nil, and then 1 where trying once more is worthwhile: granted to another session within ten seconds, whose end may be
 -- about to be noticed.
 local function repeated(flags, lock, companion, record, owner, front, ttl, asked, px)
-  local who = sub(front, 20, 51)
-  if not has(flags, 'u') or sub(record, 107) ~= owner or not kin(record, who) then return nil, 0 end
-  local now, mine, more = clock(), bit.band(string.byte(record, 3), 1) == 1, nil
+  local who = sub(front, SESSION.PROCESS)
+  if not has(flags, 'u') or sub(record, OWNER) ~= owner or not kin(record, who) then return nil, 0 end
+  local now, mine, more = clock(), bit.band(string.byte(record, AT.FLAGS), UNDELIVERED) == UNDELIVERED, nil
   if not mine and has(flags, 'a') then
     mine = same_session(record, who)
     if not mine then mine, more = identical(flags, record, who) end
   end
   if more then return asks(record, 0) end
   if not mine then
-    return nil, not same_session(record, who) and now - tonumber(sub(record, 68, 80)) < 10000 and 1 or 0
+    return nil, not same_session(record, who) and now - tonumber(sub(record, SINCE)) < 10000 and 1 or 0
   end
-  local bits = bit.band(string.byte(front, 3), 2)
+  local bits = bit.band(string.byte(front, AT.FLAGS), KEPT)
   local again = rewrite(record, bits, now, asked)
   if unread then return { '?', unread, '' } end
   -- First the record: what cannot be recorded is not done.
-  local done = redis.pcall('SET', companion, sub(again, 1, 19) .. who .. sub(again, 52), 'PX', px)
+  local done = redis.pcall('SET', companion, sub(again, VERSION.GRANT) .. who .. sub(again, AT.FENCE), 'PX', px)
   if is_error(done) then return { '?', done, '' } end
   if ttl > 0 then done = redis.pcall('PEXPIRE', lock, ttl) else done = redis.pcall('PERSIST', lock) end
   if is_error(done) then
     redis.call('SET', companion, record, 'PX', px)
     return { '?', done, '' }
   end
-  return { 'G', false, '', sub(record, 52, 67), now, ttl, '', '0', bits > 0 and 1 or 0, false, sub(record, 4, 19), 0, asked }
+  return { 'G', false, '', sub(record, FENCE), now, ttl, '', '0', bits > 0 and 1 or 0, false, sub(record, GRANT), 0, asked }
 end
 
 -- A refusal. A tokenless try (flag k) by what may be the grant's own identity ends keep-alive: somebody who
@@ -415,10 +413,10 @@ local function refusal(companion, flags, record, reason, late, who, current, pai
   local now, ended = clock(), 0
   if paid == 1 then reason = 'expired' end
   if has(flags, 'k') and not has(flags, 'm') and kin(record, who)
-    and bit.band(string.byte(record, 3), 2) == 2 then
-    ended = amend(companion, 2, string.char(string.byte(record, 3) - 2)) and 0 or 1
+    and bit.band(string.byte(record, AT.FLAGS), KEPT) == KEPT then
+    ended = amend(companion, BEFORE.FLAGS, string.char(string.byte(record, AT.FLAGS) - KEPT)) and 0 or 1
   end
-  return { 'N', false, reason, sub(record, 68, 80), now, sub(record, 52, 67), late and 1 or 0, ended, current or false, paid or 0 }
+  return { 'N', false, reason, sub(record, SINCE), now, sub(record, FENCE), late and 1 or 0, ended, current or false, paid or 0 }
 end
 
 -- Wakes those who wait for a lock that is free now, where its shape tells which library they use. None of it can

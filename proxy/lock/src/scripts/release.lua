@@ -10,32 +10,32 @@
 -- The record goes first: what cannot be recorded is not done, unless it is only watched.
 local lock, companion, flags = KEYS[1], KEYS[2], ARGV[1]
 local value, record = redis.pcall('GET', lock), redis.pcall('GET', companion)
-if value and type(record) == 'string' and sub(record, 107) == value and #value <= 64 and sub(record, 1, 2) == '1L' then
+if value and type(record) == 'string' and sub(record, OWNER) == value and #value <= MAX_STORED_TOKEN and sub(record, VERSION.STATE) == '1L' then
   -- The flags begin with r and s where that proof is required, counts, and nothing is only watched.
-  if ARGV[2] == sub(record, 4, 19) and string.find(flags, '^rs[^guz]*$')
+  if ARGV[2] == sub(record, GRANT) and string.find(flags, '^rs[^guz]*$')
     and (ARGV[3] == value or not string.find(flags, 'c', 1, true)) then
     -- As `shorten` does, in the same write.
-    local number, marked = sub(record, 52, 67), nil
-    local short = string.find(record, '^..[@A-CH-K]') and (sub(number, 1, 13) == sub(record, 68, 80) or number == '0000000000000000')
-    if short then marked = redis.pcall('SET', companion, '1R' .. sub(record, 3), 'PX', '600000').ok
-    else marked = type(redis.pcall('SETRANGE', companion, 1, 'R')) == 'number' end
+    local number, marked = sub(record, FENCE), nil
+    local short = string.find(record, '^..[@A-CH-K]') and (sub(number, 1, MS) == sub(record, SINCE) or number == '0000000000000000')
+    if short then marked = redis.pcall('SET', companion, '1R' .. sub(record, AT.FLAGS), 'PX', '600000').ok
+    else marked = type(redis.pcall('SETRANGE', companion, BEFORE.STATE, 'R')) == 'number' end
     if marked then
       local native = redis.pcall(ARGV[5], lock)
       if native ~= 1 and type(native) == 'table' and native.err then
         -- A week is longer than what is left of the lease, and than what its record had.
-        redis.call('SETRANGE', companion, 1, 'L')
-        if short then redis.call('PEXPIRE', companion, 604800000) end
+        redis.call('SETRANGE', companion, BEFORE.STATE, 'L')
+        if short then redis.call('PEXPIRE', companion, WITHOUT_TTL_MS) end
         return { '?', native, '' }
       end
-      return 'R' .. sub(record, 52, 80)
+      return 'R' .. sub(record, FENCE.SINCE)
     end
   end
   -- Who brings nothing but an identity, and another one, proves nothing; without debts there is nothing to pay.
-  if ARGV[2] == '' and string.find(flags, '^rs[iDpk]*$') and sub(record, 36, 43) ~= sub(ARGV[4], 17, 24)
+  if ARGV[2] == '' and string.find(flags, '^rs[iDpk]*$') and sub(record, CLIENT) ~= sub(ARGV[4], WHO.CLIENT)
     and string.find(record, '^..[@A-CH-K]') then
     local t = redis.pcall('TIME')
     if t.err then return { '?', t, '' } end
-    return 'N' .. sub(record, 52, 80) .. t[1] .. ':' .. t[2]
+    return 'N' .. sub(record, FENCE.SINCE) .. t[1] .. ':' .. t[2]
   end
 end
 
@@ -49,9 +49,9 @@ if not value then
   if has(flags, 'c') then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
   local native, mark, more = run(ARGV[5], lock), ''
   if declined then return { '?', native, '' } end
-  if record and sub(record, 1, 1) == '1' and native ~= 1 then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[4]) end
+  if record and sub(record, VERSION) == '1' and native ~= 1 then mark, more = overdue(companion, flags, record, ARGV[2], ARGV[4]) end
   if more then return asks(record, 0) end
-  return { 'A', native, trouble or '', mark, record and sub(record, 68, 80) or '0' }
+  return { 'A', native, trouble or '', mark, record and sub(record, SINCE) or '0' }
 end
 if has(flags, 'c') and (has(flags, 'z') or (form(value) == ARGV[3]) == (has(flags, 'u') ~= nil)) then
   local late, native = governed(value, record) and over(flags, record, ARGV[2]), shown(flags, lock, value)
@@ -63,7 +63,7 @@ if not governed(value, record) then
   return { declined and '?' or 'U', native, '' }
 end
 
-local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], sub(ARGV[4], 33), ARGV[4], companion)
+local held, late, reason, more = proof(flags, record, ARGV[2], ARGV[3], sub(ARGV[4], WHO.SEEN), ARGV[4], companion)
 if unread then return unreadable(watched, ARGV[5], lock) end
 if not held and more then return asks(record, 0) end
 local state, paid = held == 'o' and has(flags, 'x') and 'T' or 'R', 0
@@ -72,18 +72,18 @@ if not monitor then
     if not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[4]) end
     return refusal(companion, flags, record, reason, late, ARGV[4], nil, paid)
   end
-  local unmarked = amend(companion, 1, state)
+  local unmarked = amend(companion, BEFORE.STATE, state)
   if unmarked then return { '?', unmarked, '' } end
 end
 local native = run(ARGV[5], lock)
 if declined then
-  if not monitor then amend(companion, 1, 'L') end
+  if not monitor then amend(companion, BEFORE.STATE, 'L') end
   return { '?', native, '' }
 end
 if monitor then
   if not held and not has(flags, 'c') then paid = repay(companion, flags, record, ARGV[4]) end
   if paid == 1 then reason = 'expired' end
-  amend(companion, 1, state)
+  amend(companion, BEFORE.STATE, state)
 end
 if state == 'R' then shorten(companion, record) end
-return { 'R', native, trouble or reason or '', sub(record, 52, 67), sub(record, 68, 80), held or '', has(flags, 'g') and value or false, state, late and 1 or 0, paid }
+return { 'R', native, trouble or reason or '', sub(record, FENCE), sub(record, SINCE), held or '', has(flags, 'g') and value or false, state, late and 1 or 0, paid }

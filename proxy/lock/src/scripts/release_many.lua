@@ -42,9 +42,9 @@ for i = 1, locks do
     local state = entry.held == 'o' and has(entry.flags, 'x') and 'T' or 'R'
     local recorded = entry.governed and not has(entry.flags, 'm')
     -- First the record: what cannot be recorded is not done.
-    local gone = recorded and amend(companion, 1, state) or run(ARGV[1], lock)
+    local gone = recorded and amend(companion, BEFORE.STATE, state) or run(ARGV[1], lock)
     if is_error(gone) then
-      if recorded and not trouble then amend(companion, 1, 'L') end
+      if recorded and not trouble then amend(companion, BEFORE.STATE, 'L') end
       if not ran then return { '?', gone, '' } end
       answer[3 + i], trouble = { 'C', false, gone }, nil
     else
@@ -52,16 +52,16 @@ for i = 1, locks do
       if entry.governed then
         local paid = not entry.held and repay(companion, entry.flags, entry.record, who) or 0
         if paid == 1 then reason = 'expired' end
-        if not recorded then amend(companion, 1, state) end
+        if not recorded then amend(companion, BEFORE.STATE, state) end
         if state == 'R' then shorten(companion, entry.record) end
-        answer[3 + i] = { 'R', gone, reason, sub(entry.record, 52, 67), sub(entry.record, 68, 80), entry.held or '', false, state, entry.late and 1 or 0, paid }
+        answer[3 + i] = { 'R', gone, reason, sub(entry.record, FENCE), sub(entry.record, SINCE), entry.held or '', false, state, entry.late and 1 or 0, paid }
       elseif gone == 1 then
         answer[3 + i] = { 'U', gone, '' }
       else
         local mark, record = '', entry.record
         -- Flag p is of no use here: locks before this one may be gone already.
-        if record and sub(record, 1, 1) == '1' then mark = overdue(companion, entry.flags, record, entry.mine, who) end
-        answer[3 + i] = { 'A', gone, '', mark or '', record and sub(record, 68, 80) or '0' }
+        if record and sub(record, VERSION) == '1' then mark = overdue(companion, entry.flags, record, entry.mine, who) end
+        answer[3 + i] = { 'A', gone, '', mark or '', record and sub(record, SINCE) or '0' }
       end
       if trouble then answer[3 + i][3], trouble = trouble, nil end
     end

@@ -9,16 +9,16 @@ local found, t, answers = redis.call('MGET', unpack(KEYS)), redis.call('TIME'), 
 local now = t[1] * 1000 + t[2] / 1000
 for at = 1, #KEYS, 2 do
   local value, record, arg, answer = found[at], found[at + 1], at * 2 - 1, 0
-  if record and sub(record, 1, 2) == '1L' and sub(record, 4, 19) == ARGV[arg] and bit.band(string.byte(record, 3), 3) == 2 then
-    if not value or #value > 64 then
+  if record and sub(record, VERSION.STATE) == '1L' and sub(record, GRANT) == ARGV[arg] and bit.band(string.byte(record, AT.FLAGS), UNDELIVERED + KEPT) == KEPT then
+    if not value or #value > MAX_STORED_TOKEN then
       -- Rarely:
       value = value and form(value) or share(KEYS[at], record)
       if unread then return unread end
       if not value then answer = -1 end
     end
-    if value == sub(record, 107) then
-      local left = sub(record, 94, 106) - now
-      if sub(record, 81, 93) == '0000000000000' then left = sub(record, 68, 80) + ARGV[arg + 2] - now end
+    if value == sub(record, OWNER) then
+      local left = sub(record, DEADLINE) - now
+      if sub(record, ASKED) == '0000000000000' then left = sub(record, SINCE) + ARGV[arg + 2] - now end
       answer = ARGV[arg + 1]
       if left < answer + 0 then answer = string.format('%.0f', math.max(0, math.floor(left))) end
       if answer ~= '0' then

@@ -38,7 +38,7 @@ local function granted(reason, state, old_since, own, late)
     if declined then return { '?', native, '' } end
   end
   local front = front_of(ARGV[2], bits + tonumber(ARGV[3]))
-  local number, now, ended, since, shared = grant(companion, front, ARGV[4], digits(asked), owner, px, sub(ARGV[2], 49), own)
+  local number, now, ended, since, shared = grant(companion, front, ARGV[4], digits(asked), owner, px, sub(ARGV[2], HEAD.DEBT_MS), own)
   if not number then
     if not monitor then return { '?', now, '' } end
     return { 'G', native, now, '0', 0, 0, '', '0', 0, value }
@@ -80,8 +80,8 @@ if not value then
 end
 if not governed(value, record) then return ungoverned() end
 
-local since = sub(record, 68, 80)
-if (wants or names) and has(flags, 'd') and passed(value, record) then return granted('', 'T', since, sub(record, 20, 35) == sub(ARGV[17], 1, 16)) end
+local since = sub(record, SINCE)
+if (wants or names) and has(flags, 'd') and passed(value, record) then return granted('', 'T', since, sub(record, SESSION) == sub(ARGV[17], WHO.SESSION)) end
 local claim = ARGV[14]
 if differs then claim = owner end
 local seen = ARGV[15] .. ARGV[16]
@@ -93,7 +93,7 @@ local reason = ''
 if not held then
   if names or (has(flags, 'X') and not wants) then reason = why or 'not-owner' else reason = wants and 'take-over' or 'overwrite' end
   if not monitor then
-    local lost = wants and not names and ARGV[16] ~= '' and ARGV[16] ~= sub(record, 107) and value
+    local lost = wants and not names and ARGV[16] ~= '' and ARGV[16] ~= sub(record, OWNER) and value
     return refusal(companion, flags, record, reason, late, ARGV[17], lost)
   end
   return granted(reason, 'O', since, nil, late)
@@ -106,9 +106,9 @@ local new
 if has(flags, 'K') then
   ttl = read('PTTL', lock)
   if unread then return unreadable(watched, unpack(ARGV, 19)) end
-  ttl = math.max(0, math.min(ttl, longest))
-  asked, bits = tonumber(sub(record, 81, 93)), bit.band(string.byte(record, 3), 2)
-  px, new = lifetime(ttl, ARGV[9]), sub(record, 1, 106) .. owner
+  ttl = math.max(0, math.min(ttl, MAX_TTL_MS))
+  asked, bits = tonumber(sub(record, ASKED)), bit.band(string.byte(record, AT.FLAGS), KEPT)
+  px, new = lifetime(ttl, ARGV[9]), sub(record, VERSION.DEADLINE) .. owner
 else new = rewrite(record, bits, now, asked, owner) end
 local native = false
 if monitor then
@@ -123,4 +123,4 @@ else
   end
   if is_error(done) then return { '?', done, '' } end
 end
-return { 'X', native, trouble or reason, ttl, sub(record, 52, 67), since, now, bits > 0 and 1 or 0, value, held or '', not has(flags, 'K') and asked }
+return { 'X', native, trouble or reason, ttl, sub(record, FENCE), since, now, bits > 0 and 1 or 0, value, held or '', not has(flags, 'K') and asked }

@@ -23,7 +23,7 @@ for i = 1, #KEYS / 2 do
       if record then redis.call('PEXPIRE', companion, math.max(left, redis.call('PTTL', companion))) end
     end
     if governed(value, record) then
-      answer[i] = { 'G', math.max(left, 0), adopted, sub(record, 4, 19), sub(record, 52, 67), math.max(0, clock() - tonumber(sub(record, 68, 80))), token(m[1]) }
+      answer[i] = { 'G', math.max(left, 0), adopted, sub(record, GRANT), sub(record, FENCE), math.max(0, clock() - tonumber(sub(record, SINCE))), token(m[1]) }
     else answer[i] = { 'U', math.max(left, 0), adopted, '', '0', 0, token(m[1]) } end
   end
 end

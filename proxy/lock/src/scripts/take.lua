@@ -22,7 +22,7 @@ if not value then
   if declined then return { '?', native, '' } end
   if not native then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
   local front = front_of(ARGV[2], bits + tonumber(ARGV[3]))
-  local number, now, state, since, shared = grant(companion, front, ARGV[4], digits(asked), owner, lifetime(ttl, ARGV[9]), sub(ARGV[2], 49))
+  local number, now, state, since, shared = grant(companion, front, ARGV[4], digits(asked), owner, lifetime(ttl, ARGV[9]), sub(ARGV[2], HEAD.DEBT_MS))
   if not number then return unrecorded(monitor, native, lock, now) end
   return { 'G', native, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false, false, shared, asked }
 end
@@ -51,7 +51,7 @@ if not governed(value, record) then
   return { ran and 'U' or '?', native, '' }
 end
 
-local since, now = sub(record, 68, 80), clock()
+local since, now = sub(record, SINCE), clock()
 -- The value was compared just now: what the caller names is what is stored.
 local held, late, reason, more = proof(flags, record, ARGV[13], form(value), ARGV[14] .. ARGV[15], ARGV[16], companion)
 if unread then return { '?', unread, '' } end
@@ -82,4 +82,4 @@ else
     return { '?', native, '' }
   end
 end
-return { 'X', native, trouble or reason, ttl, sub(record, 52, 67), since, now, bits > 0 and 1 or 0, false, held or '', asked }
+return { 'X', native, trouble or reason, ttl, sub(record, FENCE), since, now, bits > 0 and 1 or 0, false, held or '', asked }

@@ -8,8 +8,8 @@ local m = redis.call('MGET', KEYS[1], KEYS[2])
 local record = m[2]
 local value = m[1] or share(KEYS[1], record)
 if unread then return unread end
-if not governed(value, record) or sub(record, 20, 35) ~= ARGV[1] then return 0 end
-if ARGV[2] ~= '' and sub(record, 4, 19) ~= ARGV[2] then return 0 end
-local bits = string.byte(record, 3)
-if bit.band(bits, 1) == 1 then return 0 end
-return amend(KEYS[2], 2, string.char(bits + 1)) or 1
+if not governed(value, record) or sub(record, SESSION) ~= ARGV[1] then return 0 end
+if ARGV[2] ~= '' and sub(record, GRANT) ~= ARGV[2] then return 0 end
+local bits = string.byte(record, AT.FLAGS)
+if bit.band(bits, UNDELIVERED) == UNDELIVERED then return 0 end
+return amend(KEYS[2], BEFORE.FLAGS, string.char(bits + UNDELIVERED)) or 1

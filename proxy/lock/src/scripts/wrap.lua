@@ -90,7 +90,7 @@ local function owner_of(state)
   local first, given
   for i = 1, #state.all do
     local name = state.all[i].name
-    if #name <= 64 then
+    if #name <= MAX_STORED_TOKEN then
       if named[name] and (not given or (distinctive(name) and not distinctive(given))) then given = name end
       if not first or (distinctive(name) and not distinctive(first)) then first = name end
     end
@@ -110,7 +110,7 @@ local function prove(lock, letters)
   local known = lock.proofs[letters]
   if not known then
     local record = lock.before.record
-    local owner = sub(record, 107)
+    local owner = sub(record, OWNER)
     local claim = named[owner] and distinctive(owner) and owner or false
     known = { proof(letters, record, argument(lock, 4), claim, argument(lock, 5) .. argument(lock, 6), who, lock.companion) }
     lock.proofs[letters] = known
@@ -133,7 +133,7 @@ for i = 1, #locks do
   lock.before, failed = look(lock)
   if failed then return { '?', failed, '' } end
   local before = lock.before
-  if before.governed and before.dump then before.part = part(before, lock.key, sub(before.record, 107)) end
+  if before.governed and before.dump then before.part = part(before, lock.key, sub(before.record, OWNER)) end
   others[lock.key], declared[lock.key] = true, true
 end
 -- Copies of the other keys, where something may have to be put back: of all that the script may write, or of none.
@@ -251,12 +251,12 @@ local function judge(lock)
     if after.kind then lock.did = 'acquire' else lock.did = 'absent' end
   elseif not before.governed then
     -- A share that is over by its own score is free to be taken.
-    local over = before.kind == 'zset' and before.record and sub(before.record, 1, 2) == '1L'
+    local over = before.kind == 'zset' and before.record and sub(before.record, VERSION.STATE) == '1L'
     local change = not same(before, after) or moved(before.ends, after.ends)
     if not change then lock.did = 'as it was' elseif over and after.kind then lock.did = 'acquire' else lock.did = 'ungoverned' end
   elseif not after.kind then
     local held, late, why = prove(lock, argument(lock, 2))
-    local own, fair = shares(before, after, held and sub(before.record, 107))
+    local own, fair = shares(before, after, held and sub(before.record, OWNER))
     if not fair then held, why = nil, why or 'not-owner' elseif own and not held and has(argument(lock, 2), 't') then held = 't' end
     lock.did, lock.held, lock.late = 'release', held, late
     if not held then refuse(why, late) elseif argument(lock, 17) ~= '' then refuse(argument(lock, 17), late) end
@@ -264,7 +264,7 @@ local function judge(lock)
   else
     lock.did = 'extend'
     local record, letters = before.record, argument(lock, 3)
-    local owner = sub(record, 107)
+    local owner = sub(record, OWNER)
     if not same(before, after) then
       letters = replacing(letters, record, before.value, after.value, argument(lock, 5) .. argument(lock, 6))
     end
@@ -280,7 +280,7 @@ local function judge(lock)
     lock.held, lock.late = held, late
     if not held then refuse(before.value and not same(before, after) and 'overwrite' or why, late)
     elseif argument(lock, 16) ~= '' then refuse(argument(lock, 16), late)
-    elseif held ~= 'j' and tonumber(argument(lock, 14)) > 0 and clock() - tonumber(sub(record, 68, 80)) > tonumber(argument(lock, 14)) then
+    elseif held ~= 'j' and tonumber(argument(lock, 14)) > 0 and clock() - tonumber(sub(record, SINCE)) > tonumber(argument(lock, 14)) then
       refuse('limited', late)
     end
   end
@@ -299,33 +299,33 @@ local function settle(lock)
   local did, record, companion = lock.did, was.record, lock.companion
   if did == 'absent' then
     local mark = ''
-    if record and sub(record, 1, 2) == '1L' and string.find(argument(lock, 4), sub(record, 4, 19), 1, true) then
-      try('SETRANGE', companion, 1, 'E')
+    if record and sub(record, VERSION.STATE) == '1L' and string.find(argument(lock, 4), sub(record, GRANT), 1, true) then
+      try('SETRANGE', companion, BEFORE.STATE, 'E')
       mark = 'E'
     end
-    return { 'A', false, '', mark, record and sub(record, 68, 80) or '0' }
+    return { 'A', false, '', mark, record and sub(record, SINCE) or '0' }
   end
   if did == 'as it was' then return { 'H', false, '', was.governed and 1 or 0, was.governed and same_session(record, who) and 1 or 0 } end
   if did == 'ungoverned' or did == 'forged' then return { 'U', false, reason } end
   if did == 'release' then
     local paid = unproven(lock)
     if paid == 1 then reason = 'expired' end
-    try('SETRANGE', companion, 1, 'R')
+    try('SETRANGE', companion, BEFORE.STATE, 'R')
     shorten(companion, record)
-    return { 'R', false, reason, sub(record, 52, 67), sub(record, 68, 80), lock.held or '', false, 'R', lock.late and 1 or 0, paid }
+    return { 'R', false, reason, sub(record, FENCE), sub(record, SINCE), lock.held or '', false, 'R', lock.late and 1 or 0, paid }
   end
   -- Somebody else's value over it, where nothing is refused: another lease, whenever it ends.
   local taken = did == 'acquire' or (monitor and lock.reason and was.value and not same(was, is))
   if did == 'extend' and not taken and lock.held ~= 'j' and not moved(was.ends, is.ends) then
-    local owner = sub(record, 107)
+    local owner = sub(record, OWNER)
     if is.value or not part(is, lock.key, owner) then owner = owner_of(is) end
     local ttl = is.ends < 0 and 0 or math.max(1, is.ends - clock())
-    try('SET', companion, sub(record, 1, 106) .. owner, 'PX', lifetime(ttl, argument(lock, 13)))
-    local kept = bit.band(string.byte(record, 3), 2) == 2 and 1 or 0
-    return { 'X', false, reason, ttl, sub(record, 52, 67), sub(record, 68, 80), clock(), kept, false, lock.held or '' }
+    try('SET', companion, sub(record, VERSION.DEADLINE) .. owner, 'PX', lifetime(ttl, argument(lock, 13)))
+    local kept = bit.band(string.byte(record, AT.FLAGS), KEPT) == KEPT and 1 or 0
+    return { 'X', false, reason, ttl, sub(record, FENCE), sub(record, SINCE), clock(), kept, false, lock.held or '' }
   end
   local now = clock()
-  local left = is.ends < 0 and 0 or math.max(1, math.min(is.ends - now, longest))
+  local left = is.ends < 0 and 0 or math.max(1, math.min(is.ends - now, MAX_TTL_MS))
   local ask = left > 0 and tostring(left) or ''
   local ttl, asked, bits = terms(ask, argument(lock, 10), argument(lock, 11), argument(lock, 12))
   if monitor then ttl, bits = left, 0
@@ -335,12 +335,12 @@ local function settle(lock)
     local owner = owner_of(is)
     local head = argument(lock, 7)
     local front = front_of(head, bits + tonumber(argument(lock, 8)))
-    local number, at, state, since, shared = grant(companion, front, argument(lock, 9), digits(asked), owner, lifetime(ttl, outlive), sub(head, 49))
+    local number, at, state, since, shared = grant(companion, front, argument(lock, 9), digits(asked), owner, lifetime(ttl, outlive), sub(head, HEAD.DEBT_MS))
     if not number then return { 'G', false, at, '0', 0, 0, '', '0', 0, owner } end
     if did ~= 'acquire' then state = 'O' end
     return { 'G', false, reason, number, at, ttl, state, since, bits > 0 and 1 or 0, owner, false, shared, asked, lock.late and 1 or 0 }
   end
-  local owner = sub(record, 107)
+  local owner = sub(record, OWNER)
   if lock.held == 'j' then
     -- The lease of the one in the record goes on as it was; only the lock's TTL may have grown.
     try('PEXPIRE', companion, lifetime(ttl, outlive))
@@ -349,7 +349,7 @@ local function settle(lock)
     if same(was, is) or is.value then owner = is.value and form(is.value) or owner end
     try('SET', companion, rewrite(record, bits, now, asked, owner), 'PX', lifetime(ttl, outlive))
   end
-  return { 'X', false, reason, ttl, sub(record, 52, 67), sub(record, 68, 80), now, bits > 0 and 1 or 0, false, lock.held or '', lock.held ~= 'j' and asked }
+  return { 'X', false, reason, ttl, sub(record, FENCE), sub(record, SINCE), now, bits > 0 and 1 or 0, false, lock.held or '', lock.held ~= 'j' and asked }
 end
 
 -- Everything behind the script's end, made before it runs: it can reach none of this.
