@@ -4,10 +4,7 @@
 -- Answers one entry a lock: { G governed | U without a record | - gone, its TTL in ms (0 none), whether it was
 -- given one, grant, fencing token, ms since it was granted, what stands for its value ('' for none that could be an
 -- owner token) }.
-local function token(value)
-  local whole = value and string.match(value, '^(%d+)%.?%d*$')
-  return value and not (whole and (#whole == 10 or #whole == 13)) and redis.sha1hex(value) or ''
-end
+local function token(value) return value and not deadline_of(value) and redis.sha1hex(value) or '' end
 local answer = {}
 for i = 1, #KEYS / 2 do
   local lock, companion = KEYS[i * 2 - 1], KEYS[i * 2]
