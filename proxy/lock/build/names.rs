@@ -4,8 +4,8 @@ use crate::record::{DEBT, Field, HEAD, NUMBERS, RECORD, REST, WHO};
 
 use super::tokens::Token;
 
-/// Names in capitals that Lua finds when it runs: those of Redis, and what the guard is told.
-const OF_LUA: [&str; 8] = [
+/// Names in capitals that are no fields: those of Redis, what the guard is told, and what the check of rights has filled in.
+const OTHERS: [&str; 9] = [
     "KEYS",
     "ARGV",
     "COMMANDS",
@@ -14,6 +14,7 @@ const OF_LUA: [&str; 8] = [
     "PREFIX",
     "OTHERS",
     "ONLY",
+    "TRIALS",
 ];
 
 /// The numbers for the name that the code begins with, and how many tokens it has.
@@ -28,7 +29,7 @@ pub(super) fn numbers(code: &[Token<'_>]) -> Result<Option<(String, usize)>, Str
             break;
         }
     }
-    if path.is_empty() || OF_LUA.contains(&path[0]) {
+    if path.is_empty() || OTHERS.contains(&path[0]) {
         return Ok(None);
     }
     let numbers =

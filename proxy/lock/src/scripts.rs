@@ -25,7 +25,7 @@ pub struct Script {
     checked: Text,
     question: Text,
     commands: Vec<&'static str>,
-    is_for_clients: bool,
+    purpose: Purpose,
 }
 
 /// A text as `EVAL` takes it, and its name, as `EVALSHA` takes it: 40 lower-case hex digits.
@@ -86,7 +86,7 @@ impl Script {
 
     /// Whether it carries out commands of clients, on their connections.
     pub fn is_for_clients(&self) -> bool {
-        self.is_for_clients
+        matches!(self.purpose, Purpose::Locks | Purpose::Scripts)
     }
 
     /// The commands that it uses, as ACLs name them.
@@ -112,9 +112,9 @@ macro_rules! packed {
 pub(crate) use packed;
 
 macro_rules! scripts {
-    ($($(#[$doc:meta])* $constant:ident = $name:literal;)*) => {
+    ($($(#[$doc:meta])* $constant:ident = $name:literal for $purpose:ident;)*) => {
         $($(#[$doc])* pub static $constant: LazyLock<Script> =
-            LazyLock::new(|| script($name, packed!($name)));)*
+            LazyLock::new(|| script($name, packed!($name), Purpose::$purpose));)*
 
         /// Every script.
         pub fn all() -> Vec<&'static Script> {
@@ -125,43 +125,43 @@ macro_rules! scripts {
 
 scripts! {
     /// SETNX, SET … NX.
-    ACQUIRE = "acquire";
+    ACQUIRE = "acquire" for Locks;
     /// Scripts that take a free lock and extend their own.
-    TAKE = "take";
+    TAKE = "take" for Locks;
     /// MSETNX.
-    ACQUIRE_ALL = "acquire_all";
+    ACQUIRE_ALL = "acquire_all" for Locks;
     /// SET, SETEX, PSETEX, SET … XX, GETSET, SET … GET.
-    STORE = "store";
+    STORE = "store" for Locks;
     /// The EXPIRE family, GETEX, PERSIST, compare-and-expire.
-    EXTEND = "extend";
+    EXTEND = "extend" for Locks;
     /// DEL, UNLINK, GETDEL of one key, compare-and-delete.
-    RELEASE = "release";
+    RELEASE = "release" for Locks;
     /// DEL, UNLINK of several keys.
-    RELEASE_MANY = "release_many";
+    RELEASE_MANY = "release_many" for Locks;
     /// Keep-alive.
-    RENEW = "renew";
+    RENEW = "renew" for Own;
     /// Which leases are kept alive, and by whom no more.
-    INDEX = "index";
+    INDEX = "index" for Own;
     /// Leases that nobody may keep alive any more.
-    ORPHANS = "orphans";
+    ORPHANS = "orphans" for Own;
     /// A lease that ran out.
-    NOTICE = "notice";
+    NOTICE = "notice" for Own;
     /// Locks that a sweep has found.
-    SWEEP = "sweep";
+    SWEEP = "sweep" for Own;
     /// What follows the text of an application's script.
-    WRAP = "wrap";
+    WRAP = "wrap" for Scripts;
     /// The same where the script declares no lock, behind a guard.
-    GUARDED = "guarded";
+    GUARDED = "guarded" for Scripts;
     /// A grant whose reply was never read.
-    UNDELIVERED = "undelivered";
+    UNDELIVERED = "undelivered" for Own;
     /// FLUSHDB, FLUSHALL.
-    FLUSH = "flush";
+    FLUSH = "flush" for Flush;
     /// The process of a lease's holder.
-    IDENTIFY = "identify";
+    IDENTIFY = "identify" for Own;
     /// A lease whose release was refused without a look at Redis.
-    LET_GO = "let_go";
+    LET_GO = "let_go" for Own;
     /// A lease that an operator ends.
-    BREAK = "break";
+    BREAK = "break" for Own;
 }
 
 /// The check of every right that a step of a client may take.
@@ -199,22 +199,15 @@ pub enum Purpose {
 impl Purpose {
     /// The commands as ACLs name them, sorted.
     pub fn commands(self) -> Vec<&'static str> {
-        let (more, is_meant): (&[&str], fn(&Script) -> bool) = match self {
-            Purpose::Locks => (&["eval", "evalsha", "getrange"], |script| {
-                script.is_for_clients && script.name != "wrap"
-            }),
-            Purpose::Scripts => (&[], |script| script.name == "wrap"),
-            Purpose::Flush => (&["eval", "evalsha", "select"], |script| {
-                script.name == "flush"
-            }),
-            Purpose::Own => (
-                &[
-                    "command", "eval", "evalsha", "info", "ping", "scan", "select",
-                ],
-                |script| !script.is_for_clients && script.name != "flush",
-            ),
+        let more: &[&str] = match self {
+            Purpose::Locks => &["eval", "evalsha", "getrange"],
+            Purpose::Scripts => &[],
+            Purpose::Flush => &["eval", "evalsha", "select"],
+            Purpose::Own => &[
+                "command", "eval", "evalsha", "info", "ping", "scan", "select",
+            ],
         };
-        let scripts = all().into_iter().filter(|script| is_meant(script));
+        let scripts = all().into_iter().filter(|script| script.purpose == self);
         let mut commands: Vec<_> = scripts
             .flat_map(Script::needs)
             .chain(more.iter().copied())
@@ -229,18 +222,6 @@ impl Purpose {
     }
 }
 
-/// The scripts that carry out commands of clients, on their connections.
-const FOR_CLIENTS: [&str; 8] = [
-    "acquire",
-    "take",
-    "acquire_all",
-    "store",
-    "extend",
-    "release",
-    "release_many",
-    "wrap",
-];
-
 /// In front of a text it says that the script only reads, where the server reads flags of scripts (from 7.0 on): so it is
 /// not kept waiting while writes are paused.
 pub const ONLY_READS: &str = "#!lua flags=no-writes\n";
@@ -252,11 +233,11 @@ fn question(needed: &[&'static str]) -> String {
         lock: "KEYS[1]",
         companion: "KEYS[2]",
         takes_own: true,
-    }) + "return { 'Q', '' }"
+    }) + "return{'Q',''}"
 }
 
 /// A script with the checks that may stand in front of it.
-fn script(name: &'static str, body: &str) -> Script {
+fn script(name: &'static str, body: &str, purpose: Purpose) -> Script {
     let commands = rights::commands(body);
     let needed: Vec<_> = commands
         .iter()
@@ -281,8 +262,8 @@ fn script(name: &'static str, body: &str) -> Script {
         checked: Text::new(check + &plain),
         question: Text::new(question(&needed)),
         plain: Text::new(plain),
-        is_for_clients: FOR_CLIENTS.contains(&name),
         commands,
+        purpose,
     }
 }
 

@@ -5,6 +5,8 @@
 
 use std::fmt::Write;
 
+use super::packed;
+
 /// How a command can be tried so that nothing is changed: its words, `KEY` in place of a key.
 struct Trial {
     command: &'static str,
@@ -109,13 +111,7 @@ pub(super) struct Check<'a> {
     pub takes_own: bool,
 }
 
-/// The check as Lua, to be put in front of a step. Where something is missing, or where the step must be
-/// sent without it, it answers `{ 'Q', what is missing }` and nothing has been run: the names of commands, and `~` where
-/// the user may not use the names of records.
-///
-/// From 7.0 on Redis is asked (`redis.acl_check_cmd`); a command that it does not know counts as missing. Before that each command is given to it, in words that
-/// change nothing, on a key that nobody has. Where memory is out, some of those would let the step's first write pass;
-/// so the step is not taken then.
+/// The check as Lua, to be put in front of a step; `check.lua` says what it does.
 pub(super) fn check(check: &Check<'_>) -> String {
     let mut words = String::new();
     for trial in TRIALS {
@@ -123,66 +119,10 @@ pub(super) fn check(check: &Check<'_>) -> String {
             let _ = write!(words, "{{{}}},", trial.words.join(","));
         }
     }
-    let (lock, companion) = (check.lock, check.companion);
-    let own = if check.takes_own { OWN } else { "" };
-    format!(
-        "do\n\
-         local lock, companion = {lock}, {companion}\n\
-         {LACKS}\
-         local keys = may and {{ lock, companion, (string.gsub(companion, '}}:', '}}#', 1)) }} or {{ nobodys }}\n\
-         for i = 1, #keys do\n\
-         local key = keys[i]\n\
-         local each = {{{words}}}\n\
-         for j = 1, #each do\n\
-         local known, lacking = pcall(lacks, each[j])\n\
-         note(each[j], not known or lacking, i > 1 and known)\n\
-         end\n\
-         end\n\
-         if may then\n\
-         for _, word in ipairs({{'EVAL', 'EVALSHA'}}) do\n\
-         local words = {{ word, '', '0' }}\n\
-         note(words, lacks(words), false)\n\
-         end\n\
-         end\n\
-         {own}\
-         if missing ~= '' or full then return {{ 'Q', string.sub(missing, 2) }} end\n\
-         end\n"
-    )
+    let (lock, companion, takes_own) = (check.lock, check.companion, check.takes_own);
+    let text = packed!("check").replace("TRIALS", &words);
+    format!("do local lock,companion,takes_own={lock},{companion},{takes_own}\n{text}end\n")
 }
-
-/// Tries a command, and notes it where it may not be run.
-const LACKS: &str = "local may, missing, full = redis.acl_check_cmd, '', false
-local nobodys = string.gsub(companion, '}:.*$', '}!lockwarden', 1)
-local function lacks(words)
-if may then return not may(unpack(words)) end
-local said = redis.pcall(unpack(words))
-if type(said) ~= 'table' or not said.err then return false end
-if string.find(said.err, 'OOM', 1, true) then full = true end
-return string.find(said.err, 'The user executing the script', 1, true) and said.err
-end
-local function noted(what) return string.find(missing .. ' ', ' ' .. what .. ' ', 1, true) end
-local function note(words, lacking, on_record)
-if not lacking then return end
-local what = words[1] == 'MEMORY' and 'memory|usage' or string.lower(words[1])
-if noted(what) then return end
-if on_record or (not may and string.find(lacking, 'at least one of the keys', 1, true)) then what = '~' end
-if not noted(what) then missing = missing .. ' ' .. what end
-end
-";
-
-/// The same for the application's own commands, as far as they can be tried. One that the server does not know it refuses
-/// itself.
-const OWN: &str = "for word in string.gmatch(table.remove(ARGV), '%S+') do
-local words
-if may then words = { word, lock }
-elseif string.find(' del unlink getdel persist ', ' ' .. word .. ' ', 1, true) then words = { word, nobodys }
-elseif string.find(word, '^p?expire') then words = { word, nobodys, '' } end
-if words then
-local known, lacking = pcall(lacks, words)
-if known then note(words, lacking, false) end
-end
-end
-";
 
 #[cfg(test)]
 mod tests {
