@@ -35,8 +35,8 @@ for i = 1, locks do
   if is_error(done) then return undo(i - 1, done) end
   local owner = ARGV[at + 10]
   if owner == '' then owner = ARGV[at + 1] end
-  local head, px = ARGV[at + 2], lifetime(ttl, ARGV[at + 9])
-  local number, now, state, since, shared = grant(KEYS[i * 2], front_of(head, bits + tonumber(ARGV[at + 3])), ARGV[at + 4], digits(asked), owner, px, sub(head, HEAD.DEBT_MS))
+  local px = lifetime(ttl, ARGV[at + 9])
+  local number, now, state, since, shared = grant_of(KEYS[i * 2], ARGV[at + 2], bits + tonumber(ARGV[at + 3]), ARGV[at + 4], asked, owner, px)
   if not number and not has(flags, 'm') then return undo(i, now) end
   answer[3 + i] = number and { 'G', false, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false, false, shared, asked }
     or unrecorded(true, false, lock, now)

@@ -4,14 +4,10 @@
 local handler = rawget(globals, '__redis__err__handler') or function(err) return err end
 local ended, result = xpcall(f, handler)
 if ended and not refused then return result end
+
+-- Rarely:
 local key, name = '', ''
 if refused then key, name = refused[1], refused[2] end
 if ended then return { MARK, 'r', key, name, result } end
 result = placed(result)
-if type(result) ~= 'table' then
-  local how = 'e'
-  if refused and find(tostring(result), refused[3].err, 1, true) then how = 'n' end
-  return { MARK, how, key, name, tostring(result), 'text', 0 }
-end
-local said = rawget(result, 'err')
-return { MARK, refused and result == refused[3] and 'n' or 'e', key, name, type(said) == 'string' and said or 'ERR unknown error', tostring(rawget(result, 'source') or ''), tonumber(rawget(result, 'line')) or 0 }
+return { MARK, refused and is_refusal(result, refused) and 'n' or 'e', key, name, ended_by(result) }

@@ -270,9 +270,6 @@ local function digits(ms)
   return string.format('%07d%06d', (ms - low) / 1000000, low)
 end
 
--- What a record begins with. head: grant, session, identity, then how long a debt lives, ms.
-local function front_of(head, bits) return '1L' .. string.char(NO_FLAGS + bits) .. sub(head, HEAD.GRANT.PROCESS) end
-
 -- What follows from the record before (old), where that is not simply one of a lease that was released. A lease
 -- that ended unreleased leaves a debt of its identity, where that can be told from others'; or hands on the one that
 -- was paid under it, with its age. Not where its holder goes on with it (own).
@@ -348,6 +345,12 @@ local function grant(companion, front, fence, asked, owner, px, debt, own)
   return succeed(companion, old, front, number, now, fence, back, owner, px, debt, own)
 end
 
+-- The same from what a step is told of a lease that may be granted. head: grant, session, identity, then how long a debt lives, ms.
+local function grant_of(companion, head, bits, fence, asked, owner, px, own)
+  local front = '1L' .. string.char(NO_FLAGS + bits) .. sub(head, HEAD.GRANT.PROCESS)
+  return grant(companion, front, fence, digits(asked), owner, px, sub(head, HEAD.DEBT_MS), own)
+end
+
 -- Where a lock was taken whose record cannot be written: monitored it was, and nothing more can be told; else it is taken back, by a
 -- command that has just passed where DEL may not be used.
 local function unrecorded(monitor, native, lock, error)
@@ -419,36 +422,17 @@ local function refusal(companion, flags, record, reason, late, who, current, pai
   return { 'N', false, reason, sub(record, SINCE), now, sub(record, FENCE), late and 1 or 0, ended, current or false, paid or 0 }
 end
 
--- Wakes those who wait for a lock that is free now, where its shape tells which library they use. None of it can
--- fail the step: who is not woken tries again when the TTL that it was told has passed.
---   Redisson: a hash with the fields <uuid>:<thread>. One channel a lock; the fair lock has one a waiter, which stand in a
---   queue; the read-write lock has a channel of its own, on which 1 wakes all.
---   Spring's RedisLockRegistry: <registry>:<path> holds a UUID. Where the registry ends is not known, so each colon is tried.
---   python-redis-lock: lock:<name> holds 18 bytes as base64; waiters pop an element off a list that lives for a second.
-local function wake(lock, kind, mode, owner)
-  local four = '%x%x%x%x'
-  local uuid = '^' .. four .. four .. '%-' .. four .. '%-' .. four .. '%-' .. four .. '%-' .. four .. four .. four
-  if kind == 'hash' and string.find(owner, uuid .. ':') then
-    local name = string.find(lock, '{', 1, true) and lock or '{' .. lock .. '}'
-    if mode then redis.pcall('PUBLISH', 'redisson_rwlock:' .. name, '1') return end
-    local channel, queue = 'redisson_lock__channel:' .. name, redis.pcall('LRANGE', 'redisson_lock_queue:' .. name, 0, 15)
-    redis.pcall('PUBLISH', channel, '0')
-    for i = 1, #queue do redis.pcall('PUBLISH', channel .. ':' .. queue[i], '0') end
-  elseif kind == 'string' and string.find(owner, uuid .. '$') then
-    local at = string.find(lock, ':', 1, true)
-    for _ = 1, 8 do
-      if not at then return end
-      redis.pcall('PUBLISH', sub(lock, 1, at - 1) .. '-channel:' .. lock, lock)
-      at = string.find(lock, ':', at + 1, true)
-    end
-  elseif kind == 'string' and sub(lock, 1, 5) == 'lock:' and #owner == 24 and string.find(owner, '^[%w+/]+$') then
-    local signal = 'lock-signal:' .. sub(lock, 6)
-    local there = redis.call('TYPE', signal).ok
-    if there ~= 'none' and there ~= 'list' then return end
-    redis.pcall('DEL', signal)
-    redis.pcall('LPUSH', signal, 1)
-    redis.pcall('PEXPIRE', signal, 1000)
-  end
+-- How an error that ended a script of the application is told: its text, its source, its line.
+local function ended_by(raised)
+  if type(raised) ~= 'table' then return tostring(raised), 'text', 0 end
+  local said = rawget(raised, 'err')
+  return type(said) == 'string' and said or 'ERR unknown error', tostring(rawget(raised, 'source') or ''), tonumber(rawget(raised, 'line')) or 0
+end
+
+-- Whether that error is the one in place of the command that the guard refused first.
+local function is_refusal(raised, refused)
+  if type(raised) == 'table' then return raised == refused[3] end
+  return string.find(tostring(raised), refused[3].err, 1, true) ~= nil
 end
 
 -- The globs of Redis, as glob.rs reads them: by bytes, signed where a class compares them.

@@ -37,8 +37,7 @@ local function granted(reason, state, old_since, own, late)
     native = put(ttl)
     if declined then return { '?', native, '' } end
   end
-  local front = front_of(ARGV[2], bits + tonumber(ARGV[3]))
-  local number, now, ended, since, shared = grant(companion, front, ARGV[4], digits(asked), owner, px, sub(ARGV[2], HEAD.DEBT_MS), own)
+  local number, now, ended, since, shared = grant_of(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, px, own)
   if not number then
     if not monitor then return { '?', now, '' } end
     return { 'G', native, now, '0', 0, 0, '', '0', 0, value }

@@ -21,8 +21,7 @@ if not value then
   local native = run('SET', lock, ARGV[1], 'NX', 'PX', px)
   if declined then return { '?', native, '' } end
   if not native then return { 'A', redis.pcall('GET', lock), '', '', '0' } end
-  local front = front_of(ARGV[2], bits + tonumber(ARGV[3]))
-  local number, now, state, since, shared = grant(companion, front, ARGV[4], digits(asked), owner, lifetime(ttl, ARGV[9]), sub(ARGV[2], HEAD.DEBT_MS))
+  local number, now, state, since, shared = grant_of(companion, ARGV[2], bits + tonumber(ARGV[3]), ARGV[4], asked, owner, lifetime(ttl, ARGV[9]))
   if not number then return unrecorded(monitor, native, lock, now) end
   return { 'G', native, '', number, now, ttl, state, since, bits > 0 and 1 or 0, false, false, shared, asked }
 end

@@ -332,10 +332,8 @@ local function settle(lock)
   elseif ttl ~= left and ttl > 0 then try('PEXPIRE', lock.key, ttl) end
   local outlive = argument(lock, 13)
   if taken then
-    local owner = owner_of(is)
-    local head = argument(lock, 7)
-    local front = front_of(head, bits + tonumber(argument(lock, 8)))
-    local number, at, state, since, shared = grant(companion, front, argument(lock, 9), digits(asked), owner, lifetime(ttl, outlive), sub(head, HEAD.DEBT_MS))
+    local owner, set = owner_of(is), bits + tonumber(argument(lock, 8))
+    local number, at, state, since, shared = grant_of(companion, argument(lock, 7), set, argument(lock, 9), asked, owner, lifetime(ttl, outlive))
     if not number then return { 'G', false, at, '0', 0, 0, '', '0', 0, owner } end
     if did ~= 'acquire' then state = 'O' end
     return { 'G', false, reason, number, at, ttl, state, since, bits > 0 and 1 or 0, owner, false, shared, asked, lock.late and 1 or 0 }
@@ -365,7 +363,11 @@ local function finish(ended, result)
   if setresp then setresp(2) end
   try('SELECT', mine[3])
   if placed and not ended then result = placed(result) end
-  local barred = refused and not ended and (result == refused[3] or string.find(tostring(result), refused[3].err, 1, true)) and true
+  local barred = false
+  if refused and not ended then
+    -- Rarely:
+    barred = is_refusal(result, refused)
+  end
   local stop, each = barred, {}
   for i = 1, #locks do
     local lock = locks[i]
@@ -393,9 +395,8 @@ local function finish(ended, result)
   for i = 1, #locks do each[i] = settle(locks[i]) end
   if barred then return { 'W', 'n', each, '', '', 0, 1, 0, 0 } end
   if not ended then
-    if type(result) ~= 'table' then return { 'W', how, each, tostring(result), 'text', 0 } end
-    local said = rawget(result, 'err')
-    return { 'W', how, each, type(said) == 'string' and said or 'ERR unknown error', tostring(rawget(result, 'source') or ''), tonumber(rawget(result, 'line')) or 0 }
+    -- Rarely:
+    return { 'W', how, each, ended_by(result) }
   end
   if third then setresp(3) end
   return { 'W', how, each, result }
