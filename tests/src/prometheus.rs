@@ -35,7 +35,8 @@ pub fn installed(programs: &[&str]) -> bool {
         "not installed: {missing}; .ci/setup.sh installs them"
     );
     let test = thread::current().name().unwrap_or("a test").to_owned();
-    let line = format!("skipped: {test}: not installed: {missing} (make setup installs them)\n");
+    let line =
+        format!("skipped: {test}: not installed: {missing} (.ci/setup.sh --tests installs them)\n");
     // `eprintln` would be captured. With the terminal gone there is nobody to tell.
     let _ = std::io::stderr().write_all(line.as_bytes());
     false
