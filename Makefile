@@ -19,7 +19,7 @@ otel := lockwarden/otel,lockwarden-tests/otel
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo release test test-servers test-multiplexed test-clients test-otel soak check check-format check-lints check-docs bench bench-parts bench-micro fuzz clean
+.PHONY: help setup run demo release dashboard test test-servers test-multiplexed test-clients test-otel soak check check-format check-lints check-docs bench bench-parts bench-micro fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +35,10 @@ demo: release ## the classic accident, first without the proxy and then with it
 
 release: setup ## build the policies and the proxy as people run them
 	cargo build $(locked) --release -p lockwarden
+
+dashboard: setup ## write the Grafana dashboard anew, from grafana/rows.py
+	@.ci/setup.sh --tests
+	target/grafana/bin/python grafana/generate.py
 
 # The build selects what the test run selects, besides the binary that the integration tests drive:
 # `-p lockwarden` would resolve other features and build wasmtime a second time.

@@ -25,6 +25,7 @@ if [ "${1:-}" = --tests ] || [ -n "${CI:-}" ]; then tests=yes; fi
 main() {
     set_up_system
     set_up_tests
+    set_up_sdk
     set_up_rust
     if [ -n "$problems" ]; then
         printf '%s' "$problems" >&2
@@ -85,7 +86,7 @@ set_up_tests() {
     missing=''
     { has prometheus && has promtool; } || need prometheus Prometheus
     { has alertmanager || has prometheus-alertmanager; } || need prometheus-alertmanager Alertmanager
-    has python3 || need python3 Python
+    python3 -c 'import ensurepip' 2>/dev/null || need python3-venv 'Python with venv'
     [ -n "$packages" ] || return 0
     if ! has apt-get || [ "$(id -u)" -ne 0 ]; then
         say "not installed: $missing. The tests that run them will be skipped."
@@ -106,6 +107,18 @@ set_up_tests() {
     # shellcheck disable=SC2086 # a list of words, on purpose
     $apt install -y --no-install-recommends $packages ||
         say 'apt-get install failed; its words are above. The tests that run these programs will be skipped.'
+}
+
+# --- Grafana's SDK: a test compares the dashboard with what grafana/generate.py writes ---
+
+set_up_sdk() {
+    home=target/grafana
+    if [ -z "$tests" ] || cmp -s grafana/requirements.txt "$home/installed.txt"; then return 0; fi
+    say "pip installs Grafana's SDK for dashboards into $home"
+    python3 -m venv --clear "$home" &&
+        "$home/bin/python" -m pip install -q --disable-pip-version-check --no-deps -r grafana/requirements.txt &&
+        cp grafana/requirements.txt "$home/installed.txt" ||
+        { rm -rf "$home"; say "not installed: Grafana's SDK. The test that writes the dashboard will be skipped."; }
 }
 
 # --- the Rust toolchain that rust-toolchain.toml names, with its WebAssembly target ---

@@ -1,107 +1,99 @@
 #!/usr/bin/env python3
-"""Writes dashboards/lockwarden.json: `python3 grafana/generate.py`, or `--check` to compare only.
+"""Writes dashboards/lockwarden.json: `make dashboard`, or with `--check` compares only. The types of Grafana's own SDK
+(requirements.txt) know what a dashboard may say; panels get their places from it, by their order."""
 
-A panel is a title, a description, queries and a unit; places and ids follow from the order. A panel is
-left out while the catalogue of metrics (docs/metrics.md) lacks a metric that it needs, so that nobody
-looks at a panel which cannot have data. Needs nothing but Python's own library.
-"""
-
-import json
 import sys
 from pathlib import Path
 
-sys.dont_write_bytecode = True
+from grafana_foundation_sdk.builders.dashboard import (
+    AnnotationQuery, Dashboard, DashboardLink, DatasourceVariable, QueryVariable, Row, TextBoxVariable,
+)
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync, DashboardLinkType, VariableOption, VariableRefresh, VariableSort,
+)
 
-from panels import BLUE, DATASOURCE, PROXY, RED, select  # noqa: E402
-from rows import ROWS  # noqa: E402
+from panels import BLUE, DATASOURCE, PROXY, RED, select
+from rows import HEALTH, ROWS
 
 OUTPUT = Path(__file__).resolve().parent / "dashboards" / "lockwarden.json"
-WIDTH = 24
+BOARD = "http://localhost:9180"
 
 
-def query_variable(name, label, query):
-    return {
-        "name": name, "label": label, "type": "query", "datasource": DATASOURCE,
-        "definition": query, "query": {"query": query, "refId": name},
-        "refresh": 2, "sort": 1, "multi": True, "includeAll": True, "allValue": ".*",
-        "current": {"selected": True, "text": ["All"], "value": ["$__all"]},
-        "hide": 0, "options": [], "regex": "", "skipUrlSync": False,
-    }
+class Adding(Builder):
+    """What a builder makes, with fields that Grafana reads and the SDK's types lack."""
+
+    def __init__(self, builder, **fields):
+        self.builder, self.fields = builder, fields
+
+    def build(self):
+        return self
+
+    def to_json(self):
+        return self.builder.build().to_json() | self.fields
 
 
-def variables():
-    return [
-        {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus",
-         "current": {}, "hide": 0, "includeAll": False, "multi": False, "options": [],
-         "refresh": 1, "regex": "", "skipUrlSync": False},
-        query_variable("job", "Job", "label_values(lockwarden_build_info, job)"),
-        query_variable("instance", "Proxy", 'label_values(lockwarden_build_info{job=~"$job"}, instance)'),
-        query_variable("namespace", "Namespace",
-                       'label_values(lockwarden_locks_held{job=~"$job", instance=~"$instance"}, namespace)'),
-        {"name": "board", "label": "Lock board", "type": "textbox", "query": "http://localhost:9180",
-         "current": {"text": "http://localhost:9180", "value": "http://localhost:9180"},
-         "hide": 0, "options": [], "skipUrlSync": False},
-    ]
+def variable(name, label, query):
+    return Adding(
+        QueryVariable(name).label(label).datasource(DATASOURCE).query({"query": query, "refId": name})
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED).sort(VariableSort.ALPHABETICAL_ASC)
+        .multi(True).include_all(True).all_value(".*").current(VariableOption(selected=True, text=["All"], value=["$__all"])),
+        definition=query)
 
 
 def annotation(name, colour, expr, title):
-    return {
-        "name": name, "enable": True, "hide": False, "iconColor": colour, "datasource": DATASOURCE,
-        "expr": expr, "step": "30s", "titleFormat": title, "textFormat": "{{instance}} {{namespace}}",
-        "tagKeys": "", "useValueForTime": False,
-    }
+    return Adding(
+        AnnotationQuery().name(name).icon_color(colour).datasource(DATASOURCE).expr(expr),
+        step="30s", titleFormat=title, textFormat="{{instance}} {{namespace}}")
 
 
 def dashboard():
-    panels, number, y = [], 1, 0
-    for title, collapsed, members in ROWS:
-        members = [panel for panel in members if not panel.missing()]
-        row = {"id": number, "type": "row", "title": title, "collapsed": collapsed, "panels": [],
-               "gridPos": {"x": 0, "y": y, "w": WIDTH, "h": 1}}
-        number, y, x, tallest, placed = number + 1, y + 1, 0, 0, []
-        for panel in members:
-            if x + panel.width > WIDTH:
-                x, y, tallest = 0, y + tallest, 0
-            placed.append(panel.json(number, x, y))
-            number, x, tallest = number + 1, x + panel.width, max(tallest, panel.height)
-        y += tallest
-        panels.append(row)
-        if collapsed:
-            row["panels"] = placed
-        else:
-            panels += placed
-    return {
-        "uid": "lockwarden-locks", "title": "lockwarden / locks", "tags": ["lockwarden", "redis", "locks"],
-        "description": "Who waits, what was refused, which leases ran out, and what the proxy costs.",
-        "schemaVersion": 38, "version": 1, "editable": True, "graphTooltip": 1, "fiscalYearStartMonth": 0,
-        "refresh": "30s", "time": {"from": "now-1h", "to": "now"}, "timepicker": {}, "timezone": "browser",
-        "weekStart": "", "liveNow": False, "id": None,
-        "links": [
-            {"title": "Lock board", "type": "link", "icon": "external link", "targetBlank": True,
-             "url": "${board}/", "tags": [], "tooltip": "The locks themselves, with their holders",
-             "asDropdown": False, "includeVars": False, "keepTime": False},
-        ],
-        "annotations": {"list": [
+    board = (
+        Dashboard("lockwarden / locks").uid("lockwarden-locks").tags(["lockwarden", "redis", "locks"])
+        .description("Who waits, what was refused, which leases ran out, and what the proxy costs.")
+        .tooltip(DashboardCursorSync.CROSSHAIR).refresh("30s").time("now-1h", "now").version(1)
+        .link(DashboardLink("Lock board").type(DashboardLinkType.LINK).icon("external link").target_blank(True)
+              .url("${board}/").tooltip("The locks themselves, with their holders"))
+        .variables([
+            DatasourceVariable("datasource").label("Prometheus").type("prometheus").current(VariableOption()),
+            variable("job", "Job", "label_values(lockwarden_build_info, job)"),
+            variable("instance", "Proxy", 'label_values(lockwarden_build_info{job=~"$job"}, instance)'),
+            variable("namespace", "Namespace", f"label_values(lockwarden_locks_held{{{PROXY}}}, namespace)"),
+            TextBoxVariable("board").label("Lock board").default_value(BOARD).current(VariableOption(text=BOARD, value=BOARD)),
+        ])
+        .annotations([
             annotation("Configuration loaded", BLUE,
-                       "changes(" + select("lockwarden_config_last_reload_success_timestamp_seconds") + "[1m]) > 0",
+                       f"changes({select('lockwarden_config_last_reload_success_timestamp_seconds')}[1m]) > 0",
                        "configuration loaded"),
-            annotation("Proxy started", "purple",
-                       "changes(process_start_time_seconds{" + PROXY + "}[1m]) > 0", "proxy started"),
-            annotation("Alerts", RED,
-                       'ALERTS{alertname=~"Lock.*", alertstate="firing", job=~"$job"}', "{{alertname}}"),
-        ]},
-        "templating": {"list": variables()},
-        "panels": panels,
-    }
+            annotation("Proxy started", "purple", f"changes(process_start_time_seconds{{{PROXY}}}[1m]) > 0",
+                       "proxy started"),
+            annotation("Alerts", RED, 'ALERTS{alertname=~"Lock.*", alertstate="firing", job=~"$job"}',
+                       "{{alertname}}"),
+        ])
+    )
+    for title, panels in ROWS.items():
+        board.with_row(Row(title))
+        for panel in panels:
+            board.with_panel(panel)
+    folded = Row("Health")
+    for panel in HEALTH:
+        folded.with_panel(panel)
+    board.with_row(folded)
+    built = board.build()
+    # The SDK leaves every row with the id 0.
+    everything = [one for panel in built.panels for one in (panel, *getattr(panel, "panels", []))]
+    for number, one in enumerate(everything, 1):
+        one.id_val = number
+    return built
 
 
 def main():
-    text = json.dumps(dashboard(), indent=2, ensure_ascii=False) + "\n"
-    if "--check" in sys.argv[1:]:
-        if OUTPUT.read_text(encoding="utf-8") != text:
-            sys.exit(f"{OUTPUT.name} is old: python3 grafana/generate.py")
-    else:
+    text = JSONEncoder(indent=2, ensure_ascii=False).encode(dashboard()) + "\n"
+    if "--check" not in sys.argv[1:]:
         OUTPUT.write_text(text, encoding="utf-8")
+    elif OUTPUT.read_text(encoding="utf-8") != text:
+        sys.exit(f"{OUTPUT.name} is old: make dashboard")
 
 
 if __name__ == "__main__":

@@ -1,176 +1,144 @@
-"""What panels are made of: the catalogue of metrics, queries with the dashboard's variables, and the JSON of
-each kind of panel. Which panels there are: rows.py."""
+"""What panels are made of: queries with the dashboard's variables, and the kinds of panels with the look that all of
+a kind share. Which panels there are: rows.py."""
 
 import re
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-CATALOGUE = HERE.parent / "docs" / "metrics.md"
+from grafana_foundation_sdk.builders.bargauge import Panel as BarGauge
+from grafana_foundation_sdk.builders.common import ReduceDataOptions, StackingConfig, VizLegendOptions, VizTooltipOptions
+from grafana_foundation_sdk.builders.dashboard import DashboardLink, FieldColor, ThresholdsConfig
+from grafana_foundation_sdk.builders.heatmap import HeatmapColorOptions, Panel as Heatmap, RowsHeatmapOptions, YAxisConfig
+from grafana_foundation_sdk.builders.prometheus import Dataquery
+from grafana_foundation_sdk.builders.stat import Panel as Stat
+from grafana_foundation_sdk.builders.table import Panel as Table
+from grafana_foundation_sdk.builders.timeseries import Panel as TimeSeries
+from grafana_foundation_sdk.models.common import (
+    AxisPlacement, BarGaugeDisplayMode, BigValueColorMode, BigValueGraphMode, BigValueJustifyMode, BigValueTextMode,
+    HeatmapCellLayout, LegendDisplayMode, SortOrder, StackingMode, TooltipDisplayMode, VisibilityMode, VizOrientation,
+)
+from grafana_foundation_sdk.models.dashboard import (
+    DataSourceRef, DataTransformerConfig, FieldColorModeId, Threshold, ThresholdsMode, ValueMap, ValueMappingResult,
+)
+from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat, QueryEditorMode
 
-DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
-# What a query selects of the proxies, and of the namespaces on them.
-PROXY = 'job=~"$job", instance=~"$instance"'
-SPACE = PROXY + ', namespace=~"$namespace"'
-BOARD_OF_SERIES = {
-    "title": "Lock board: ${__field.labels.namespace}",
-    "url": "${board}/?namespace=${__field.labels.namespace:percentencode}",
-    "targetBlank": True,
-}
 GREEN, YELLOW, RED, BLUE = "green", "yellow", "red", "blue"
+DATASOURCE = DataSourceRef("prometheus", "${datasource}")
 
+# --- queries ---
 
-def known_metrics():
-    """The names that the proxy exports; histograms with their three series."""
-    names = {}
-    page = CATALOGUE.read_text(encoding="utf-8")
-    for name, kind in re.findall(r"^### `(lockwarden_\w+)`\n\n(\w+)\.", page, re.M):
-        suffixes = ["_bucket", "_sum", "_count"] if kind == "histogram" else [""]
-        for suffix in suffixes:
-            names[name + suffix] = kind
-    return names
-
-
-METRICS = known_metrics()
+# What a query selects of the proxies.
+PROXY = 'job=~"$job", instance=~"$instance"'
+# Whether each metric of docs/metrics.md has a label `namespace`.
+HAS_NAMESPACE = {
+    name: "\n- `namespace`" in section
+    for name, section in re.findall(
+        r"^### `(\w+)`(.*?)(?=^### |\Z)",
+        (Path(__file__).resolve().parents[1] / "docs/metrics.md").read_text(encoding="utf-8"), re.M | re.S)
+}
 
 
 def select(metric, matchers=""):
-    """`metric{…}` with the variables; a metric with a namespace is chosen by that, too."""
-    base = re.sub(r"_(bucket|sum|count)$", "", metric)
-    has_namespace = base in WITH_NAMESPACE or metric in WITH_NAMESPACE
-    scope = SPACE if has_namespace else PROXY
-    return f"{metric}{{{scope}{', ' + matchers if matchers else ''}}}"
+    """`metric{…}` with the variables; a metric with a namespace is selected by that, too."""
+    namespace = 'namespace=~"$namespace"' if HAS_NAMESPACE[re.sub(r"_(bucket|sum|count)$", "", metric)] else ""
+    return f"{metric}{{{', '.join(filter(None, [PROXY, namespace, matchers]))}}}"
 
 
-def with_namespace():
-    page = CATALOGUE.read_text(encoding="utf-8")
-    sections = re.split(r"^### ", page, flags=re.M)[1:]
-    return {
-        re.match(r"`(\w+)`", section).group(1)
-        for section in sections
-        if "\n- `namespace`" in section
-    }
+def rate(metric, matchers=""):
+    return f"rate({select(metric, matchers)}[$__rate_interval])"
 
 
-WITH_NAMESPACE = with_namespace()
-
-
-def rate(metric, matchers="", over="$__rate_interval"):
-    return f"rate({select(metric, matchers)}[{over}])"
-
-
-def increase(metric, matchers="", over="$__range"):
+def increase(metric, matchers="", over="$__rate_interval"):
     return f"increase({select(metric, matchers)}[{over}])"
 
 
-def quantile(q, metric, by, matchers=""):
-    return f"histogram_quantile({q}, sum by (le, {by}) ({rate(metric + '_bucket', matchers)}))"
+def in_view(metric, matchers=""):
+    """The increase in the time that the dashboard shows."""
+    return increase(metric, matchers, "$__range")
 
 
-def target(expr, legend="", instant=False, form="time_series"):
-    return {
-        "datasource": DATASOURCE,
-        "editorMode": "code",
-        "expr": expr,
-        "legendFormat": legend or "__auto",
-        "instant": instant,
-        "range": not instant,
-        "format": form,
-    }
+def quantile(q, metric, by):
+    return f"histogram_quantile({q}, sum by (le, {by}) ({rate(metric + '_bucket')}))"
 
 
-def steps(*pairs):
-    """Thresholds from (None, colour), (value, colour), …"""
-    return {"mode": "absolute", "steps": [{"value": v, "color": c} for v, c in pairs]}
+def sum_by(labels, expr, legend=None):
+    """A query with a series for each value of the labels, and its legend: these values unless told."""
+    return f"sum by ({labels}) ({expr})", legend or " ".join(f"{{{{{label}}}}}" for label in labels.split(", "))
 
 
-class Panel:
-    """One panel; `place` and `id` are given to it by the dashboard."""
-
-    def __init__(self, kind, title, description, targets, unit="short", width=8, height=8, **more):
-        self.kind, self.title, self.description = kind, title, description
-        self.targets, self.unit, self.width, self.height = targets, unit, width, height
-        self.more = more
-
-    def missing(self):
-        """Metrics of the proxy that the catalogue does not have."""
-        text = " ".join(t["expr"] for t in self.targets)
-        return set(re.findall(r"\blockwarden_\w+", text)) - set(METRICS)
-
-    def json(self, number, x, y):
-        defaults = {"unit": self.unit, "custom": {}, "mappings": self.more.get("mappings", [])}
-        defaults["thresholds"] = self.more.get("thresholds", steps((None, GREEN)))
-        for key in ("min", "max", "decimals", "noValue", "links"):
-            if key in self.more:
-                defaults[key] = self.more[key]
-        options = {}
-        if self.kind == "stat":
-            defaults["color"] = {"mode": "thresholds"}
-            options = {
-                "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
-                "colorMode": "value", "graphMode": self.more.get("graph", "none"),
-                "textMode": "value", "justifyMode": "center", "orientation": "auto",
-            }
-        elif self.kind == "timeseries":
-            defaults["color"] = {"mode": "palette-classic"}
-            defaults["custom"] = {
-                "drawStyle": "line", "lineInterpolation": "linear", "lineWidth": 1,
-                "fillOpacity": 12, "showPoints": "never", "spanNulls": False,
-                "axisSoftMin": 0,
-                "stacking": {"mode": self.more.get("stack", "none"), "group": "A"},
-            }
-            options = {
-                "legend": {"displayMode": "table", "placement": "bottom", "showLegend": True,
-                           "calcs": ["mean", "lastNotNull"]},
-                "tooltip": {"mode": "multi", "sort": "desc"},
-            }
-        elif self.kind == "bargauge":
-            defaults["color"] = {"mode": "palette-classic"}
-            options = {
-                "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
-                "orientation": "horizontal", "displayMode": "basic", "showUnfilled": True,
-                "valueMode": "color", "minVizHeight": 12, "minVizWidth": 0,
-            }
-        elif self.kind == "heatmap":
-            options = {
-                "calculate": False, "cellGap": 1, "legend": {"show": True},
-                "color": {"mode": "scheme", "scheme": "Oranges", "steps": 64, "exponent": 0.5},
-                "yAxis": {"unit": self.unit, "axisPlacement": "left"},
-                "tooltip": {"show": True, "yHistogram": True}, "rowsFrame": {"layout": "auto"},
-            }
-        elif self.kind == "table":
-            options = {"showHeader": True, "footer": {"show": False}}
-        panel = {
-            "id": number, "type": self.kind, "title": self.title, "description": self.description,
-            "datasource": DATASOURCE,
-            "gridPos": {"x": x, "y": y, "w": self.width, "h": self.height},
-            "targets": [dict(t, refId=chr(ord("A") + n)) for n, t in enumerate(self.targets)],
-            "fieldConfig": {"defaults": defaults, "overrides": self.more.get("overrides", [])},
-            "options": options,
-        }
-        if "hide" in self.more:
-            hidden = {name: True for name in self.more["hide"]}
-            panel["transformations"] = [
-                {"id": "organize", "options": {"excludeByName": hidden, "indexByName": {}, "renameByName": {}}}
-            ]
-        return panel
+def query(expr, legend="__auto"):
+    return (Dataquery().datasource(DATASOURCE).editor_mode(QueryEditorMode.CODE).format(PromQueryFormat.TIME_SERIES)
+            .expr(expr).legend_format(legend))
 
 
-def stat(title, description, expr, **more):
-    return Panel("stat", title, description, [target(expr, instant=True)], width=3, height=4, **more)
+# --- what a panel may have ---
+
+STACKED = StackingConfig().mode(StackingMode.NORMAL).group("A")
+LAST_VALUE = ReduceDataOptions().calcs(["lastNotNull"]).fields("").values(False)
 
 
-def lines(title, description, *queries, **more):
-    return Panel("timeseries", title, description, [target(e, l) for e, l in queries], **more)
+def steps(base, *more):
+    """The colour of small values, then (value, colour) from where on another begins."""
+    colours = [Threshold(None, base)] + [Threshold(value, colour) for value, colour in more]
+    return ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(colours)
 
 
-def bars(title, description, expr, legend, **more):
-    return Panel("bargauge", title, description, [target(expr, legend, instant=True)], **more)
+def words(zero, one):
+    """Says 0 and 1 in words: 0 is bad, 1 is good."""
+    return [ValueMap({"0": ValueMappingResult(zero, RED), "1": ValueMappingResult(one, GREEN)})]
 
 
-def table(title, description, expr, **more):
-    return Panel("table", title, description, [target(expr, instant=True, form="table")], **more)
+# --- the kinds of panels ---
+
+def panel(kind, title, description, *queries):
+    for letter, one in zip("ABC", queries):
+        one.ref_id(letter)
+    return (kind().title(title).description(description).datasource(DATASOURCE).targets(queries)
+            .span(8).height(8).unit("short").thresholds(steps(GREEN)))
 
 
-GOOD_ZERO = steps((None, GREEN), (1, RED))
-SERVED_NAMESPACE = {"links": [BOARD_OF_SERIES]}
-NOT_IN_TABLE = ["Time", "Value", "__name__"]
+def series(kind, title, description, queries):
+    """A panel with colours of a palette; one whose series are namespaces leads to the lock board."""
+    made = panel(kind, title, description, *queries).color_scheme(FieldColor().mode(FieldColorModeId.PALETTE_CLASSIC))
+    if any("{{namespace}}" in one.build().legend_format for one in queries):
+        made.data_links([
+            DashboardLink("Lock board: ${__field.labels.namespace}").target_blank(True)
+            .url("${board}/?namespace=${__field.labels.namespace:percentencode}")
+        ])
+    return made
+
+
+def stat(title, description, expr):
+    return (panel(Stat, title, description, query(expr).instant()).span(3).height(4)
+            .color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS)).reduce_options(LAST_VALUE)
+            .color_mode(BigValueColorMode.VALUE).graph_mode(BigValueGraphMode.NONE)
+            .text_mode(BigValueTextMode.VALUE).justify_mode(BigValueJustifyMode.CENTER))
+
+
+def lines(title, description, *queries):
+    """A graph of queries, each with its legend."""
+    return (series(TimeSeries, title, description, [query(*one).range() for one in queries])
+            .fill_opacity(12).show_points(VisibilityMode.NEVER).axis_soft_min(0)
+            .legend(VizLegendOptions().show_legend(True).display_mode(LegendDisplayMode.TABLE).calcs(["mean", "lastNotNull"]))
+            .tooltip(VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING)))
+
+
+def bars(title, description, expr, legend):
+    return (series(BarGauge, title, description, [query(expr, legend).instant()]).decimals(0)
+            .reduce_options(LAST_VALUE).orientation(VizOrientation.HORIZONTAL)
+            .display_mode(BarGaugeDisplayMode.BASIC).min_viz_height(12))
+
+
+def heatmap(title, description, expr, unit):
+    return (panel(Heatmap, title, description, query(expr, "{{le}}").range().format(PromQueryFormat.HEATMAP)).unit(unit)
+            .color(HeatmapColorOptions().mode(HeatmapColorMode.SCHEME).scheme("Oranges").steps(64).exponent(0.5))
+            .y_axis(YAxisConfig().unit(unit).axis_placement(AxisPlacement.LEFT)).show_tooltip().show_y_histogram()
+            .rows_frame(RowsHeatmapOptions().layout(HeatmapCellLayout.AUTO)))
+
+
+def table(title, description, metric):
+    """The labels of a metric."""
+    hidden = dict.fromkeys(["Time", "Value", "__name__", "job"], True)
+    return (panel(Table, title, description, query(select(metric)).instant().format(PromQueryFormat.TABLE))
+            .show_header(True).with_transformation(DataTransformerConfig(
+                "organize", options={"excludeByName": hidden, "indexByName": {}, "renameByName": {}})))

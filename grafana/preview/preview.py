@@ -20,10 +20,8 @@ import urllib.parse
 import urllib.request
 from pathlib import Path
 
-sys.dont_write_bytecode = True
-
-import draw  # noqa: E402
-import traffic  # noqa: E402
+import draw
+import traffic
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = ["Is anything wrong?", "Safety", "Contention"]
