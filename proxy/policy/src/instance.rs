@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockwarden_lock::decision::{ClientDescription, FaultKind, Operation, Question};
-use wasmtime::{ResourceLimiter, Store, Trap, UpdateDeadline};
+use wasmtime::{Store, Trap};
 
 use crate::bindings::v1;
-use crate::deadline::Overdue;
 use crate::error::one_line;
 use crate::loader::{Compiled, Form};
 use crate::meter::Meter;
 use crate::source::Limits;
+use crate::store::State;
 use crate::ticker::Ticker;
 
 /// A policy as one chain uses it: compiled, with the settings of its namespace.
@@ -78,83 +78,6 @@ impl Budget {
     }
 }
 
-/// What a store holds.
-pub(crate) struct State {
-    memory_limit: usize,
-    memory_bytes: usize,
-    memory_refused: bool,
-    meter: Arc<Meter>,
-    ticker: Arc<Ticker>,
-    deadline: Duration,
-    /// The call that is running, where it is still running at a tick.
-    overdue: Option<Overdue>,
-    /// The client of the call that is running, if the policy may ask: its handle and its answer.
-    client: Option<(u64, ClientDescription)>,
-}
-
-impl Drop for State {
-    fn drop(&mut self) {
-        self.meter.memory_returned(self.memory_bytes);
-    }
-}
-
-/// The largest table of a guest: its function pointers.
-const TABLE_ELEMENTS: usize = 10_000;
-
-impl ResourceLimiter for State {
-    fn memory_growing(
-        &mut self,
-        current: usize,
-        desired: usize,
-        _maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        let growth = desired.saturating_sub(current);
-        let total = self.memory_bytes.saturating_add(growth);
-        if total > self.memory_limit {
-            self.memory_refused = true;
-            return Ok(false);
-        }
-        self.memory_bytes = total;
-        self.meter.memory_taken(growth);
-        Ok(true)
-    }
-
-    fn table_growing(
-        &mut self,
-        _current: usize,
-        desired: usize,
-        _maximum: Option<usize>,
-    ) -> wasmtime::Result<bool> {
-        let granted = desired <= TABLE_ELEMENTS;
-        self.memory_refused |= !granted;
-        Ok(granted)
-    }
-
-    // Guests in interpreted languages are linked from several modules.
-    fn instances(&self) -> usize {
-        64
-    }
-
-    fn memories(&self) -> usize {
-        8
-    }
-
-    fn tables(&self) -> usize {
-        64
-    }
-}
-
-impl v1::clients::Host for State {
-    fn describe(&mut self, client: u64) -> Option<v1::clients::Identity> {
-        let (handle, description) = self.client.as_ref()?;
-        (*handle == client).then(|| v1::clients::Identity {
-            name: description.name.clone(),
-            user: description.user.clone(),
-            address: description.address.clone(),
-        })
-    }
-}
-
 /// A configured policy that can be asked.
 pub(crate) struct Instance {
     store: Store<State>,
@@ -208,19 +131,15 @@ impl<'a> Asked<'a> {
 impl Instance {
     /// Makes an instance and configures it.
     pub(crate) fn start(member: &Member, budget: Budget) -> Result<Instance, NotStarted> {
-        let state = State {
-            memory_limit: member.limits.memory_bytes,
-            memory_bytes: 0,
-            memory_refused: false,
-            meter: member.meter.clone(),
-            ticker: member.ticker.clone(),
-            deadline: budget.deadline,
-            overdue: None,
-            client: None,
-        };
+        let state = State::new(
+            &member.limits,
+            budget.deadline,
+            &member.meter,
+            &member.ticker,
+        );
         let mut store = Store::new(member.compiled.form.engine(), state);
         store.limiter(|state| state);
-        store.epoch_deadline_callback(|mut store| Ok(look(store.data_mut())));
+        store.epoch_deadline_callback(|mut store| Ok(store.data_mut().epoch_moved()));
         store.set_hostcall_fuel(hostcall_fuel(&member.limits));
         prepare(&mut store, budget).map_err(NotStarted::Failed)?;
         match configured(member, &mut store) {
@@ -301,30 +220,14 @@ fn configured(
 }
 
 fn prepare(store: &mut Store<State>, budget: Budget) -> Result<(), Failure> {
-    let state = store.data();
     // Written only where it changes, which is rare: a write to the store's data is not free.
-    if state.overdue.is_some() || state.deadline != budget.deadline {
-        let state = store.data_mut();
-        state.overdue = None;
-        state.deadline = budget.deadline;
+    if !store.data().is_armed(budget.deadline) {
+        store.data_mut().arm(budget.deadline);
     }
     store.set_epoch_deadline(1);
     store.data().ticker.promise(1);
     let fuelled = store.set_fuel(budget.fuel);
     fuelled.map_err(|error| failure(store, &error))
-}
-
-/// The epoch has moved while the guest runs.
-fn look(state: &mut State) -> UpdateDeadline {
-    let overdue = *state.overdue.get_or_insert_with(Overdue::begin);
-    match overdue.look(state.deadline) {
-        Some(ticks) => {
-            // One more: the epoch that the engine reckons from may be newer than what is counted.
-            state.ticker.promise(ticks.saturating_add(1));
-            UpdateDeadline::Continue(ticks)
-        }
-        None => UpdateDeadline::Interrupt,
-    }
 }
 
 /// An answer may not be longer than the policy's limit, and what it says ends up in one line.

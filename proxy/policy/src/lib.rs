@@ -16,6 +16,7 @@ mod instance;
 mod loader;
 mod meter;
 mod source;
+mod store;
 mod ticker;
 
 pub use chains::Chains;

@@ -14,8 +14,8 @@ use wasmtime::{Engine, Module};
 use crate::bindings::v1;
 use crate::engine::MAX_MEMORY_BYTES;
 use crate::error::{LoadError, one_line};
-use crate::instance::State;
 use crate::source::{ModuleSource, PolicySource};
+use crate::store::State;
 
 /// The largest file that is read: guests in interpreted languages have about 20 MB.
 const MAX_MODULE_BYTES: u64 = 64 << 20;

@@ -1,0 +1,136 @@
+//! What the store of an instance holds: how much memory the guest has, how long its call may still
+//! run, and the client it may ask about. It calls no guest. Next: `instance.rs`, which does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockwarden_lock::decision::ClientDescription;
+use wasmtime::{ResourceLimiter, UpdateDeadline};
+
+use crate::bindings::v1;
+use crate::deadline::Overdue;
+use crate::meter::Meter;
+use crate::source::Limits;
+use crate::ticker::Ticker;
+
+/// What a store holds.
+pub(crate) struct State {
+    memory_limit: usize,
+    memory_bytes: usize,
+    /// Whether the guest asked for more than it may have.
+    pub(crate) memory_refused: bool,
+    meter: Arc<Meter>,
+    pub(crate) ticker: Arc<Ticker>,
+    deadline: Duration,
+    /// The call that is running, where it is still running at a tick.
+    overdue: Option<Overdue>,
+    /// The client of the call that is running, if the policy may ask: its handle and its answer.
+    pub(crate) client: Option<(u64, ClientDescription)>,
+}
+
+impl State {
+    pub(crate) fn new(
+        limits: &Limits,
+        deadline: Duration,
+        meter: &Arc<Meter>,
+        ticker: &Arc<Ticker>,
+    ) -> State {
+        State {
+            memory_limit: limits.memory_bytes,
+            memory_bytes: 0,
+            memory_refused: false,
+            meter: meter.clone(),
+            ticker: ticker.clone(),
+            deadline,
+            overdue: None,
+            client: None,
+        }
+    }
+
+    /// Whether a call with this deadline may begin as it is.
+    pub(crate) fn is_armed(&self, deadline: Duration) -> bool {
+        self.overdue.is_none() && self.deadline == deadline
+    }
+
+    /// Prepares for a call with this deadline.
+    pub(crate) fn arm(&mut self, deadline: Duration) {
+        self.overdue = None;
+        self.deadline = deadline;
+    }
+
+    /// The epoch has moved while the guest runs: ends the call if it is over its deadline.
+    pub(crate) fn epoch_moved(&mut self) -> UpdateDeadline {
+        let overdue = *self.overdue.get_or_insert_with(Overdue::begin);
+        match overdue.look(self.deadline) {
+            Some(ticks) => {
+                // One more: the epoch that the engine reckons from may be newer than what is counted.
+                self.ticker.promise(ticks.saturating_add(1));
+                UpdateDeadline::Continue(ticks)
+            }
+            None => UpdateDeadline::Interrupt,
+        }
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.meter.memory_returned(self.memory_bytes);
+    }
+}
+
+/// The largest table of a guest: its function pointers.
+const TABLE_ELEMENTS: usize = 10_000;
+
+impl ResourceLimiter for State {
+    fn memory_growing(
+        &mut self,
+        current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let growth = desired.saturating_sub(current);
+        let total = self.memory_bytes.saturating_add(growth);
+        if total > self.memory_limit {
+            self.memory_refused = true;
+            return Ok(false);
+        }
+        self.memory_bytes = total;
+        self.meter.memory_taken(growth);
+        Ok(true)
+    }
+
+    fn table_growing(
+        &mut self,
+        _current: usize,
+        desired: usize,
+        _maximum: Option<usize>,
+    ) -> wasmtime::Result<bool> {
+        let granted = desired <= TABLE_ELEMENTS;
+        self.memory_refused |= !granted;
+        Ok(granted)
+    }
+
+    // Guests in interpreted languages are linked from several modules.
+    fn instances(&self) -> usize {
+        64
+    }
+
+    fn memories(&self) -> usize {
+        8
+    }
+
+    fn tables(&self) -> usize {
+        64
+    }
+}
+
+impl v1::clients::Host for State {
+    fn describe(&mut self, client: u64) -> Option<v1::clients::Identity> {
+        let (handle, description) = self.client.as_ref()?;
+        (*handle == client).then(|| v1::clients::Identity {
+            name: description.name.clone(),
+            user: description.user.clone(),
+            address: description.address.clone(),
+        })
+    }
+}
