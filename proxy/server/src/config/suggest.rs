@@ -27,7 +27,7 @@ pub(super) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
     }
     let plain = normal(word);
     // One slip in a short word, up to three in a long one.
-    let tolerance = (plain.len() / 3).clamp(1, 3);
+    let tolerance = (plain.chars().count() / 3).clamp(1, 3);
     known
         .into_iter()
         .filter_map(|candidate| Some((rank(&plain, &normal(candidate), tolerance)?, candidate)))
@@ -56,44 +56,22 @@ pub(super) fn listed<'a>(words: impl IntoIterator<Item = &'a str>, last: &str) -
     }
 }
 
-fn normal(word: &str) -> Vec<char> {
-    word.to_lowercase()
-        .chars()
-        .map(|c| if c == '_' { '-' } else { c })
-        .collect()
+fn normal(word: &str) -> String {
+    word.to_lowercase().replace('_', "-")
 }
 
 /// How near two words are, smaller is nearer; `None` if not near. A part of a known word (`ttl` for
 /// `ttl-ceiling`) or one with something added (`drain_ms` for `drain`) comes after slips of the
 /// finger.
-fn rank(word: &[char], candidate: &[char], tolerance: usize) -> Option<usize> {
-    let distance = distance(word, candidate);
+fn rank(word: &str, candidate: &str, tolerance: usize) -> Option<usize> {
+    // Two neighbours swapped count as one slip.
+    let distance = strsim::osa_distance(word, candidate);
     if distance <= tolerance {
         return Some(distance);
     }
-    let is_part = word.len() >= 3 && candidate.windows(word.len()).any(|part| part == word);
-    let is_longer = candidate.len() >= 3 && word.starts_with(candidate);
+    let is_part = word.chars().count() >= 3 && candidate.contains(word);
+    let is_longer = candidate.chars().count() >= 3 && word.starts_with(candidate);
     (is_part || is_longer).then_some(MAX_COMPARED + distance)
-}
-
-/// Edit distance where two neighbours swapped count as one slip (optimal string alignment).
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for (i, &x) in a.iter().enumerate() {
-        let mut row = Vec::with_capacity(b.len() + 1);
-        row.push(i + 1);
-        for (j, &y) in b.iter().enumerate() {
-            let replaced = last[j] + usize::from(x != y);
-            let mut best = replaced.min(last[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && x == b[j - 1] && a[i - 1] == y {
-                best = best.min(before_last[j - 1] + 1);
-            }
-            row.push(best);
-        }
-        before_last = std::mem::replace(&mut last, row);
-    }
-    last[b.len()]
 }
 
 #[cfg(test)]
