@@ -3,6 +3,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod events;
+mod fold;
 pub(crate) mod logging;
 pub(crate) mod metrics;
 #[cfg(feature = "otel")]

@@ -20,7 +20,7 @@ use super::events::{EventLog, Follower, LockEvent};
 use super::metrics::Metrics;
 use super::vocabulary::AuditSink;
 use crate::config::{AuditConfig, AuditLevel, AuditTarget};
-use fold_problems::{Folded, Folder, is_problem};
+use fold_problems::{Folded, ProblemFolder, is_problem};
 use queue::Line;
 use record::Notice;
 pub(crate) use record::{Answer, Client, InForce, Policy, Question, Record};
@@ -104,7 +104,7 @@ impl Audit {
             sink: name,
             events: events.clone(),
             dropped: 0,
-            folder: Folder::default(),
+            folder: ProblemFolder::new(),
         };
         Ok((audit, Some(Box::new(scribe))))
     }
@@ -178,7 +178,7 @@ struct Scribe {
     events: Arc<EventLog>,
     /// Entries that the event log had dropped when it was looked at last.
     dropped: u64,
-    folder: Folder,
+    folder: ProblemFolder,
 }
 
 impl Follower for Scribe {

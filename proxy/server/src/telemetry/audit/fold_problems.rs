@@ -1,7 +1,6 @@
 //! Which entries are problems, and folding those that repeat: who is refused in a loop gets one line at
 //! once and then one a second, which says how many it stands for and which ids they had.
 
-use std::collections::HashMap;
 use std::mem::Discriminant;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -10,6 +9,7 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::reason::Reason;
 
 use crate::telemetry::events::{EventKind, LockEvent};
+use crate::telemetry::fold::{Folder, Turn};
 use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
 
 /// Lines about the same thing are at least this far apart.
@@ -89,34 +89,25 @@ pub(super) struct Folded {
 }
 
 /// Decides which problems get a line.
-#[derive(Default)]
-pub(super) struct Folder {
-    places: HashMap<Same, Place>,
-}
+pub(super) struct ProblemFolder(Folder<Same, Folded>);
 
-struct Place {
-    /// When the last line was written.
-    line: Instant,
-    folded: Option<Folded>,
-}
+impl ProblemFolder {
+    /// A folder that has seen nothing.
+    pub(super) fn new() -> ProblemFolder {
+        ProblemFolder(Folder::new(WINDOW))
+    }
 
-impl Folder {
-    /// Whether this problem gets a line now. Otherwise one of [`Folder::drain`]'s tells of it.
+    /// Whether this problem gets a line now. Otherwise one of [`ProblemFolder::drain`]'s tells of it.
     pub(super) fn admit(&mut self, entry: &LockEvent, now: Instant) -> bool {
-        let full = self.places.len() >= MAX_PLACES;
-        match self.places.get_mut(&Same::of(entry)) {
-            Some(place) => {
-                place.fold(entry);
+        let same = Same::of(entry);
+        if !self.0.has_room(&same, MAX_PLACES) {
+            return true;
+        }
+        match self.0.turn(same, now) {
+            Turn::Line(_) => true,
+            Turn::Fold(folded) => {
+                Folded::add(folded, entry);
                 false
-            }
-            None if full => true,
-            None => {
-                let place = Place {
-                    line: now,
-                    folded: None,
-                };
-                self.places.insert(Same::of(entry), place);
-                true
             }
         }
     }
@@ -124,25 +115,17 @@ impl Folder {
     /// What was folded for a second, or, at the end, at all. To be called before entries are admitted.
     pub(super) fn drain(&mut self, now: Instant, end: bool) -> Vec<Folded> {
         let mut told = Vec::new();
-        self.places.retain(|_, place| {
-            if !end && now.saturating_duration_since(place.line) < WINDOW {
-                return true;
-            }
-            place.line = now;
-            let folded = place.folded.take();
-            let goes_on = folded.is_some();
-            told.extend(folded);
-            goes_on
-        });
+        let now = if end { now + WINDOW } else { now };
+        self.0.drain(now, |_, folded| told.push(folded));
         told.sort_by_key(|folded| folded.last.at);
         told
     }
 }
 
-impl Place {
-    fn fold(&mut self, entry: &LockEvent) {
-        let Some(folded) = &mut self.folded else {
-            self.folded = Some(Folded {
+impl Folded {
+    fn add(folded: &mut Option<Folded>, entry: &LockEvent) {
+        let Some(folded) = folded else {
+            *folded = Some(Folded {
                 last: entry.clone(),
                 repeated: 1,
                 ids: Vec::new(),
@@ -178,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_client_in_a_loop_gets_one_line_at_once_and_one_a_second_with_count_and_ids() {
-        let (mut folder, start) = (Folder::default(), Instant::now());
+        let (mut folder, start) = (ProblemFolder::new(), Instant::now());
         assert!(folder.admit(&refused("lock:a", "A"), start));
         for id in ["B", "C", "D"] {
             assert!(!folder.admit(&refused("lock:a", id), start));
@@ -198,7 +181,7 @@ mod tests {
 
     #[test]
     fn another_lock_or_reason_is_another_line_and_nothing_is_kept_at_the_end() {
-        let (mut folder, now) = (Folder::default(), Instant::now());
+        let (mut folder, now) = (ProblemFolder::new(), Instant::now());
         let mut expired = refused("lock:a", "B");
         if let Some(said) = &mut expired.verdict {
             said.reason = Some(Reason::Expired);
@@ -212,7 +195,7 @@ mod tests {
 
     #[test]
     fn ids_and_places_have_a_bound_and_problems_beyond_it_get_their_lines() {
-        let (mut folder, now) = (Folder::default(), Instant::now());
+        let (mut folder, now) = (ProblemFolder::new(), Instant::now());
         for _ in 0..MAX_IDS + 10 {
             folder.admit(&refused("lock:a", "A"), now);
         }
@@ -222,7 +205,6 @@ mod tests {
             folder.admit(&entry, now)
         });
         assert_eq!(lines.count(), MAX_PLACES + 10);
-        assert!(folder.places.len() <= MAX_PLACES);
         let told = folder.drain(now, true);
         assert_eq!(told[0].ids.len(), MAX_IDS);
     }

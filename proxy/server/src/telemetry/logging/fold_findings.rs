@@ -2,13 +2,13 @@
 //! with an example, which says how many it stands for. Counters are never folded, only lines. It
 //! reads no clock; whoever observes something tells it.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::telemetry::fold::{Folder, Turn};
 use crate::telemetry::vocabulary::{Label, Observation};
 
 /// Lines about the same thing are at least this far apart.
@@ -16,17 +16,12 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 /// Decides which observations get a line. Bounded by the namespaces of the configuration: quiet ones are
 /// forgotten after a minute.
-#[derive(Default)]
-pub(crate) struct ObservationFolder {
-    told: Mutex<HashMap<(String, Observation), Told>>,
-}
+pub(crate) struct ObservationFolder(Mutex<Folder<(String, Observation), Untold>>);
 
-struct Told {
-    /// When the last line was written.
-    line: Instant,
-    repeated: u64,
-    /// The last that no line has told of.
-    example: Option<Example>,
+/// What no line has told of yet.
+struct Untold {
+    count: u64,
+    last: Example,
 }
 
 /// Where something was observed.
@@ -48,6 +43,12 @@ pub(crate) struct ObservationLine {
     pub(crate) repeated: u64,
 }
 
+impl Default for ObservationFolder {
+    fn default() -> ObservationFolder {
+        ObservationFolder(Mutex::new(Folder::new(WINDOW)))
+    }
+}
+
 impl ObservationFolder {
     /// Something was observed. Answers the line that it gets, if it gets one at once.
     pub(crate) fn observed(
@@ -57,58 +58,40 @@ impl ObservationFolder {
         example: Example,
         now: Instant,
     ) -> Option<ObservationLine> {
-        let mut told = self.told();
-        let place = (namespace.to_owned(), kind);
-        let repeated = match told.get_mut(&place) {
-            Some(told) if now.saturating_duration_since(told.line) < WINDOW => {
-                told.repeated += 1;
-                told.example = Some(example);
-                return None;
+        let mut folder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match folder.turn((namespace.to_owned(), kind), now) {
+            Turn::Line(untold) => Some(ObservationLine {
+                namespace: namespace.to_owned(),
+                kind,
+                example,
+                repeated: untold.map_or(0, |untold| untold.count),
+            }),
+            Turn::Fold(untold) => {
+                let before = untold.as_ref().map_or(0, |untold| untold.count);
+                *untold = Some(Untold {
+                    count: before + 1,
+                    last: example,
+                });
+                None
             }
-            Some(told) => told.repeated,
-            None => 0,
-        };
-        let line = Told {
-            line: now,
-            repeated: 0,
-            example: None,
-        };
-        told.insert(place, line);
-        Some(ObservationLine {
-            namespace: namespace.to_owned(),
-            kind,
-            example,
-            repeated,
-        })
+        }
     }
 
     /// The lines of what was folded, where a minute has passed since the last one. To be called about
     /// once a second.
     pub(crate) fn drain(&self, now: Instant) -> Vec<ObservationLine> {
-        let mut told = self.told();
+        let mut folder = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut lines = Vec::new();
-        told.retain(|(namespace, kind), told| {
-            if now.saturating_duration_since(told.line) < WINDOW {
-                return true;
-            }
-            let Some(example) = told.example.take() else {
-                return false;
-            };
+        folder.drain(now, |(namespace, kind), untold| {
             lines.push(ObservationLine {
                 namespace: namespace.clone(),
                 kind: *kind,
-                example,
+                example: untold.last,
                 // The example is one of them itself.
-                repeated: std::mem::take(&mut told.repeated) - 1,
+                repeated: untold.count - 1,
             });
-            told.line = now;
-            true
         });
         lines
-    }
-
-    fn told(&self) -> MutexGuard<'_, HashMap<(String, Observation), Told>> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -157,7 +140,6 @@ mod tests {
         assert_eq!(found("fifth", at(61)), None);
         assert_eq!(folder.drain(at(120)).len(), 1);
         assert_eq!(folder.drain(at(180)), []);
-        assert!(folder.told().is_empty());
     }
 
     #[test]

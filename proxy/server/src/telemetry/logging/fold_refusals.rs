@@ -2,12 +2,13 @@
 //! says how many it stands for. Counters are never folded, only lines. It reads no clock and logs
 //! nothing; whoever refuses asks it first.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::reason::Reason;
+
+use crate::telemetry::fold::{Folder, Turn};
 
 /// Lines about the same thing are at least this far apart.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -19,21 +20,9 @@ const PLACES: usize = 4096;
 /// Decides which refusals get a line.
 pub(crate) struct RepeatFolder {
     hasher: RandomState,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    /// By a hash of client, key and reason. Two that collide share a line, which does no harm.
-    seen: HashMap<u64, Seen>,
-    rest: Option<Seen>,
-}
-
-struct Seen {
-    /// When the last line was written.
-    line: Instant,
-    folded: u64,
-    reason: Reason,
+    /// By a hash of client, key and reason, and one for all that have no place of their own. Two that
+    /// collide share a line, which does no harm.
+    folder: Mutex<Folder<Option<u64>, Folded>>,
 }
 
 /// Refusals of one kind that no line has told of yet.
@@ -50,7 +39,7 @@ impl RepeatFolder {
     pub(crate) fn new() -> RepeatFolder {
         RepeatFolder {
             hasher: RandomState::new(),
-            state: Mutex::default(),
+            folder: Mutex::new(Folder::new(WINDOW)),
         }
     }
 
@@ -63,25 +52,18 @@ impl RepeatFolder {
         reason: Reason,
         now: Instant,
     ) -> Option<u64> {
-        let hash = self.hasher.hash_one((client, key, reason));
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(seen) = state.seen.get_mut(&hash) {
-            return seen.again(now);
-        }
-        let first = Seen {
-            line: now,
-            folded: 0,
-            reason,
-        };
-        if state.seen.len() < PLACES {
-            state.seen.insert(hash, first);
-            return Some(0);
-        }
-        match &mut state.rest {
-            Some(rest) => rest.again(now),
-            None => {
-                state.rest = Some(first);
-                Some(0)
+        let own = Some(self.hasher.hash_one((client, key, reason)));
+        let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = own.filter(|_| folder.has_room(&own, PLACES));
+        match folder.turn(place, now) {
+            Turn::Line(folded) => Some(folded.map_or(0, |folded| folded.repeated)),
+            Turn::Fold(folded) => {
+                let none = Folded {
+                    reason,
+                    repeated: 0,
+                };
+                folded.get_or_insert(none).repeated += 1;
+                None
             }
         }
     }
@@ -89,33 +71,8 @@ impl RepeatFolder {
     /// Forgets what has been quiet for a second, and gives back what was folded there and would
     /// otherwise never be told. To be called about once a second.
     pub(crate) fn drain(&self, now: Instant) -> Vec<Folded> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let quiet = |seen: &Seen| now.saturating_duration_since(seen.line) >= WINDOW;
-        let mut ended: Vec<Seen> = state
-            .seen
-            .extract_if(|_, seen| quiet(seen))
-            .map(|(_, seen)| seen)
-            .collect();
-        ended.extend(state.rest.take_if(|seen| quiet(seen)));
-        ended
-            .into_iter()
-            .filter(|seen| seen.folded > 0)
-            .map(|seen| Folded {
-                reason: seen.reason,
-                repeated: seen.folded,
-            })
-            .collect()
-    }
-}
-
-impl Seen {
-    fn again(&mut self, now: Instant) -> Option<u64> {
-        if now.saturating_duration_since(self.line) < WINDOW {
-            self.folded += 1;
-            return None;
-        }
-        self.line = now;
-        Some(std::mem::take(&mut self.folded))
+        let mut folder = self.folder.lock().unwrap_or_else(PoisonError::into_inner);
+        folder.forget(now).collect()
     }
 }
 
@@ -179,7 +136,6 @@ mod tests {
             })
             .count();
         assert_eq!(lines, PLACES + 1);
-        assert_eq!(folder.state.lock().unwrap().seen.len(), PLACES);
         let folded: u64 = folder.drain(now + WINDOW).iter().map(|f| f.repeated).sum();
         assert_eq!(folded, 100_000 - lines as u64);
     }
