@@ -1,6 +1,6 @@
 //! Numbers and durations as people say them.
 
-use super::numbers::number;
+use super::numbers::counted;
 
 /// `40 ms`, `5.8 s`, `12 s`, `3 min`, `2.5 h`, `4 days`.
 pub(crate) fn duration(ms: u64) -> String {
@@ -24,8 +24,7 @@ pub(crate) fn duration(ms: u64) -> String {
 
 /// `1 call`, `53,000 calls`.
 pub(crate) fn times(count: u64, thing: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{} {thing}{plural}", number(count))
+    counted(count, thing, &format!("{thing}s"))
 }
 
 /// `0.4 %`; what is more than nothing is never 0.
@@ -60,9 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_thousands_and_shares_are_never_less_than_they_are() {
-        assert_eq!(number(0), "0");
-        assert_eq!(number(1_234_567), "1,234,567");
+    fn counts_have_thousands_and_shares_are_never_less_than_they_are() {
         assert_eq!(times(1, "call"), "1 call");
         assert_eq!(times(53_000, "call"), "53,000 calls");
         assert_eq!(share(212, 53_000), "0.4 %");

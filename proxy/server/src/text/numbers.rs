@@ -1,6 +1,8 @@
 //! How numbers, moments and parts of addresses are written wherever people or other programs read them:
 //! on the board, in the audit trail, on the command line.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// What a part of a path or query keeps as it is.
@@ -28,31 +30,21 @@ pub(crate) fn counted(count: u64, one: &str, more: &str) -> String {
     format!("{} {}", number(count), if count == 1 { one } else { more })
 }
 
+/// The last moment of the calendar, which ends with the year 9999.
+const LAST_MOMENT_MS: u64 = 253_402_300_799_999;
+
 /// A moment as RFC 3339 writes it, in UTC with milliseconds: `2026-11-21T10:02:11.204Z`.
 pub(crate) fn utc(unix_ms: u64) -> String {
-    // The calendar repeats every 400 years of 146,097 days. Counted from a 1 March, the leap day is
-    // the last of its year.
-    let since = unix_ms / 86_400_000 + 719_468;
-    let (era, of_era) = (since / 146_097, since % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{}Z", time_of_day(unix_ms))
+    // Past its end the calendar has no text for a moment, and such a number is no moment anyway.
+    let since_1970 = Duration::from_millis(unix_ms.min(LAST_MOMENT_MS));
+    humantime::format_rfc3339_millis(UNIX_EPOCH + since_1970).to_string()
 }
 
 /// The time of the day of a moment, UTC: `10:02:11.204`.
 pub(crate) fn time_of_day(unix_ms: u64) -> String {
-    let ms = unix_ms % 86_400_000;
-    let (hours, minutes) = (ms / 3_600_000, ms / 60_000 % 60);
-    let (seconds, rest) = (ms / 1_000 % 60, ms % 1_000);
-    format!("{hours:02}:{minutes:02}:{seconds:02}.{rest:03}")
+    utc(unix_ms)["2026-11-21T".len()..]
+        .trim_end_matches('Z')
+        .to_owned()
 }
 
 /// A value within an address: whatever could end it or mean something is written as `%XX`.
@@ -74,6 +66,7 @@ mod tests {
             (1_795_260_990_627, "2026-11-21T11:36:30.627Z"),
             (4_107_542_399_000, "2100-02-28T23:59:59.000Z"),
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+            (u64::MAX, "9999-12-31T23:59:59.999Z"),
         ] {
             assert_eq!(utc(ms), text);
         }
