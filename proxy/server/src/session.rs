@@ -63,7 +63,7 @@ use client::Client;
 use connection_state::{ConnectionState, Place, RightsQuestion, StateChange};
 use lockwarden_lock::classify::PassThrough;
 use transport::request_buffer::RequestBuffer;
-use transport::{BackendLink, End, Event, Muted, Transport, Want};
+use transport::{BackendLink, End, Event, Muted, Transport};
 
 /// What a reply is looked at for.
 #[derive(Debug)]
@@ -229,10 +229,10 @@ impl Session {
     }
 
     async fn turn(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
-        match self.transport.next(inbox, Want::Request).await? {
+        match self.transport.next_event(inbox).await? {
             Event::Request => self.intercept(inbox).await?,
             Event::LongArgument => self.client.look_at_long_argument(inbox),
-            Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
+            Event::Reply(reply) => self.learn(reply, inbox)?,
             Event::Malformed(error) => return Err(self.malformed(error, inbox).await),
             Event::ClientDone => {
                 self.took_leave = true;
@@ -242,7 +242,7 @@ impl Session {
             Event::Drain if self.may_go() => return Err(End::Done),
             Event::Drain => self.draining = true,
             Event::Wakeup => self.nudged(),
-            Event::Idle | Event::Settled => {}
+            Event::Idle => {}
         }
         if self.draining && self.requests > 0 && self.may_go() {
             self.transport.keep_draining();
@@ -268,54 +268,29 @@ impl Session {
     /// Waits for the answer to what was just sent; replies before it go where they belong.
     pub(crate) async fn answer(&mut self, inbox: &mut RequestBuffer) -> Result<Bytes, End> {
         loop {
-            match self.transport.next(inbox, Want::Reply).await? {
-                Event::Reply(Look::Answer, frame, _) => return Ok(frame),
-                Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
-                Event::Drain
-                | Event::Request
-                | Event::LongArgument
-                | Event::Malformed(_)
-                | Event::ClientDone
-                | Event::Wakeup
-                | Event::Idle
-                | Event::Settled => {}
+            let reply = self.transport.next_reply(inbox).await?;
+            if let Look::Answer = reply.look {
+                return Ok(reply.frame);
             }
+            self.learn(reply, inbox)?;
         }
     }
 
     /// Waits until the state is known in which the next command will be judged.
     pub(crate) async fn settled(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         while self.client.connection.unsettled > 0 {
-            match self.transport.next(inbox, Want::Reply).await? {
-                Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
-                Event::Drain
-                | Event::Request
-                | Event::LongArgument
-                | Event::Malformed(_)
-                | Event::ClientDone
-                | Event::Wakeup
-                | Event::Idle
-                | Event::Settled => {}
-            }
+            let reply = self.transport.next_reply(inbox).await?;
+            self.learn(reply, inbox)?;
         }
         Ok(())
     }
 
     /// Waits until everything that was sent has been answered.
     pub(crate) async fn all_answered(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
-        loop {
-            match self.transport.next(inbox, Want::Nothing).await? {
-                Event::Reply(look, frame, muted) => self.learn(look, frame, muted, inbox)?,
-                Event::Settled => return Ok(()),
-                Event::Drain
-                | Event::Request
-                | Event::LongArgument
-                | Event::Malformed(_)
-                | Event::ClientDone
-                | Event::Idle
-                | Event::Wakeup => {}
-            }
+        while let Some(reply) = self.transport.next_reply_due(inbox).await? {
+            self.learn(reply, inbox)?;
         }
+        Ok(())
     }
 
     /// What others want done over this connection. In a transaction, or while it listens, that waits

@@ -8,7 +8,7 @@ use lockwarden_resp::parse_reply;
 
 use super::client::Client;
 use super::transport::request_buffer::RequestBuffer;
-use super::transport::{End, Event, Muted, Want};
+use super::transport::{End, Muted};
 use super::{InFlight, Look, Session};
 use crate::clock::Moment;
 use crate::registry::undelivered::Undelivered;
@@ -130,17 +130,16 @@ impl Session {
         let protocol = self.client.connection.protocol;
         let (transport, shared) = (&mut self.transport, &self.client.shared);
         let marking = async {
-            loop {
-                match transport.next(inbox, Want::Nothing).await {
-                    Ok(Event::Reply(Look::Marked(at), frame, _)) => {
-                        let answer = parse_reply(&frame, protocol).ok();
+            while let Ok(Some(reply)) = transport.next_reply_due(inbox).await {
+                match reply.look {
+                    Look::Marked(at) => {
+                        let answer = parse_reply(&reply.frame, protocol).ok();
                         if let Some(lease) = waiting[at].take() {
                             waiting[at] = effects::mark_answered(shared, lease, answer.as_ref());
                         }
                     }
-                    Ok(Event::Reply(Look::Answer, frame, _)) => orphans_answer = Some(frame),
-                    Ok(Event::Settled) | Err(_) => break,
-                    Ok(_) => {}
+                    Look::Answer => orphans_answer = Some(reply.frame),
+                    _ => {}
                 }
             }
         };

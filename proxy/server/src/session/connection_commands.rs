@@ -17,7 +17,7 @@ use super::client::Client;
 use super::connection_state::{Block, Place, ReplyMode, StateChange};
 use super::transport::pushes::Channels;
 use super::transport::request_buffer::RequestBuffer;
-use super::transport::{End, Muted, maintenance_notices};
+use super::transport::{End, Muted, Reply, maintenance_notices};
 use super::{Look, Session, replicas};
 use crate::backend::profile::Login;
 use crate::holders::handover::Ended;
@@ -189,11 +189,10 @@ impl Session {
     /// A reply that somebody wanted to look at.
     pub(crate) fn learn(
         &mut self,
-        look: Look,
-        frame: Bytes,
-        muted: Muted,
+        reply: Reply<Look>,
         inbox: &mut RequestBuffer,
     ) -> Result<(), End> {
+        let Reply { look, frame, muted } = reply;
         match look {
             Look::State(change) => {
                 self.client.connection.unsettled =

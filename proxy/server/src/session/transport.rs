@@ -7,12 +7,13 @@ mod backend_link;
 mod event;
 pub(crate) mod maintenance_notices;
 pub(crate) mod pushes;
+mod receive;
 pub(crate) mod request_buffer;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use backend_link::BackendLink;
-pub(crate) use event::{End, Event, Muted, Want};
+pub(crate) use event::{End, Event, Muted, Reply};
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -25,23 +26,20 @@ use std::time::{Duration, Instant};
 use arc_swap::{ArcSwap, Cache};
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_lock::classify::PassThrough;
-use lockwarden_lock::hidden::{self, Shown};
 use lockwarden_lock::plan::{Form, Guard, Plan};
 use lockwarden_lock::table::Listing;
-use lockwarden_resp::{Protocol, Redirects, ReplyError, ReplyLimits, ReplyScanner, Scan};
+use lockwarden_resp::{Redirects, ReplyLimits, ReplyScanner};
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use crate::net::buffer_pool::{
-    READ_CHUNK, WORTH_A_SWAP, give_back, move_front, open, poll_read, put,
-};
+use crate::net::buffer_pool::{READ_CHUNK, give_back, move_front, open, poll_read, put};
 use crate::net::listener::unacknowledged;
 use crate::net::wakeup::Wakeup;
 use crate::registry::buffer_memory::Account;
 use crate::registry::undelivered::Delivery;
 use crate::ruleset::Active;
 use crate::telemetry::metrics::Tally;
-use pushes::{Channels, Confirmation, Pushes};
+use pushes::{Channels, Pushes};
 use request_buffer::RequestBuffer;
 
 /// Requests read ahead while an earlier one has to be answered first, in bytes.
@@ -406,29 +404,14 @@ impl<L> Transport<L> {
         self.draining = true;
     }
 
-    /// Waits until something happens that the session has to deal with.
-    pub(crate) async fn next(
-        &mut self,
-        inbox: &mut RequestBuffer,
-        want: Want,
-    ) -> Result<Event<L>, End> {
+    /// Waits for the next thing that the session has to do: a request, a reply that somebody looks at, or what
+    /// others want of it.
+    pub(crate) async fn next_event(&mut self, inbox: &mut RequestBuffer) -> Result<Event<L>, End> {
         loop {
-            if let Some(event) = self.replies()? {
-                return Ok(event);
+            if let Some(reply) = self.take_reply().await? {
+                return Ok(Event::Reply(reply));
             }
-            if self.backend_link.has_spoken() && self.is_shared() && self.may_change_uplink() {
-                self.backend_link.use_own(None);
-            }
-            if self.backend_closed && self.goes_on_without_notes() {
-                continue;
-            }
-            if self.backend_closed {
-                if let Some(error) = self.backend_link.refusal() {
-                    put(&mut self.to_client, &error);
-                }
-                return Err(self.finish(End::Backend).await);
-            }
-            let takes = want == Want::Request && self.may_take_more();
+            let takes = self.may_take_more();
             if takes {
                 match inbox.decode() {
                     Ok(true) => return Ok(Event::Request),
@@ -442,39 +425,95 @@ impl<L> Transport<L> {
                 }
             }
             if self.expected.is_empty() {
-                if want == Want::Nothing {
-                    return Ok(Event::Settled);
-                }
-                if self.nudged && want == Want::Request {
+                if self.nudged {
                     self.nudged = false;
                     return Ok(Event::Wakeup);
                 }
                 let tells = self.tells_when_idle || self.scanner.has_replica_error();
-                if tells && want == Want::Request && inbox.is_empty() {
+                if tells && inbox.is_empty() {
                     self.tells_when_idle = false;
                     return Ok(Event::Idle);
                 }
-                if self.draining && want == Want::Request && inbox.is_empty() {
+                if self.draining && inbox.is_empty() {
                     self.draining = false;
                     return Ok(Event::Drain);
                 }
-                // On a connection of its own the backend hangs up in its turn.
-                if self.closing && self.backend_link.is_shared() && self.to_backend.is_empty() {
-                    return Err(self.finish(End::Done).await);
-                }
+                self.end_if_closing().await?;
             }
             self.flush()?;
             // Requests that have come already wake nobody.
-            if want == Want::Request && !takes && self.may_take_more() {
-                continue;
+            if takes || !self.may_take_more() {
+                let reads_client = self.may_take_more();
+                self.wait(inbox, reads_client).await?;
             }
-            // A client that hung up does not wait for a command that may wait for ever.
-            if inbox.done && self.blocking > 0 {
-                self.half_close();
-            }
-            self.half_close_when_sent();
-            self.wait(inbox, want).await?;
         }
+    }
+
+    /// Waits for the next reply that somebody looks at, while a request is being dealt with: no other is taken.
+    pub(crate) async fn next_reply(&mut self, inbox: &mut RequestBuffer) -> Result<Reply<L>, End> {
+        loop {
+            if let Some(reply) = self.take_reply().await? {
+                return Ok(reply);
+            }
+            if self.expected.is_empty() {
+                self.end_if_closing().await?;
+            }
+            self.flush()?;
+            self.wait_for_backend(inbox).await?;
+        }
+    }
+
+    /// The same, until every request has been answered: then nothing.
+    pub(crate) async fn next_reply_due(
+        &mut self,
+        inbox: &mut RequestBuffer,
+    ) -> Result<Option<Reply<L>>, End> {
+        loop {
+            if let Some(reply) = self.take_reply().await? {
+                return Ok(Some(reply));
+            }
+            if self.expected.is_empty() {
+                return Ok(None);
+            }
+            self.flush()?;
+            self.wait_for_backend(inbox).await?;
+        }
+    }
+
+    /// Hands over what the backend has sent, up to the next reply that somebody looks at.
+    async fn take_reply(&mut self) -> Result<Option<Reply<L>>, End> {
+        loop {
+            if let Some(reply) = self.replies()? {
+                return Ok(Some(reply));
+            }
+            if self.backend_link.has_spoken() && self.is_shared() && self.may_change_uplink() {
+                self.backend_link.use_own(None);
+            }
+            if !self.backend_closed {
+                return Ok(None);
+            }
+            if !self.goes_on_without_notes() {
+                if let Some(error) = self.backend_link.refusal() {
+                    put(&mut self.to_client, &error);
+                }
+                return Err(self.finish(End::Backend).await);
+            }
+        }
+    }
+
+    /// Ends a session whose client wants no more, where nothing is under way.
+    async fn end_if_closing(&mut self) -> Result<(), End> {
+        // On a connection of its own the backend hangs up in its turn.
+        if self.closing && self.backend_link.is_shared() && self.to_backend.is_empty() {
+            return Err(self.finish(End::Done).await);
+        }
+        Ok(())
+    }
+
+    /// Waits while no request is taken. The client is read all the same: one that hangs up is noticed.
+    async fn wait_for_backend(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
+        let reads_client = inbox.waiting() < READ_AHEAD;
+        self.wait(inbox, reads_client).await
     }
 
     /// Where a shared connection has ended on which only notes of the proxy's own were under way, that is no
@@ -545,198 +584,6 @@ impl<L> Transport<L> {
         end
     }
 
-    /// Moves what the backend sent: to the client, or to whoever wants to look at it.
-    fn replies(&mut self) -> Result<Option<Event<L>>, End> {
-        loop {
-            while let Some(Expect::Local(reply)) = self.expected.front() {
-                self.local -= reply.len() + size_of::<Expect<L>>();
-                put(&mut self.to_client, reply);
-                self.expected.pop_front();
-            }
-            if self.scanned >= self.from_backend.len() || self.to_client.len() > MAX_UNREAD {
-                return Ok(None);
-            }
-            if self.relay_plain()? {
-                continue;
-            }
-            let scan = self.scanner.scan(&self.from_backend[self.scanned..]);
-            let frame = match scan? {
-                Scan::Partial => {
-                    self.scanned = self.from_backend.len();
-                    if self.scanned > self.longest_collected {
-                        self.stop_collecting()?;
-                    }
-                    return Ok(None);
-                }
-                Scan::Complete { consumed } => {
-                    let end = self.scanned + consumed;
-                    self.scanned = 0;
-                    self.cut(end)
-                }
-            };
-            if let Some(event) = self.route(frame)? {
-                return Ok(Some(event));
-            }
-        }
-    }
-
-    /// The frame at the front. A short one is copied, so that the memory it came in stays with this
-    /// thread.
-    fn cut(&mut self, end: usize) -> Bytes {
-        if end >= WORTH_A_SWAP {
-            return self.from_backend.split_to(end).freeze();
-        }
-        let frame = Bytes::copy_from_slice(&self.from_backend[..end]);
-        self.from_backend.advance(end);
-        give_back(&mut self.from_backend);
-        frame
-    }
-
-    /// The usual case: replies that nobody looks at, as many as there are, as they come.
-    fn relay_plain(&mut self) -> Result<bool, End> {
-        if self.scanned > 0 {
-            return Ok(false);
-        }
-        let inside = !self.scanner.at_frame_start();
-        let may_be_push = !inside && self.pushes.may_be_push(self.from_backend[0]);
-        let (most, muted) = match self.expected.front() {
-            Some(Expect::Relay { frames, muted }) if !may_be_push => (
-                if self.pushes.are_possible() {
-                    1
-                } else {
-                    *frames
-                },
-                *muted,
-            ),
-            _ => return Ok(false),
-        };
-        let skipped = self.scanner.skip_frames(&self.from_backend, most)?;
-        match muted {
-            Muted::No => move_front(&mut self.from_backend, skipped.bytes, &mut self.to_client),
-            Muted::Yes => self.from_backend.advance(skipped.bytes),
-        }
-        give_back(&mut self.from_backend);
-        self.relayed(skipped.frames);
-        Ok(true)
-    }
-
-    fn relayed(&mut self, count: u64) {
-        match self.expected.front_mut() {
-            Some(Expect::Relay { frames, .. }) => {
-                *frames -= count;
-                if *frames == 0 {
-                    self.expected.pop_front();
-                }
-            }
-            Some(Expect::Late(_)) if count > 0 => {
-                self.blocking -= 1;
-                self.expected.pop_front();
-            }
-            Some(
-                Expect::Late(_)
-                | Expect::Local(_)
-                | Expect::Look(..)
-                | Expect::Note(_)
-                | Expect::Listing(..)
-                | Expect::Confirm(_),
-            )
-            | None => {}
-        }
-    }
-
-    fn route(&mut self, frame: Bytes) -> Result<Option<Event<L>>, End> {
-        if let Some(Expect::Confirm(channels)) = self.expected.front_mut() {
-            match self.pushes.confirm(channels, &frame) {
-                Confirmation::Last => {
-                    self.expected.pop_front();
-                    put(&mut self.to_client, &frame);
-                    return Ok(None);
-                }
-                Confirmation::More => {
-                    put(&mut self.to_client, &frame);
-                    return Ok(None);
-                }
-                Confirmation::Other => {}
-            }
-        }
-        if self.pushes.is_push(&frame) {
-            if maintenance_notices::names_another_server(&frame) {
-                self.tally.notice_kept();
-                return Ok(None);
-            }
-            let shown = hidden::push(&frame, self.active.load().own_keys());
-            self.show(&frame, shown);
-            return Ok(None);
-        }
-        match self.expected.pop_front() {
-            Some(Expect::Look(look, muted)) => Ok(Some(Event::Reply(look, frame, muted))),
-            Some(Expect::Note(look)) => Ok(Some(Event::Reply(look, frame, Muted::Yes))),
-            Some(Expect::Relay { frames, muted }) => {
-                if muted == Muted::No {
-                    put(&mut self.to_client, &frame);
-                }
-                if frames > 1 {
-                    self.expected.push_front(Expect::Relay {
-                        frames: frames - 1,
-                        muted,
-                    });
-                }
-                Ok(None)
-            }
-            Some(Expect::Late(muted)) => {
-                self.blocking -= 1;
-                if muted == Muted::No {
-                    put(&mut self.to_client, &frame);
-                }
-                Ok(None)
-            }
-            Some(Expect::Listing(kind, muted)) => {
-                if muted == Muted::No {
-                    let own = self.active.load().own_keys();
-                    // No single name comes this way, so no null is written.
-                    let shown = hidden::listing(kind, &frame, own, Protocol::Resp2);
-                    self.show(&frame, shown);
-                }
-                Ok(None)
-            }
-            // Redis says an error of its own accord when it is about to hang up.
-            None if frame.first() == Some(&b'-') => {
-                put(&mut self.to_client, &frame);
-                Ok(None)
-            }
-            Some(Expect::Confirm(_) | Expect::Local(_)) | None => {
-                Err(End::OutOfStep("a reply that nobody asked for".into()))
-            }
-        }
-    }
-
-    fn show(&mut self, frame: &[u8], shown: Shown) {
-        match shown {
-            Shown::Whole => put(&mut self.to_client, frame),
-            Shown::Instead(other) => put(&mut self.to_client, &other),
-            Shown::Nothing => {}
-        }
-    }
-
-    /// The frame at hand is longer than anything that is looked at: a listing goes on as it comes.
-    fn stop_collecting(&mut self) -> Result<(), End> {
-        let is_push = self.pushes.may_be_push(self.from_backend[0]);
-        match self.expected.front() {
-            Some(&Expect::Listing(_, muted)) if !is_push => {
-                tracing::info!("a list of keys is too long to look through: relayed as it is");
-                if muted == Muted::No {
-                    put(&mut self.to_client, &self.from_backend);
-                }
-                self.from_backend = BytesMut::new();
-                self.scanned = 0;
-                self.expected.pop_front();
-                self.expected.push_front(Expect::Relay { frames: 1, muted });
-                Ok(())
-            }
-            _ => Err(End::Framing(ReplyError::TooBig)),
-        }
-    }
-
     fn flush(&mut self) -> Result<(), End> {
         if self.client_gone {
             self.to_client.clear();
@@ -770,13 +617,13 @@ impl<L> Transport<L> {
     }
 
     /// Sleeps until a socket can be used or somebody speaks, and reads what there is.
-    async fn wait(&mut self, inbox: &mut RequestBuffer, want: Want) -> Result<(), End> {
-        let read_client = !inbox.done
-            && match want {
-                Want::Request => self.may_take_more(),
-                // Also where nothing is wanted: a client that hangs up is noticed.
-                Want::Reply | Want::Nothing => inbox.waiting() < READ_AHEAD,
-            };
+    async fn wait(&mut self, inbox: &mut RequestBuffer, reads_client: bool) -> Result<(), End> {
+        // A client that hung up does not wait for a command that may wait for ever.
+        if inbox.done && self.blocking > 0 {
+            self.half_close();
+        }
+        self.half_close_when_sent();
+        let read_client = reads_client && !inbox.done;
         let unread = self.to_client.len();
         let read_backend = unread <= MAX_UNREAD_WHEN_SHORT
             || (unread <= MAX_UNREAD && (self.is_shared() || !self.account.is_short()));

@@ -35,7 +35,7 @@ pub(crate) enum Event<L> {
     /// A request that is not complete announces a long argument; see `RequestBuffer::long_argument`.
     LongArgument,
     /// A reply arrived that somebody wanted to look at.
-    Reply(L, Bytes, Muted),
+    Reply(Reply<L>),
     /// The client sent something that is no request.
     Malformed(RequestError),
     /// The client sends no more; what it sent was handed over.
@@ -47,8 +47,17 @@ pub(crate) enum Event<L> {
     /// Nothing is under way, and an error has come before that only a replica gives, or
     /// [`super::Transport::tell_when_idle`] was asked for.
     Idle,
-    /// Every request has been answered; only for [`Want::Nothing`].
-    Settled,
+}
+
+/// A reply, for whoever asked to look at it.
+#[derive(Debug)]
+pub(crate) struct Reply<L> {
+    /// What it is looked at for.
+    pub(crate) look: L,
+    /// As it came.
+    pub(crate) frame: Bytes,
+    /// Whether its client wants it.
+    pub(crate) muted: Muted,
 }
 
 /// Whether the client asked not to be answered (`CLIENT REPLY`).
@@ -58,15 +67,4 @@ pub(crate) enum Muted {
     No,
     /// It does not.
     Yes,
-}
-
-/// What the session waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Want {
-    /// The next request, or any reply that somebody looks at.
-    Request,
-    /// Replies only: a request that is already being dealt with has to be answered first.
-    Reply,
-    /// No more requests, only the end of what is under way.
-    Nothing,
 }

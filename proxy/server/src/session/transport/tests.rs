@@ -75,7 +75,7 @@ async fn told(longest_collected: usize, replies: &[u8]) -> Vec<u8> {
     };
     let serving = async {
         let end = transport
-            .next(&mut RequestBuffer::with(BytesMut::new()), Want::Request)
+            .next_event(&mut RequestBuffer::with(BytesMut::new()))
             .await;
         assert!(matches!(end, Err(End::Backend)), "{end:?}");
         drop(transport);
