@@ -15,10 +15,10 @@ use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::plan::{Form, Who, plan};
 use lockwarden_lock::recipe::{ScriptFacts, ScriptSha};
-use lockwarden_lock::settle::{
-    Adopt, KeepAliveBy, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Permitted, Rules,
-    Settled, TrustAddress, settle,
+use lockwarden_lock::rules::{
+    Adopt, KeepAliveBy, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
 };
+use lockwarden_lock::settle::{Permitted, Settled, settle};
 use lockwarden_lock::token::{FencingToken, Grant, Identity, Process, SessionId};
 use lockwarden_resp::{
     OwnedRequest, ReplyLimits, ReplyScanner, Request, RequestDecoder, RequestLimits, Step,

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::classify::PassThrough;
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, LockCommand};
-use crate::settle::Mode;
+use crate::rules::Mode;
 
 /// Most keys among which a FLUSH looks for live leases; above that it is refused unseen. Looking at
 /// so many takes Redis 70 ms where few are leases, and some 250 ms where half of them are.

@@ -4,7 +4,7 @@
 //!
 //! In reading order: the words ([`reason`], [`record`], [`token`], [`decision`]), which keys are locks
 //! ([`glob`], [`namespace`], [`companion`], [`hidden`]), which commands there are ([`table`],
-//! [`recipe`]), what one means ([`classify`], [`op`]), what it may do ([`evidence`], [`settle`],
+//! [`recipe`]), what one means ([`classify`], [`op`]), what it may do ([`rules`], [`evidence`], [`settle`],
 //! [`administration`]), how it is done ([`scripts`], [`plan`]), what came of it ([`outcome`]) and
 //! the view of it all ([`lease`]).
 
@@ -25,6 +25,8 @@ pub mod recipe;
 pub mod table;
 
 pub mod op;
+
+pub mod rules;
 
 pub mod classify;
 

@@ -15,8 +15,8 @@ use lockwarden_lock::classify::ComputedNames;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::hidden::OwnKeys;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
+use lockwarden_lock::rules::{Mode, Rules};
 use lockwarden_lock::scripts::guard::Guard;
-use lockwarden_lock::settle::{Mode, Rules};
 use lockwarden_policy::Generation;
 
 use crate::clock::Moment;

@@ -9,7 +9,8 @@ use crate::op::{
     ScriptedTake,
 };
 use crate::recipe::Reply;
-use crate::settle::{Allowed, OnViolation};
+use crate::rules::OnViolation;
+use crate::settle::Allowed;
 use crate::table::parse_integer;
 
 use super::{Answer, Answers, Barred, NotAnAnswer, Outcome, RaisedAt, Refused, ScriptEnd};

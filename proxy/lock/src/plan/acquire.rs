@@ -7,8 +7,9 @@ use super::lease::{LeaseTtl, adopted_ttl};
 use super::{Plan, Planning, shown};
 use crate::evidence::Facts;
 use crate::op::{AcquireReply, AskedTtl, LockOp};
+use crate::rules::OnRepeat;
 use crate::scripts;
-use crate::settle::{OnRepeat, Permitted};
+use crate::settle::Permitted;
 use crate::token::{Grant, OwnerToken};
 
 pub(super) fn plan(

@@ -6,8 +6,8 @@ use super::Plan;
 use super::step::Step;
 use crate::administration::{Flush, MOST_COUNTED, MOST_KEYS};
 use crate::namespace::{NamespaceId, Namespaces};
+use crate::rules::Mode;
 use crate::scripts;
-use crate::settle::Mode;
 
 /// The step that looks for live leases among all keys and empties the database, or all of them,
 /// only where that erases none that is enforced.

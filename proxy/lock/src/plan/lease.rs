@@ -4,7 +4,8 @@
 use crate::decision::{Fence, Obligations};
 use crate::op::AskedTtl;
 use crate::record::{MAX_TTL_MS, WITHOUT_TTL_MS};
-use crate::settle::{Adopt, Allowed, Mode};
+use crate::rules::{Adopt, Mode};
+use crate::settle::Allowed;
 
 /// A companion outlives its lease by so many ceilings, but at least ten minutes.
 const OUTLIVE_CEILINGS: u64 = 10;

@@ -4,8 +4,8 @@ use smallvec::SmallVec;
 
 use super::step::Step;
 use super::{Plan, Who};
+use crate::rules::Rules;
 use crate::scripts;
-use crate::settle::Rules;
 use crate::token::{Grant, Process, SessionId};
 
 /// The step that notices that a lease ran out unreleased.

@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 use super::proofs::{Claim, ProofArguments};
 use super::step::Step;
 use super::{Plan, Planning};
+use crate::rules::{Mode, OnViolation};
 use crate::scripts;
-use crate::settle::{Allowed, Mode, OnViolation};
+use crate::settle::Allowed;
 
 pub(super) fn plan(planning: &Planning<'_>, others: &[Bytes], unlink: bool) -> Plan {
     let others: Vec<&[u8]> = others.iter().map(|key| &key[..]).collect();

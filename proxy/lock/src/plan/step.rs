@@ -16,8 +16,9 @@ use crate::evidence::Facts;
 use crate::op::{AskedTtl, ExpireCondition};
 use crate::recipe::{Envelope, ScriptFacts};
 use crate::record::{DISTINCTIVE, KEPT, MS, NO_FLAGS};
+use crate::rules::Rules;
 use crate::scripts::{self, Script};
-use crate::settle::{Allowed, Rules, Terms};
+use crate::settle::{Allowed, Terms};
 use crate::token::Grant;
 
 /// The keys and arguments of a step, written as they will be sent.

@@ -8,8 +8,8 @@ use lockwarden_resp::Value;
 use smallvec::SmallVec;
 
 use super::{Plan, Step};
+use crate::rules::{Adopt, Mode, Rules};
 use crate::scripts;
-use crate::settle::{Adopt, Mode, Rules};
 use crate::token::{FencingToken, Grant};
 
 /// The TTL that a lock without one gets from a sweep, ms; 0 for none. `ceiling_ms` is the longest

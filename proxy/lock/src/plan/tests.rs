@@ -11,10 +11,10 @@ use crate::op::{
     Target, Test,
 };
 use crate::recipe::{Replies, Reply};
-use crate::settle::{
-    Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, Settled, TrustAddress,
-    settle,
+use crate::rules::{
+    Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
 };
+use crate::settle::{Settled, settle};
 use crate::token::{FencingToken, Identity, OwnerToken, Process, SessionId};
 
 pub(super) const ENFORCE: Rules = Rules {
@@ -26,7 +26,7 @@ pub(super) const ENFORCE: Rules = Rules {
     counter_locks: false,
     on_repeat: OnRepeat::Refuse,
     trust_address: TrustAddress::Auto,
-    keep_alive_by: crate::settle::KeepAliveBy::Identity,
+    keep_alive_by: crate::rules::KeepAliveBy::Identity,
     hand_over: false,
     debt_max_age_ms: None,
 };

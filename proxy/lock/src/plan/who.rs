@@ -1,6 +1,6 @@
 //! The client that a step is planned for: its session, and the identity that it has under a namespace's rules.
 
-use crate::settle::{Rules, TrustAddress};
+use crate::rules::{Rules, TrustAddress};
 use crate::token::{Identity, Process, SessionId};
 
 /// Who asks.

@@ -9,7 +9,7 @@ use sha1::{Digest, Sha1};
 
 use super::packed;
 use crate::namespace::{NamespaceId, Namespaces};
-use crate::settle::Mode;
+use crate::rules::Mode;
 use crate::table::{Effect, InScript, Listing, Places, SessionVerb, in_script, rows};
 
 /// What begins the function that a guarded text is the body of: its parameters are all names that lead to the

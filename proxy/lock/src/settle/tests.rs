@@ -5,6 +5,7 @@ use super::*;
 use crate::decision::{Fault, FaultKind};
 use crate::op::{AcquireReply, ExpireCondition, Test};
 use crate::recipe::{Replies, Reply};
+use crate::rules::{Adopt, KeepAliveBy, OnRepeat, TrustAddress};
 use crate::token::OwnerToken;
 
 /// A chain that answers every question alike and remembers what it was asked.

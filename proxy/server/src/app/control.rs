@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::settle::Mode;
+use lockwarden_lock::rules::Mode;
 use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::PolicyHost;
 use tokio::sync::mpsc;

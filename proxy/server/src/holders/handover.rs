@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::plan::{IndexEntry, Orphan};
-use lockwarden_lock::settle::{KeepAliveBy, Mode, Rules, TrustAddress};
+use lockwarden_lock::rules::{KeepAliveBy, Mode, Rules, TrustAddress};
 use lockwarden_lock::token::{Identity, Process};
 use tokio::runtime::Handle;
 

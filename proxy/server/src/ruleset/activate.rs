@@ -8,7 +8,7 @@ use lockwarden_lock::classify::ComputedNames;
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
-use lockwarden_lock::settle::{
+use lockwarden_lock::rules::{
     Adopt, KeepAliveBy, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
 };
 use lockwarden_policy::{Chains, Generation};

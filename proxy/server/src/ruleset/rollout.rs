@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use lockwarden_lock::glob::Glob;
-use lockwarden_lock::settle::{Adopt, Mode, Rules};
+use lockwarden_lock::rules::{Adopt, Mode, Rules};
 
 use super::{Active, NamespaceDetails};
 use crate::config;

@@ -9,7 +9,7 @@ use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::outcome::{Answers, Missing, NothingRun, Why};
 use lockwarden_lock::plan::{Form, Guard, Needs};
 use lockwarden_lock::recipe::ScriptSha;
-use lockwarden_lock::settle::Mode;
+use lockwarden_lock::rules::Mode;
 
 use super::admin_commands::flush_rights_line;
 use super::client::Client;

@@ -18,7 +18,7 @@ use lockwarden_lock::outcome::{
 };
 use lockwarden_lock::plan::{self, Needs};
 use lockwarden_lock::reason::Reason;
-use lockwarden_lock::settle::Mode;
+use lockwarden_lock::rules::Mode;
 use lockwarden_resp::{Value, parse_reply, put_value};
 
 use super::acl::{Queued, QueuedStep};

@@ -4,7 +4,8 @@
 use lockwarden_lock::decision::Denial;
 use lockwarden_lock::op::{LockCommand, Target};
 use lockwarden_lock::reason::Reason;
-use lockwarden_lock::settle::{Code, Mode, Refused};
+use lockwarden_lock::rules::Mode;
+use lockwarden_lock::settle::{Code, Refused};
 
 use super::client::Client;
 use crate::random::refusal_id;

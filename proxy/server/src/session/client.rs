@@ -9,7 +9,8 @@ use arc_swap::{ArcSwap, Cache};
 use lockwarden_lock::classify::{self, LONGEST_VALUE};
 use lockwarden_lock::decision::ClientDescription;
 use lockwarden_lock::evidence::{DbKey, Evidence, Own};
-use lockwarden_lock::settle::{Circumstances, Mode};
+use lockwarden_lock::rules::Mode;
+use lockwarden_lock::settle::Circumstances;
 use lockwarden_lock::token::{Grant, Identity};
 
 use super::connection_state::ConnectionState;

@@ -10,8 +10,9 @@ use lockwarden_lock::op::{LockCommand, LockOp, OpaqueKind, Target};
 use lockwarden_lock::outcome::{self, Barred};
 use lockwarden_lock::plan::{self, Form, Needs};
 use lockwarden_lock::recipe::{Envelope, ScriptFacts};
+use lockwarden_lock::rules::Mode;
 use lockwarden_lock::scripts::guard::Guard;
-use lockwarden_lock::settle::{Code, Mode, Refused, computes_names};
+use lockwarden_lock::settle::{Code, Refused, computes_names};
 use lockwarden_resp::{Value, put_request, put_value};
 
 use super::acl::{Queued, QueuedStep};

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use lockwarden_lock::classify::{ComputedNames, PassThrough};
 use lockwarden_lock::op::LockCommand;
-use lockwarden_lock::settle::{Code, Mode, Refused, computes_names};
+use lockwarden_lock::rules::Mode;
+use lockwarden_lock::settle::{Code, Refused, computes_names};
 use lockwarden_resp::parse_reply;
 
 use super::connection_state::{ConnectionState, Place, StateChange};

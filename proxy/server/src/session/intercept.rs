@@ -10,7 +10,8 @@ use lockwarden_lock::classify::Class;
 use lockwarden_lock::evidence::Facts;
 use lockwarden_lock::op::{LockCommand, LockOp};
 use lockwarden_lock::plan::Needs;
-use lockwarden_lock::settle::{Mode, Settled, settle};
+use lockwarden_lock::rules::Mode;
+use lockwarden_lock::settle::{Settled, settle};
 use smallvec::SmallVec;
 
 use super::conclude::Concluded;

@@ -6,8 +6,8 @@ use lockwarden_lock::op::{LockCommand, LockOp};
 use lockwarden_lock::outcome::{self, Answers, NothingRun, RaisedAt};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::recipe::{Envelope, ScriptFacts};
+use lockwarden_lock::rules::OnViolation;
 use lockwarden_lock::scripts::ONLY_READS;
-use lockwarden_lock::settle::OnViolation;
 use lockwarden_resp::{Value, parse_reply};
 
 use super::client::Client;

@@ -16,7 +16,8 @@ use lockwarden_lock::outcome::{
 };
 use lockwarden_lock::plan::{Renewal, Who, outlive_ms};
 use lockwarden_lock::reason::Reason;
-use lockwarden_lock::settle::{Allowed, KeepAliveBy, Mode, TrustAddress};
+use lockwarden_lock::rules::{KeepAliveBy, Mode, TrustAddress};
+use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::token::{Grant, Process, stored_form};
 
 use super::InFlight;

@@ -9,7 +9,8 @@ use lockwarden_lock::op::{AskedTtl, LockOp, Target};
 use lockwarden_lock::outcome::{RefusalLine, Refused as StepRefused, native_nothing, refusal_line};
 use lockwarden_lock::plan::{self, Form};
 use lockwarden_lock::reason::Reason;
-use lockwarden_lock::settle::{Code, Mode, Refused};
+use lockwarden_lock::rules::Mode;
+use lockwarden_lock::settle::{Code, Refused};
 use lockwarden_lock::token::stored_form;
 use lockwarden_resp::put_value;
 

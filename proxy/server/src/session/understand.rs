@@ -1,7 +1,7 @@
 //! What a request means to the lock crate under the configuration in force, and how what is not known yet is learnt.
 
 use lockwarden_lock::classify::{Class, Classifier};
-use lockwarden_lock::settle::Mode;
+use lockwarden_lock::rules::Mode;
 use lockwarden_resp::Request;
 
 use super::Session;

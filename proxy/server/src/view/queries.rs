@@ -8,7 +8,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use lockwarden_lock::decision::FaultKind;
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_lock::settle::Mode;
+use lockwarden_lock::rules::Mode;
 
 use super::lock_history::ms;
 use super::lock_list::{LocksQuery, lock, locks};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use lockwarden_lock::decision::{Denial, Operation};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::reason::Reason;
-use lockwarden_lock::settle::Mode;
+use lockwarden_lock::rules::Mode;
 
 use super::{Asked, Fingerprint};
 use crate::clock::Moment;
