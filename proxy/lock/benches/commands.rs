@@ -306,7 +306,7 @@ fn permitted(line: &str) -> Permitted {
 }
 
 fn settled(command: Box<LockCommand>, decision: Decision) -> Settled {
-    settle(command, smallvec![decision], &|_| RULES)
+    settle(command.into(), smallvec![decision], &|_| RULES)
 }
 
 const STEPS: [&str; 5] = [

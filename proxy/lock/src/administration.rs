@@ -5,9 +5,9 @@
 
 use bytes::Bytes;
 
-use crate::classify::PassThrough;
 use crate::namespace::{NamespaceId, Namespaces};
-use crate::op::{Arguments, LockCommand};
+use crate::op::{Arguments, OpaqueCommand};
+use crate::pass_through::PassThrough;
 use crate::rules::Mode;
 
 /// Most keys among which a FLUSH looks for live leases; above that it is refused unseen. Looking at
@@ -59,7 +59,7 @@ enum Kind {
     /// Moves or remakes a lock key as a whole: `MIGRATE`, or `RESTORE`, which is not for
     /// administrators alone.
     Lock {
-        command: Box<LockCommand>,
+        command: Box<OpaqueCommand>,
         server: bool,
     },
 }
@@ -83,10 +83,10 @@ impl AdminCommand {
     }
 
     /// One that would change a lock key; whoever is not on the list is judged like anybody.
-    pub(crate) fn on_lock(command: Box<LockCommand>, server: bool) -> AdminCommand {
+    pub(crate) fn on_lock(command: Box<OpaqueCommand>, server: bool) -> AdminCommand {
         AdminCommand {
             name: command.name,
-            argv: command.argv.clone(),
+            argv: Arguments::new(),
             frame: command.frame.clone(),
             kind: Kind::Lock { command, server },
         }
@@ -168,7 +168,7 @@ pub enum Ruling {
     /// `SCRIPT DEBUG` while anything is enforced.
     DebugRefused,
     /// It is an operation on a lock like any other.
-    Judge(Box<LockCommand>),
+    Judge(Box<OpaqueCommand>),
 }
 
 /// Leave to forward an administration command.

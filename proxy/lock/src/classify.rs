@@ -3,9 +3,12 @@
 //! arguments of the lock verbs are read in `verbs`, scripts in `scripts` and `recipes`. It never asks
 //! Redis and never guesses: what it cannot read to the end is answered with Redis's own error.
 
+mod computed;
 mod recipes;
 mod scripts;
 mod verbs;
+
+pub use computed::{ComputedNames, ComputedScript, FunctionCall, UnseenScript};
 
 use std::sync::Arc;
 
@@ -16,9 +19,10 @@ use smallvec::SmallVec;
 use crate::administration::AdminCommand;
 use crate::companion::{PREFIX_MARK, names_companion};
 use crate::namespace::{NamespaceId, Namespaces};
-use crate::op::{Arguments, LockCommand, LockOp, OpaqueKind, Target};
+use crate::op::{Arguments, Command, LockCommand, LockOp, OpaqueCommand, OpaqueKind, Target};
+use crate::pass_through::PassThrough;
 use crate::recipe::{Names, ScriptFacts, ScriptSha};
-use crate::scripts::guard::Guard;
+use crate::rules::Mode;
 use crate::table::{
     Access, CommandSpec, Effect, ForeignTable, KeySpec, Listing, Lookup, SessionVerb, Verb,
     arity_ok, for_each_foreign_key, for_each_key, lookup,
@@ -48,47 +52,6 @@ pub fn has_value_at(name: &[u8], place: usize) -> bool {
     commands.any(|(known, at)| place == *at && name.eq_ignore_ascii_case(known.as_bytes()))
 }
 
-/// Leave to send a client's own bytes to Redis. Made here, for requests that touch no lock or only
-/// look at one, and by `settle` where a namespace is only watched; so an unjudged lock command
-/// does not compile.
-#[derive(Clone, Copy, Debug)]
-pub struct PassThrough<'a> {
-    frame: &'a [u8],
-    blocking: bool,
-    only_reads: bool,
-}
-
-impl<'a> PassThrough<'a> {
-    pub(crate) fn of(frame: &'a [u8], blocking: bool) -> PassThrough<'a> {
-        PassThrough {
-            frame,
-            blocking,
-            only_reads: false,
-        }
-    }
-
-    /// For a request that was classified as a change of connection state, or as a listing, and
-    /// copied meanwhile.
-    pub fn unchanged(frame: &'a [u8]) -> PassThrough<'a> {
-        PassThrough::of(frame, false)
-    }
-
-    /// The client's bytes.
-    pub fn frame(&self) -> &'a [u8] {
-        self.frame
-    }
-
-    /// Whether Redis answers this command also while it holds writes back.
-    pub fn only_reads(&self) -> bool {
-        self.only_reads
-    }
-
-    /// Whether Redis may keep the client waiting with this command.
-    pub fn is_blocking(&self) -> bool {
-        self.blocking
-    }
-}
-
 /// What a request means.
 #[derive(Debug)]
 pub enum Class<'a> {
@@ -110,55 +73,48 @@ pub enum Class<'a> {
     Listing(Listing, PassThrough<'a>),
     /// An operation on locks.
     Judge(Box<LockCommand>),
+    /// A change of a lock key without a lock meaning.
+    Opaque(Box<OpaqueCommand>),
     /// `EVALSHA` of a text that this proxy has not seen, on a lock key.
-    UnknownScript(Box<LockCommand>),
+    UnknownScript(Box<OpaqueCommand>),
     /// The same without a lock key: it may compute the names of locks.
-    UnseenScript(PassThrough<'a>),
+    UnseenScript(UnseenScript),
     /// A script that declares no lock, and may compute the name of one.
     Computed(Box<ComputedScript>),
     /// `FCALL` of a function that may compute the name of a lock.
-    ComputedFunction(Box<LockCommand>),
+    ComputedFunction(FunctionCall),
     /// `FCALL` of a function that is not known: it may do so.
-    UnknownFunction(Box<LockCommand>),
+    UnknownFunction(FunctionCall),
     /// A lock key or a value above what is judged.
-    TooLong(Box<LockCommand>, TooLong),
+    TooLong(Command, TooLong),
     /// `LOCKWARDEN FENCE key`, the proxy's own command: the fencing token of this connection's lease.
     Fence(PassThrough<'a>, Bytes),
     /// An error that Redis would give, given here: nothing is forwarded on a guess.
     Error(String),
     /// The same for a command on a lock that this server does not list: where nothing is enforced, the error is the server's.
-    ErrorOfOthers(PassThrough<'a>, Target, String),
+    ErrorOfOthers(ErrorOfOthers<'a>),
+}
+
+/// The error of a command that this server does not list, and may not have.
+#[derive(Debug)]
+pub struct ErrorOfOthers<'a> {
+    pass: PassThrough<'a>,
+    /// The lock.
+    pub target: Target,
+    /// The error.
+    pub text: String,
+}
+
+impl<'a> ErrorOfOthers<'a> {
+    /// Leave to forward the command where nothing is refused; `mode` is that of the lock's namespace.
+    pub fn forward(&self, mode: Mode) -> Option<PassThrough<'a>> {
+        (mode == Mode::Monitor).then_some(self.pass)
+    }
 }
 
 /// Whether it is one of the commands that compare before they act, which most servers lack.
 fn compares(verb: Verb) -> bool {
     matches!(verb, Verb::Cad | Verb::Cas | Verb::DelEx | Verb::DelIfEq)
-}
-
-/// A call of a script that declares no lock, and may compute the name of one.
-#[derive(Clone, Debug)]
-pub struct ComputedScript {
-    /// The command's name as the table has it.
-    pub name: &'static str,
-    /// The script.
-    pub script: Arc<ScriptFacts>,
-    /// Which locks: a namespace, and how the names may look.
-    pub target: Target,
-    /// The client's own words.
-    pub argv: Arguments,
-    /// The client's own bytes.
-    pub frame: Bytes,
-}
-
-/// What is done with scripts that compute names of keys, where those may be locks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ComputedNames {
-    /// They run as they are: nothing is enforced, or their operator wants it so.
-    Forward,
-    /// They run behind a guard.
-    Watch(Arc<Guard>),
-    /// They are refused.
-    Deny,
 }
 
 /// The key of `LOCKWARDEN FENCE key`. No server has a command of that name.
@@ -210,10 +166,8 @@ impl Classifier<'_> {
             Lookup::Known(spec) => spec,
             Lookup::UnknownSubcommand | Lookup::Unknown => return self.foreign_command(request),
         };
-        let pass = PassThrough {
-            only_reads: !spec.is_held_back(),
-            ..PassThrough::of(request.frame(), spec.blocking)
-        };
+        let pass = PassThrough::of(request.frame(), spec.blocking);
+        let pass = pass.reading_only(!spec.is_held_back());
         // Redis answers a wrong number of arguments itself and touches nothing, but whatever is wrong
         // with an EXEC, the block is over.
         let ends_block = spec.effect == Effect::Session(SessionVerb::Exec);
@@ -231,7 +185,7 @@ impl Classifier<'_> {
             Effect::Read | Effect::Write => match self.first_written_lock(spec, &request) {
                 Ok(None) => Class::PassThrough(pass),
                 Ok(Some((target, kind))) => match self.opaque(spec.name, request, target, kind) {
-                    Class::Judge(command) if is_restore(&command) => {
+                    Class::Opaque(command) if is_restore(&command) => {
                         Class::Admin(Box::new(AdminCommand::on_lock(command, false)))
                     }
                     other => other,
@@ -305,6 +259,12 @@ impl Classifier<'_> {
             return self.opaque(spec.name, request, first.clone(), OpaqueKind::Command);
         }
         let first = first.clone();
+        // It takes all its keys or none, so what is true of some of them has no lock meaning.
+        let words = request.len();
+        if verb == Verb::MSetNx && !words.is_multiple_of(2) && locks.len() != words / 2 {
+            let kind = OpaqueKind::Command;
+            return Class::Opaque(opaque(spec.name, &request, first, kind));
+        }
         let (frame, mut argv) = copied(&request);
         match verbs::read(verb, &argv, locks) {
             Ok(op) => {
@@ -319,7 +279,7 @@ impl Classifier<'_> {
                     frame,
                 });
                 if value_too_long {
-                    Class::TooLong(command, TooLong::Value)
+                    Class::TooLong(command.into(), TooLong::Value)
                 } else {
                     Class::Judge(command)
                 }
@@ -327,7 +287,11 @@ impl Classifier<'_> {
             // Redis looks for the key first: nil or this error, and no change either way.
             Err(_) if verb == Verb::GetEx => Class::PassThrough(pass),
             Err(error) if compares(verb) && !self.is_listed(spec.name) => {
-                Class::ErrorOfOthers(pass, first, error.to_string())
+                Class::ErrorOfOthers(ErrorOfOthers {
+                    pass,
+                    target: first,
+                    text: error.to_string(),
+                })
             }
             Err(error) => Class::Error(error.to_string()),
         }
@@ -352,7 +316,7 @@ impl Classifier<'_> {
                 Class::Admin(Box::new(AdminCommand::new(spec.name, argv, frame)))
             }
             Ok(Some((target, kind))) => match self.opaque(spec.name, request, target, kind) {
-                Class::Judge(command) if kind == OpaqueKind::Command => {
+                Class::Opaque(command) if kind == OpaqueKind::Command => {
                     Class::Admin(Box::new(AdminCommand::on_lock(command, true)))
                 }
                 other => other,
@@ -480,13 +444,7 @@ impl Classifier<'_> {
         if kind == OpaqueKind::Command && !(self.foreign)().is_none_or(known) {
             return Class::PassThrough(PassThrough::of(request.frame(), false));
         }
-        let (frame, argv) = copied(&request);
-        Class::Judge(Box::new(LockCommand {
-            name,
-            op: LockOp::Opaque { target, kind },
-            argv,
-            frame,
-        }))
+        Class::Opaque(opaque(name, &request, target, kind))
     }
 
     fn too_long<'r>(
@@ -497,7 +455,7 @@ impl Classifier<'_> {
         what: TooLong,
     ) -> Class<'r> {
         match self.opaque(name, request, target, OpaqueKind::Command) {
-            Class::Judge(command) => Class::TooLong(command, what),
+            Class::Opaque(command) => Class::TooLong(command.into(), what),
             other => other,
         }
     }
@@ -516,19 +474,29 @@ fn carries_too_long_a_value(op: &LockOp) -> bool {
         LockOp::Extend { .. }
         | LockOp::Release { .. }
         | LockOp::ReleaseMany { .. }
-        | LockOp::Wrapped { .. }
-        | LockOp::Opaque { .. } => 0,
+        | LockOp::Wrapped { .. } => 0,
     };
     let compared = op.comparison().map_or(0, |with| with.claim.expose().len());
     stored.max(compared) > LONGEST_VALUE
 }
 
 /// Whether it remakes a lock key as a whole, which an administrator may.
-fn is_restore(command: &LockCommand) -> bool {
-    let LockOp::Opaque { kind, .. } = &command.op else {
-        return false;
-    };
-    *kind == OpaqueKind::Command && matches!(command.name, "restore" | "restore-asking")
+fn is_restore(command: &OpaqueCommand) -> bool {
+    command.kind == OpaqueKind::Command && matches!(command.name, "restore" | "restore-asking")
+}
+
+fn opaque(
+    name: &'static str,
+    request: &Request<'_>,
+    target: Target,
+    kind: OpaqueKind,
+) -> Box<OpaqueCommand> {
+    Box::new(OpaqueCommand {
+        name,
+        target,
+        kind,
+        frame: Bytes::copy_from_slice(request.frame()),
+    })
 }
 
 /// One copy of the request, and its arguments as slices of that.

@@ -5,8 +5,8 @@
 //! In reading order: the words ([`reason`], [`record`], [`token`], [`decision`]), which keys are locks
 //! ([`glob`], [`namespace`], [`companion`], [`hidden`]), which commands there are ([`table`],
 //! [`recipe`]), what one means ([`classify`], [`op`]), what it may do ([`rules`], [`evidence`], [`settle`],
-//! [`administration`]), how it is done ([`scripts`], [`plan`]), what came of it ([`outcome`]) and
-//! the view of it all ([`lease`]).
+//! [`administration`]), who may forward it ([`pass_through`]), how it is done ([`scripts`],
+//! [`own_request`], [`plan`]), what came of it ([`outcome`]) and the view of it all ([`lease`]).
 
 pub mod reason;
 pub mod record;
@@ -28,6 +28,8 @@ pub mod op;
 
 pub mod rules;
 
+pub mod pass_through;
+
 pub mod classify;
 
 pub mod evidence;
@@ -37,6 +39,8 @@ pub mod settle;
 pub mod administration;
 
 pub mod scripts;
+
+pub mod own_request;
 
 pub mod plan;
 

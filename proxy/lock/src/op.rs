@@ -326,13 +326,6 @@ pub enum LockOp {
         /// What else it may write.
         reach: Reach,
     },
-    /// Any other change of a lock key.
-    Opaque {
-        /// The first lock key that it would change.
-        target: Target,
-        /// Which kind of change.
-        kind: OpaqueKind,
-    },
 }
 
 /// What a script may write beside the keys that it declares and those that its text names.
@@ -377,8 +370,7 @@ impl LockOp {
             | LockOp::Take { target, .. }
             | LockOp::Store { target, .. }
             | LockOp::Extend { target, .. }
-            | LockOp::Release { target, .. }
-            | LockOp::Opaque { target, .. } => target,
+            | LockOp::Release { target, .. } => target,
             LockOp::AcquireAll { locks } => &locks[0].0,
             LockOp::Wrapped { locks, .. } => &locks[0].0,
             LockOp::ReleaseMany { locks, .. } => &locks[0],
@@ -395,8 +387,7 @@ impl LockOp {
             | LockOp::Take { target, .. }
             | LockOp::Store { target, .. }
             | LockOp::Extend { target, .. }
-            | LockOp::Release { target, .. }
-            | LockOp::Opaque { target, .. } => SmallVec::from_slice(&[target]),
+            | LockOp::Release { target, .. } => SmallVec::from_slice(&[target]),
         }
     }
 
@@ -410,8 +401,7 @@ impl LockOp {
             | LockOp::Take { .. }
             | LockOp::AcquireAll { .. }
             | LockOp::ReleaseMany { .. }
-            | LockOp::Wrapped { .. }
-            | LockOp::Opaque { .. } => None,
+            | LockOp::Wrapped { .. } => None,
         }
     }
 
@@ -429,8 +419,7 @@ impl LockOp {
             | LockOp::Take { .. }
             | LockOp::AcquireAll { .. }
             | LockOp::ReleaseMany { .. }
-            | LockOp::Wrapped { .. }
-            | LockOp::Opaque { .. } => {}
+            | LockOp::Wrapped { .. } => {}
         }
     }
 
@@ -450,7 +439,7 @@ impl LockOp {
             LockOp::Extend { comparison, .. } | LockOp::Release { comparison, .. } => {
                 named(comparison)
             }
-            LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } | LockOp::Opaque { .. } => None,
+            LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } => None,
         }
     }
 
@@ -480,7 +469,7 @@ impl LockOp {
             | LockOp::Extend { .. } => Operation::Extend,
             LockOp::Store { .. } => Operation::Acquire,
             LockOp::Release { .. } | LockOp::ReleaseMany { .. } => Operation::Release,
-            LockOp::Wrapped { .. } | LockOp::Opaque { .. } => Operation::Write,
+            LockOp::Wrapped { .. } => Operation::Write,
         }
     }
 }
@@ -496,7 +485,15 @@ impl LockOp {
     }
 }
 
-/// One command on lock keys, with everything that the rest of the way needs.
+/// One command on lock keys that has a lock meaning, with everything that the rest of the way needs. Nobody makes
+/// one of bytes of his own choice, to have it forwarded as one that could not be judged:
+///
+/// ```compile_fail,E0451
+/// use lockwarden_lock::op::{LockCommand, LockOp};
+/// fn command(op: LockOp) -> LockCommand {
+///     LockCommand { name: "get", op, argv: Default::default(), frame: "DEL lock:a\r\n".into() }
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct LockCommand {
     /// The command's name as the table has it (lower case).
@@ -507,15 +504,108 @@ pub struct LockCommand {
     /// does the same.
     pub argv: Arguments,
     /// The client's own bytes.
-    pub frame: Bytes,
+    pub(crate) frame: Bytes,
 }
 
-impl LockCommand {
+/// Any other change of a lock key: it has no lock meaning, so it is refused, or forwarded as it came where nothing is.
+/// It has no [`LockOp`], so there is no step for it:
+///
+/// ```compile_fail,E0609
+/// use lockwarden_lock::op::{LockOp, OpaqueCommand};
+/// fn op(command: &OpaqueCommand) -> &LockOp {
+///     &command.op
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpaqueCommand {
+    /// The command's name as the table has it (lower case).
+    pub name: &'static str,
+    /// The first lock key that it would change.
+    pub target: Target,
+    /// Which kind of change.
+    pub kind: OpaqueKind,
+    /// The client's own bytes.
+    pub(crate) frame: Bytes,
+}
+
+/// A command that changes lock keys, on its way to being judged.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// It has a lock meaning.
+    Lock(Box<LockCommand>),
+    /// It has none.
+    Opaque(Box<OpaqueCommand>),
+}
+
+impl From<Box<LockCommand>> for Command {
+    fn from(command: Box<LockCommand>) -> Command {
+        Command::Lock(command)
+    }
+}
+
+impl From<Box<OpaqueCommand>> for Command {
+    fn from(command: Box<OpaqueCommand>) -> Command {
+        Command::Opaque(command)
+    }
+}
+
+impl Command {
+    /// Its lock meaning, if it has one.
+    pub fn op(&self) -> Option<&LockOp> {
+        match self {
+            Command::Lock(command) => Some(&command.op),
+            Command::Opaque(_) => None,
+        }
+    }
+
+    /// The command's name as the table has it (lower case).
+    pub fn name(&self) -> &'static str {
+        match self {
+            Command::Lock(command) => command.name,
+            Command::Opaque(command) => command.name,
+        }
+    }
+
+    /// The lock, or the first of several.
+    pub fn target(&self) -> &Target {
+        match self {
+            Command::Lock(command) => command.op.target(),
+            Command::Opaque(command) => &command.target,
+        }
+    }
+
+    /// Every lock that the command names; of one without a lock meaning the first.
+    pub fn targets(&self) -> SmallVec<[&Target; 1]> {
+        match self {
+            Command::Lock(command) => command.op.targets(),
+            Command::Opaque(command) => SmallVec::from_slice(&[&command.target]),
+        }
+    }
+
+    /// What to ask the policies about; see [`LockOp::operation`].
+    pub fn operation(&self, now_ms: u64) -> Operation {
+        let op = self.op();
+        op.map_or(Operation::Write, |op| op.operation(now_ms))
+    }
+
+    /// See [`LockOp::owner_token`].
+    pub fn owner_token(&self, index: usize) -> Option<&Bytes> {
+        self.op()?.owner_token(index)
+    }
+
+    /// The client's own bytes.
+    pub(crate) fn frame(&self) -> &Bytes {
+        match self {
+            Command::Lock(command) => &command.frame,
+            Command::Opaque(command) => &command.frame,
+        }
+    }
+
     /// Whether most servers lack this command, or its conditions.
     pub fn is_rare(&self) -> bool {
-        match self.name {
+        match self.name() {
             "cad" | "cas" | "delex" | "delifeq" => true,
-            "set" => self.op.comparison().is_some(),
+            "set" => self.op().is_some_and(|op| op.comparison().is_some()),
             _ => false,
         }
     }
@@ -523,12 +613,12 @@ impl LockCommand {
     /// Whether a server with these commands knows this one, with its conditions. Only rare ones are looked for; of a server
     /// that does not list its commands that is not believed.
     pub fn is_known_to(&self, server: Option<&ForeignTable>) -> bool {
-        match self.name {
-            "cad" | "cas" | "delex" | "delifeq" => {
-                server.is_some_and(|server| server.lists(self.name))
+        match (self.name(), self) {
+            (name @ ("cad" | "cas" | "delex" | "delifeq"), _) => {
+                server.is_some_and(|server| server.lists(name))
             }
-            "set" if self.op.comparison().is_some() => {
-                let words = self.argv.iter().skip(3);
+            ("set", Command::Lock(command)) if command.op.comparison().is_some() => {
+                let words = command.argv.iter().skip(3);
                 let mut conditions = words.filter_map(|word| {
                     let is = |condition: &&str| word.eq_ignore_ascii_case(condition.as_bytes());
                     SET_CONDITIONS.into_iter().find(is)
@@ -538,7 +628,9 @@ impl LockCommand {
             _ => true,
         }
     }
+}
 
+impl LockCommand {
     /// The arguments of a script whose meaning is not known that may be owner tokens: those that can
     /// be told from others' values.
     pub fn script_tokens(&self) -> impl Iterator<Item = &Bytes> {
@@ -550,8 +642,7 @@ impl LockCommand {
             | LockOp::Store { .. }
             | LockOp::Extend { .. }
             | LockOp::Release { .. }
-            | LockOp::ReleaseMany { .. }
-            | LockOp::Opaque { .. } => None,
+            | LockOp::ReleaseMany { .. } => None,
         };
         let arguments = arguments.unwrap_or_default().iter();
         arguments.filter(|value| OwnerToken::new((*value).clone()).is_distinctive())

@@ -267,14 +267,6 @@ pub fn plan(
             named,
             reach,
         } => script::plan(&planning, locks, script, *keys, named, reach, draw),
-        // `settle` never permits one; planned as a step that reads and changes nothing.
-        LockOp::Opaque { .. } => {
-            let mut step = planning.step();
-            for _ in 0..4 {
-                step.bytes(b"");
-            }
-            step.done(&scripts::RENEW, SmallVec::new())
-        }
     }
 }
 

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use crate::classify::PassThrough;
 use crate::decision::{
     ClientDescription, Decide, Decision, Denial, Obligations, Operation, Proofs, Question,
     TakeOverRule, Traits, Verdict,
@@ -15,10 +14,11 @@ use crate::decision::{
 use crate::evidence::Facts;
 use crate::namespace::NamespaceId;
 use crate::op::{
-    AcquireReply, AskedTtl, ComparedBy, Comparison, ExtendSpelling, LockCommand, LockOp,
-    OpaqueKind, Target,
+    AcquireReply, AskedTtl, Command, ComparedBy, Comparison, ExpireCondition, ExtendSpelling,
+    LockCommand, LockOp, OpaqueCommand, OpaqueKind, Target,
 };
 use crate::outcome::NothingRun;
+use crate::pass_through::PassThrough;
 use crate::reason::Reason;
 use crate::rules::{Mode, OnFault, OnViolation, OpaqueScripts, Rules};
 use crate::token::looks_like_deadline;
@@ -63,7 +63,15 @@ pub struct Terms {
     pub release: (Obligations, Option<Denial>),
 }
 
-/// A command that may go on, with what must be done for each of its locks.
+/// A command that may go on, with what must be done for each of its locks. Only [`settle`] makes one:
+///
+/// ```compile_fail,E0451
+/// use lockwarden_lock::op::LockCommand;
+/// use lockwarden_lock::settle::Permitted;
+/// fn permitted(command: Box<LockCommand>) -> Permitted {
+///     Permitted { command, allowed: Default::default() }
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Permitted {
     command: Box<LockCommand>,
@@ -109,7 +117,7 @@ pub enum Code {
 #[derive(Clone, Debug)]
 pub struct Refused {
     /// The command.
-    pub command: Box<LockCommand>,
+    pub command: Command,
     /// The lock that it was about.
     pub target: Target,
     /// The error's first word.
@@ -128,9 +136,33 @@ pub enum Settled {
     /// A no.
     Refused(Refused),
     /// Monitor mode: the client's own command, and what enforce would have said.
-    Forward(Box<LockCommand>, Denial),
+    Forward(Forwarded, Denial),
     /// A script that its operator lets run unjudged.
-    Unjudged(Box<LockCommand>),
+    Unjudged(Forwarded),
+}
+
+/// A command that goes to Redis as it came. Only [`settle`] makes one:
+///
+/// ```compile_fail,E0423
+/// use lockwarden_lock::op::Command;
+/// use lockwarden_lock::settle::Forwarded;
+/// fn leave(command: Command) -> Forwarded {
+///     Forwarded(command)
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Forwarded(Command);
+
+impl Forwarded {
+    /// The command.
+    pub fn command(&self) -> &Command {
+        &self.0
+    }
+
+    /// Leave to forward it.
+    pub fn pass(&self) -> PassThrough<'_> {
+        PassThrough::of(self.0.frame(), false)
+    }
 }
 
 /// What a script may do to a lock, in the order in which its chain is asked.
@@ -140,13 +172,13 @@ const DEEDS: [Operation; 3] = [Operation::Acquire, Operation::Extend, Operation:
 /// for a script whose meaning is not known three, one for each thing that it may do.
 pub fn judge(
     decide: &mut dyn Decide,
-    command: &LockCommand,
+    command: &Command,
     facts: &[Facts],
     rules: &dyn Fn(NamespaceId) -> Rules,
     circumstances: &Circumstances,
     describe: &dyn Fn(u64) -> Option<ClientDescription>,
 ) -> SmallVec<[Decision; 1]> {
-    let targets = command.op.targets();
+    let targets = command.targets();
     let mut decisions = SmallVec::with_capacity(targets.len());
     for (index, (target, facts)) in targets.iter().zip(facts).enumerate() {
         let rules = rules(target.namespace);
@@ -162,27 +194,30 @@ pub fn judge(
             );
             decide.decide(target.namespace, &question, describe)
         };
-        if let LockOp::Wrapped { .. } = command.op {
-            decisions.extend(DEEDS.map(ask));
-            continue;
-        }
-        let decision = match &command.op {
+        let decision = match command.op() {
+            None => ask(Operation::Write),
+            Some(LockOp::Wrapped { .. }) => {
+                decisions.extend(DEEDS.map(ask));
+                continue;
+            }
             // The value that is replaced may be a deadline that has passed: then it is a take-over.
-            LockOp::Store {
+            Some(LockOp::Store {
                 comparison: Some(comparison),
                 only_if_exists: true,
                 ..
-            } if may_take_over(comparison) => {
+            }) if may_take_over(comparison) => {
                 with_take_over(ask(Operation::Extend), ask(Operation::TakeOver))
             }
             // Where the lock is free it is an acquire, where it is the holder's an extension.
-            LockOp::Store {
-                only_if_exists: false,
-                wants_old: false,
-                ..
-            }
-            | LockOp::Take { .. } => either(ask(Operation::Acquire), ask(Operation::Extend)),
-            op => ask(op.operation(circumstances.now_ms)),
+            Some(
+                LockOp::Store {
+                    only_if_exists: false,
+                    wants_old: false,
+                    ..
+                }
+                | LockOp::Take { .. },
+            ) => either(ask(Operation::Acquire), ask(Operation::Extend)),
+            Some(op) => ask(op.operation(circumstances.now_ms)),
         };
         decisions.push(decision);
     }
@@ -229,43 +264,20 @@ fn with_take_over(extend: Decision, take_over: Decision) -> Decision {
 
 fn question<'a>(
     operation: Operation,
-    command: &'a LockCommand,
+    command: &'a Command,
     index: usize,
     target: &'a Target,
     facts: &Facts,
     rules: &Rules,
     circumstances: &Circumstances,
 ) -> Question<'a> {
-    let token = command.op.owner_token(index);
-    let (asked, conditional, scripted) = match &command.op {
-        LockOp::Acquire { ttl, reply, .. } => {
-            (*ttl, true, matches!(reply, AcquireReply::Scripted(_)))
-        }
-        LockOp::Take { ttl, .. } => (*ttl, true, true),
-        LockOp::AcquireAll { .. } => (AskedTtl::None, true, false),
-        LockOp::Store {
-            ttl,
-            only_if_exists,
-            ..
-        } => (*ttl, *only_if_exists, false),
-        LockOp::Extend {
-            ttl,
-            condition,
-            comparison,
-            ..
-        } => (
-            *ttl,
-            *condition != crate::op::ExpireCondition::Always,
-            is_scripted(comparison),
-        ),
-        LockOp::Release { comparison, .. } => (AskedTtl::None, false, is_scripted(comparison)),
-        LockOp::ReleaseMany { .. } => (AskedTtl::None, false, false),
-        // What TTL it will ask for is known to the script alone; that it has one is believed.
-        LockOp::Wrapped { .. } => (AskedTtl::Keep, true, true),
-        LockOp::Opaque { kind, .. } => (AskedTtl::None, false, *kind == OpaqueKind::Script),
+    let token = command.owner_token(index);
+    let (asked, conditional, scripted) = match command {
+        Command::Lock(command) => traits(&command.op),
+        Command::Opaque(command) => (AskedTtl::None, false, command.kind == OpaqueKind::Script),
     };
     // An extension without a TTL that names no value is PERSIST to a policy, compared first or not.
-    let persists = matches!(command.op, LockOp::Extend { .. }) && asked == AskedTtl::None;
+    let persists = matches!(command.op(), Some(LockOp::Extend { .. })) && asked == AskedTtl::None;
     let ttl_ms = match asked {
         AskedTtl::None => None,
         AskedTtl::For(ms) => Some(u64::try_from(ms).unwrap_or(0)),
@@ -315,6 +327,36 @@ fn question<'a>(
     }
 }
 
+/// The TTL that an operation asks for, whether it is conditional, and whether a script asks.
+fn traits(op: &LockOp) -> (AskedTtl, bool, bool) {
+    match op {
+        LockOp::Acquire { ttl, reply, .. } => {
+            (*ttl, true, matches!(reply, AcquireReply::Scripted(_)))
+        }
+        LockOp::Take { ttl, .. } => (*ttl, true, true),
+        LockOp::AcquireAll { .. } => (AskedTtl::None, true, false),
+        LockOp::Store {
+            ttl,
+            only_if_exists,
+            ..
+        } => (*ttl, *only_if_exists, false),
+        LockOp::Extend {
+            ttl,
+            condition,
+            comparison,
+            ..
+        } => (
+            *ttl,
+            *condition != ExpireCondition::Always,
+            is_scripted(comparison),
+        ),
+        LockOp::Release { comparison, .. } => (AskedTtl::None, false, is_scripted(comparison)),
+        LockOp::ReleaseMany { .. } => (AskedTtl::None, false, false),
+        // What TTL it will ask for is known to the script alone; that it has one is believed.
+        LockOp::Wrapped { .. } => (AskedTtl::Keep, true, true),
+    }
+}
+
 fn is_scripted(comparison: &Option<Comparison>) -> bool {
     let by = comparison.as_ref().map(|comparison| comparison.by);
     by == Some(ComparedBy::Script)
@@ -327,10 +369,18 @@ pub fn built_in() -> Arc<str> {
 
 /// Applies the rules of the namespaces to what their chains said. `decisions` has one entry a lock.
 pub fn settle(
-    command: Box<LockCommand>,
+    command: Command,
     decisions: SmallVec<[Decision; 1]>,
     rules: &dyn Fn(NamespaceId) -> Rules,
 ) -> Settled {
+    let command = match command {
+        Command::Lock(command) => command,
+        Command::Opaque(command) => {
+            let decision = decisions.into_iter().next();
+            let rules = rules(command.target.namespace);
+            return settle_opaque(command, decision.unwrap_or_default(), rules);
+        }
+    };
     let namespaces: SmallVec<[NamespaceId; 4]> =
         command.op.targets().iter().map(|t| t.namespace).collect();
     let enforces = namespaces
@@ -342,57 +392,63 @@ pub fn settle(
     let mut allowed = SmallVec::new();
     for (place, (namespace, decision)) in namespaces.into_iter().zip(decisions).enumerate() {
         let rules = rules(namespace);
-        let (code, denial) = match no(&command.op, decision.fault, decision.verdict, rules) {
-            Some(no) => no,
-            None => {
-                let obligations = decision.obligations;
-                allowed.push(Allowed {
-                    obligations,
-                    rules,
-                    would: None,
-                    terms: None,
-                });
-                continue;
-            }
+        let (mut obligations, mut would) = (decision.obligations, None);
+        let no = match decision.verdict {
+            Verdict::Deny(denial) => Some((Code::Denied, denial)),
+            Verdict::Permit => fault_of(decision.fault, rules),
         };
-        let mut obligations = decision.obligations;
-        if !enforces {
-            if let LockOp::Opaque { .. } = command.op {
-                return Settled::Forward(command, denial);
+        if let Some((code, denial)) = no {
+            // Who releases must know where it could not even be judged.
+            let native = code == Code::Denied
+                && rules.on_violation == OnViolation::Native
+                && answers_natively(&command.op, &denial);
+            if !enforces {
+                would = Some(denial);
+            } else if native && matches!(command.op, LockOp::ReleaseMany { .. }) {
+                // The other keys of the command are none of this policy's business.
+                obligations.require = Some(Proofs::NONE);
+            } else {
+                let target = command.op.targets()[place].clone();
+                return Settled::Refused(Refused {
+                    command: command.into(),
+                    target,
+                    code,
+                    denial,
+                    native,
+                });
             }
-            allowed.push(Allowed {
-                obligations,
-                rules,
-                would: Some(denial),
-                terms: None,
-            });
-            continue;
         }
-        // Who releases must know where it could not even be judged.
-        let native = code == Code::Denied
-            && rules.on_violation == OnViolation::Native
-            && answers_natively(&command.op, &denial);
-        if native && matches!(command.op, LockOp::ReleaseMany { .. }) {
-            // The other keys of the command are none of this policy's business.
-            obligations.require = Some(Proofs::NONE);
-            allowed.push(Allowed {
-                obligations,
-                rules,
-                would: None,
-                terms: None,
-            });
-            continue;
-        }
-        let target = command.op.targets()[place].clone();
-        return Settled::Refused(Refused {
-            command,
-            target,
-            code,
-            denial,
-            native,
+        allowed.push(Allowed {
+            obligations,
+            rules,
+            would,
+            terms: None,
         });
     }
     Settled::Permitted(Permitted { command, allowed })
+}
+
+/// What has no lock meaning cannot be done to a lock, even where no policy objects.
+fn settle_opaque(command: Box<OpaqueCommand>, decision: Decision, rules: Rules) -> Settled {
+    let denial = match (command.kind, decision.verdict) {
+        (OpaqueKind::Script, _) => unsafe_script(),
+        (OpaqueKind::Command | OpaqueKind::Companion, Verdict::Deny(denial)) => denial,
+        (OpaqueKind::Command | OpaqueKind::Companion, Verdict::Permit) => Denial {
+            reason: command.kind.reason(),
+            detail: None,
+            policy: built_in(),
+        },
+    };
+    match rules.mode {
+        Mode::Monitor => Settled::Forward(Forwarded(command.into()), denial),
+        Mode::Enforce => Settled::Refused(Refused {
+            target: command.target.clone(),
+            command: command.into(),
+            code: Code::Denied,
+            denial,
+            native: false,
+        }),
+    }
 }
 
 /// A script whose meaning is not known: what the chains say to each thing that it may do goes along,
@@ -408,10 +464,10 @@ fn settle_script(
     if let Some(target) = targets.iter().find(of(OpaqueScripts::Deny)) {
         let (target, denial) = (target.clone(), unsafe_script());
         if !enforces {
-            return Settled::Forward(command, denial);
+            return Settled::Forward(Forwarded(command.into()), denial);
         }
         return Settled::Refused(Refused {
-            command,
+            command: command.into(),
             target,
             code: Code::Denied,
             denial,
@@ -422,7 +478,7 @@ fn settle_script(
         .iter()
         .all(|target| of(OpaqueScripts::Forward)(&target))
     {
-        return Settled::Unjudged(command);
+        return Settled::Unjudged(Forwarded(command.into()));
     }
     let mut allowed = SmallVec::with_capacity(targets.len());
     let mut decisions = decisions.into_iter();
@@ -435,7 +491,7 @@ fn settle_script(
             if let Some((code, denial)) = fault_of(decision.fault, rules) {
                 let target = target.clone();
                 return Settled::Refused(Refused {
-                    command,
+                    command: command.into(),
                     target,
                     code,
                     denial,
@@ -483,37 +539,6 @@ pub fn computes_names(detail: String) -> Denial {
     }
 }
 
-fn no(
-    op: &LockOp,
-    fault: Option<crate::decision::Fault>,
-    verdict: Verdict,
-    rules: Rules,
-) -> Option<(Code, Denial)> {
-    if let LockOp::Opaque {
-        kind: OpaqueKind::Script,
-        ..
-    } = op
-    {
-        return Some((Code::Denied, unsafe_script()));
-    }
-    if let Verdict::Deny(denial) = verdict {
-        return Some((Code::Denied, denial));
-    }
-    if let LockOp::Opaque { kind, .. } = op {
-        // No policy objected; but what has no lock meaning cannot be done to a lock.
-        let reason = kind.reason();
-        return Some((
-            Code::Denied,
-            Denial {
-                reason,
-                detail: None,
-                policy: built_in(),
-            },
-        ));
-    }
-    fault_of(fault, rules)
-}
-
 /// What a policy that did not answer means.
 fn fault_of(fault: Option<crate::decision::Fault>, rules: Rules) -> Option<(Code, Denial)> {
     match (fault, rules.on_fault, rules.mode) {
@@ -558,33 +583,15 @@ pub fn answers_natively(op: &LockOp, denial: &Denial) -> bool {
         LockOp::Acquire { .. }
         | LockOp::Take { .. }
         | LockOp::AcquireAll { .. }
-        | LockOp::Wrapped { .. }
-        | LockOp::Opaque { .. } => false,
+        | LockOp::Wrapped { .. } => false,
     }
-}
-
-/// Leave to forward a command that was judged in a namespace that is only watched.
-pub fn forward_watched<'a>(command: &'a LockCommand, _would: &Denial) -> PassThrough<'a> {
-    PassThrough::of(&command.frame, false)
-}
-
-/// Leave to forward a script that every operator concerned lets run unjudged. `None` for anything
-/// else.
-pub fn forward_script<'a>(
-    command: &'a LockCommand,
-    rules: &dyn Fn(NamespaceId) -> Rules,
-) -> Option<PassThrough<'a>> {
-    let scripts = |target: &&Target| rules(target.namespace).scripts == OpaqueScripts::Forward;
-    let all = command.op.targets().iter().all(scripts);
-    (all && matches!(command.op, LockOp::Wrapped { .. }))
-        .then(|| PassThrough::of(&command.frame, false))
 }
 
 /// Leave to forward a command that could not be judged, in a namespace that is only watched.
 /// `None` where refusals are carried out.
-pub fn forward_unjudged(command: &LockCommand, rules: Rules) -> Option<PassThrough<'_>> {
+pub fn forward_unjudged(command: &Command, rules: Rules) -> Option<PassThrough<'_>> {
     match rules.mode {
-        Mode::Monitor => Some(PassThrough::of(&command.frame, false)),
+        Mode::Monitor => Some(PassThrough::of(command.frame(), false)),
         Mode::Enforce => None,
     }
 }

@@ -40,6 +40,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::op::Arguments;
+use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::plan::{self, Form, Needs};
 use lockwarden_lock::settle::Permitted;
 use lockwarden_lock::token::{Grant, Process, SessionId};
@@ -61,7 +62,7 @@ use crate::telemetry::vocabulary::{CommandClass, CommandResult};
 use acl::QueuedStep;
 use client::Client;
 use connection_state::{ConnectionState, Place, RightsQuestion, StateChange};
-use lockwarden_lock::classify::PassThrough;
+use lockwarden_lock::pass_through::PassThrough;
 use transport::request_buffer::RequestBuffer;
 use transport::{BackendLink, End, Event, Muted, Transport};
 
@@ -308,7 +309,7 @@ impl Session {
         }
         if waiting.is_empty() {
             // So that Redis does not take the connection for one that nobody uses.
-            self.transport.inquire(&[b"PING"], Look::Own);
+            self.transport.inquire(&OwnRequest::Ping, Look::Own);
             return;
         }
         let process = self.client.connection.peer().process();

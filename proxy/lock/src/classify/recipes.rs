@@ -55,8 +55,7 @@ fn is_too_long(op: &LockOp) -> bool {
         | LockOp::Store { .. }
         | LockOp::Release { .. }
         | LockOp::ReleaseMany { .. }
-        | LockOp::Wrapped { .. }
-        | LockOp::Opaque { .. } => false,
+        | LockOp::Wrapped { .. } => false,
     }
 }
 

@@ -9,11 +9,12 @@ use lockwarden_resp::Request;
 
 use super::recipes::{self, Script};
 use super::{
-    Class, Classifier, ComputedNames, ComputedScript, LONGEST_KEY, LONGEST_WRAPPED,
-    MOST_WRAPPED_LOCKS, PassThrough, TooLong, copied,
+    Class, Classifier, ComputedNames, ComputedScript, FunctionCall, LONGEST_KEY, LONGEST_WRAPPED,
+    MOST_WRAPPED_LOCKS, TooLong, UnseenScript, copied, opaque,
 };
 use crate::namespace::NamespaceId;
 use crate::op::{LockCommand, LockOp, OpaqueKind, Reach, Target};
+use crate::pass_through::PassThrough;
 use crate::recipe::{Names, Pattern, ScriptFacts, ScriptSha};
 use crate::table::{CommandSpec, ScriptVerb, for_each_key};
 
@@ -76,19 +77,13 @@ impl Classifier<'_> {
         match (facts, declared) {
             (Some(facts), _) => self.script(spec, request, pass, facts),
             (None, Some(target)) => {
-                let (frame, argv) = copied(&request);
                 let kind = OpaqueKind::Script;
-                Class::UnknownScript(Box::new(LockCommand {
-                    name: spec.name,
-                    op: LockOp::Opaque { target, kind },
-                    argv,
-                    frame,
-                }))
+                Class::UnknownScript(opaque(spec.name, &request, target, kind))
             }
             (None, None) if *self.computed_names == ComputedNames::Forward => {
                 Class::PassThrough(pass)
             }
-            (None, None) => Class::UnseenScript(pass),
+            (None, None) => Class::UnseenScript(UnseenScript::of(&request)),
         }
     }
 
@@ -126,17 +121,10 @@ impl Classifier<'_> {
         let Some(target) = named.possible else {
             return Class::PassThrough(pass);
         };
-        let (frame, argv) = copied(&request);
-        let kind = OpaqueKind::Script;
-        let command = Box::new(LockCommand {
-            name: spec.name,
-            op: LockOp::Opaque { target, kind },
-            argv,
-            frame,
-        });
+        let command = opaque(spec.name, &request, target, OpaqueKind::Script);
         match names {
-            Some(_) => Class::ComputedFunction(command),
-            None => Class::UnknownFunction(command),
+            Some(_) => Class::ComputedFunction(FunctionCall { command }),
+            None => Class::UnknownFunction(FunctionCall { command }),
         }
     }
 
@@ -174,10 +162,13 @@ impl Classifier<'_> {
             Script::Operation(op) => op,
             Script::Reads => return Class::PassThrough(pass),
             Script::Unknown if facts.no_writes => return Class::PassThrough(pass),
-            Script::Unknown => self.wrapped(named, facts).unwrap_or(LockOp::Opaque {
-                target,
-                kind: OpaqueKind::Script,
-            }),
+            Script::Unknown => match self.wrapped(named, facts) {
+                Some(op) => op,
+                None => {
+                    let kind = OpaqueKind::Script;
+                    return Class::Opaque(opaque(spec.name, &request, target, kind));
+                }
+            },
         };
         Class::Judge(Box::new(LockCommand {
             name: spec.name,

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::op::{
     AcquireReply, Arguments, AskedTtl, Comparison, ExpireCondition, ExtendSpelling, LockOp,
-    OpaqueKind, ReleaseSpelling, Target, Test,
+    ReleaseSpelling, Target, Test,
 };
 use crate::table::{NotAnInteger, Verb, parse_integer};
 
@@ -378,19 +378,13 @@ fn delete_many(argv: &Arguments, unlink: bool, locks: SmallVec<[(usize, Target);
     }
 }
 
-/// `MSETNX key value …`: an acquire if every key is a lock. Of a key given twice the last counts.
+/// `MSETNX key value …` whose keys are all locks. Of a key given twice the last counts.
 fn set_all(
     argv: &Arguments,
     locks: SmallVec<[(usize, Target); 2]>,
 ) -> Result<LockOp, ArgumentError> {
     if argv.len().is_multiple_of(2) {
         return Err(ArgumentError::Arity("msetnx"));
-    }
-    if locks.len() != argv.len() / 2 {
-        return Ok(LockOp::Opaque {
-            target: locks[0].1.clone(),
-            kind: OpaqueKind::Command,
-        });
     }
     let mut last = std::collections::HashMap::with_capacity(locks.len());
     for (position, lock) in &locks {

@@ -139,9 +139,7 @@ fn single(op: &LockOp, one: &Answer, allowed: Option<&Allowed>) -> Result<Answer
             comparison,
             ..
         } => release(*spelling, comparison.as_ref(), one),
-        LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } | LockOp::Opaque { .. } => {
-            usual(None, one)
-        }
+        LockOp::ReleaseMany { .. } | LockOp::Wrapped { .. } => usual(None, one),
     };
     reply.map(Answered::Reply)
 }
@@ -272,10 +270,7 @@ fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answere
             wants_old,
             ..
         } => (*only_if_exists && !wants_old) || (*wants_old && refused.current.is_some()),
-        LockOp::Acquire { .. }
-        | LockOp::AcquireAll { .. }
-        | LockOp::Wrapped { .. }
-        | LockOp::Opaque { .. } => false,
+        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Wrapped { .. } => false,
     };
     // A debt is paid in silence: its release is honest, only late.
     if !(quiet && (native || refused.paid_debt)) {
@@ -313,8 +308,7 @@ pub fn native_nothing(op: &LockOp) -> Value {
         | LockOp::Extend { .. }
         | LockOp::Acquire { .. }
         | LockOp::AcquireAll { .. }
-        | LockOp::Wrapped { .. }
-        | LockOp::Opaque { .. } => Value::Integer(0),
+        | LockOp::Wrapped { .. } => Value::Integer(0),
     }
 }
 

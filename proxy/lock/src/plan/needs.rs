@@ -7,7 +7,7 @@ use lockwarden_resp::put_request;
 use super::Plan;
 use super::step::Step;
 use crate::companion::{companion_key, key_beside};
-use crate::op::{ComparedBy, LockCommand, LockOp};
+use crate::op::{Command, ComparedBy, LockCommand, LockOp};
 use crate::scripts::{self, Script};
 use crate::table;
 
@@ -39,12 +39,25 @@ impl Needs {
             LockOp::Release { .. } => &scripts::RELEASE,
             LockOp::ReleaseMany { .. } => &scripts::RELEASE_MANY,
             LockOp::Wrapped { .. } => &scripts::WRAP,
-            LockOp::Opaque { .. } => &scripts::RENEW,
         };
         let own = match is_scripted(&command.op) {
             true => scripted(command),
             false => command.name,
         };
+        Needs { script, own }
+    }
+
+    /// Those of a command that may have no lock meaning.
+    pub fn of_any(command: &Command) -> Needs {
+        match command {
+            Command::Lock(command) => Needs::of(command),
+            Command::Opaque(command) => Needs::of_opaque(command.name),
+        }
+    }
+
+    /// Those of a command without a lock meaning, which has no step: one that only reads records.
+    pub fn of_opaque(own: &'static str) -> Needs {
+        let script = &scripts::RENEW;
         Needs { script, own }
     }
 
@@ -113,8 +126,7 @@ fn is_scripted(op: &LockOp) -> bool {
         | LockOp::Store { .. }
         | LockOp::Extend { .. }
         | LockOp::Release { .. }
-        | LockOp::ReleaseMany { .. }
-        | LockOp::Opaque { .. } => {
+        | LockOp::ReleaseMany { .. } => {
             let by = op.comparison().map(|comparison| comparison.by);
             by == Some(ComparedBy::Script)
         }
@@ -146,7 +158,7 @@ impl Guard {
             LockOp::Extend { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } => {
                 Some(Guard::Writes)
             }
-            LockOp::Take { .. } | LockOp::Wrapped { .. } | LockOp::Opaque { .. } => None,
+            LockOp::Take { .. } | LockOp::Wrapped { .. } => None,
         }
     }
 

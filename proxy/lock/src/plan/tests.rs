@@ -66,7 +66,8 @@ fn planned_by(
         obligations,
         ..Decision::default()
     };
-    let Settled::Permitted(permitted) = settle(Box::new(command), smallvec![decision], &|_| rules)
+    let Settled::Permitted(permitted) =
+        settle(Box::new(command).into(), smallvec![decision], &|_| rules)
     else {
         panic!("not permitted");
     };

@@ -43,41 +43,43 @@ fn target() -> Target {
     }
 }
 
-fn command(op: LockOp) -> LockCommand {
-    LockCommand {
+fn command(op: LockOp) -> Command {
+    Command::Lock(Box::new(LockCommand {
         name: "x",
         op,
         argv: smallvec![Bytes::from_static(b"X")],
         frame: Bytes::new(),
-    }
+    }))
 }
 
-fn acquire() -> LockOp {
+fn acquire() -> Command {
     let value = Bytes::from_static(b"1");
-    LockOp::Acquire {
+    command(LockOp::Acquire {
         target: target(),
         value,
         ttl: AskedTtl::None,
         reply: AcquireReply::Integer,
-    }
+    })
 }
 
-fn store(only_if_exists: bool, wants_old: bool) -> LockOp {
+fn store(only_if_exists: bool, wants_old: bool) -> Command {
     let value = Bytes::from_static(b"1");
-    LockOp::Store {
+    command(LockOp::Store {
         target: target(),
         value,
         ttl: AskedTtl::For(5),
         only_if_exists,
         wants_old,
         comparison: None,
-    }
+    })
 }
 
 /// `SET lock:a 1 IFEQ claim`, or with another test.
-fn compared(claim: &str, test: Test) -> LockOp {
-    let mut op = store(test != Test::Differs, false);
-    if let LockOp::Store { comparison, .. } = &mut op {
+fn compared(claim: &str, test: Test) -> Command {
+    let mut command = store(test != Test::Differs, false);
+    if let Command::Lock(command) = &mut command
+        && let LockOp::Store { comparison, .. } = &mut command.op
+    {
         *comparison = Some(Comparison {
             claim: OwnerToken::copy_of(claim.as_bytes()),
             test,
@@ -92,32 +94,34 @@ fn compared(claim: &str, test: Test) -> LockOp {
             then: smallvec![Bytes::from_static(b"SET")],
         });
     }
-    op
+    command
 }
 
-fn release() -> LockOp {
-    LockOp::Release {
+fn release() -> Command {
+    command(LockOp::Release {
         target: target(),
         spelling: crate::op::ReleaseSpelling::Del,
         comparison: None,
-    }
+    })
 }
 
-fn extend(ttl: AskedTtl, spelling: ExtendSpelling) -> LockOp {
-    LockOp::Extend {
+fn extend(ttl: AskedTtl, spelling: ExtendSpelling) -> Command {
+    command(LockOp::Extend {
         target: target(),
         ttl,
         condition: ExpireCondition::Always,
         spelling,
         comparison: None,
-    }
+    })
 }
 
-fn opaque(kind: OpaqueKind) -> LockOp {
-    LockOp::Opaque {
+fn opaque(kind: OpaqueKind) -> Command {
+    Command::Opaque(Box::new(OpaqueCommand {
+        name: "x",
         target: target(),
         kind,
-    }
+        frame: Bytes::new(),
+    }))
 }
 
 fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
@@ -148,8 +152,8 @@ fn denied(reason: Reason) -> Decision {
     }
 }
 
-fn settled(op: LockOp, decision: Decision, rules: Rules) -> Settled {
-    settle(Box::new(command(op)), smallvec![decision], &|_| rules)
+fn settled(command: Command, decision: Decision, rules: Rules) -> Settled {
+    settle(command, smallvec![decision], &|_| rules)
 }
 
 fn circumstances() -> Circumstances {
@@ -164,7 +168,7 @@ fn circumstances() -> Circumstances {
 
 #[test]
 fn each_command_is_asked_about_as_what_it_means() {
-    for (op, asked) in [
+    for (command, asked) in [
         (acquire(), vec![Operation::Acquire]),
         (
             store(false, false),
@@ -200,7 +204,6 @@ fn each_command_is_asked_about_as_what_it_means() {
         let mut fake = Fake::saying(Decision::default());
         let rules = rules(Mode::Enforce, OnViolation::Native);
         let facts = [Facts::default()];
-        let command = command(op);
         judge(
             &mut fake,
             &command,
@@ -210,7 +213,7 @@ fn each_command_is_asked_about_as_what_it_means() {
             &|_| None,
         );
         let operations: Vec<Operation> = fake.asked.iter().map(|asked| asked.0).collect();
-        assert_eq!(operations, asked, "{:?}", command.op);
+        assert_eq!(operations, asked, "{command:?}");
     }
 }
 
@@ -222,7 +225,7 @@ fn a_policy_is_told_the_ttl_and_the_mode() {
         refused_since: true,
         ..Facts::default()
     }];
-    let command = command(extend(AskedTtl::Until(1_000_500), ExtendSpelling::Expire));
+    let command = extend(AskedTtl::Until(1_000_500), ExtendSpelling::Expire);
     judge(
         &mut fake,
         &command,
@@ -253,7 +256,7 @@ fn a_refused_extension_of_a_plain_set_only_means_that_no_proof_will_do() {
         }
     }
     let rules = rules(Mode::Enforce, OnViolation::Native);
-    let command = command(store(false, false));
+    let command = store(false, false);
     let facts = [Facts::default()];
     let decisions = judge(
         &mut OnlyAcquires,
@@ -402,7 +405,7 @@ fn one_lock_that_enforces_makes_the_whole_command_enforce() {
         _ => rules(Mode::Enforce, OnViolation::Native),
     };
     let decisions = smallvec![Decision::default(), denied(Reason::Limited)];
-    match settle(Box::new(command(op)), decisions, &both) {
+    match settle(command(op), decisions, &both) {
         Settled::Permitted(permitted) => {
             assert!(permitted.enforces());
             assert_eq!(
@@ -438,7 +441,7 @@ fn a_refused_take_over_leaves_a_comparison_its_extension() {
         }
     }
     let rules = rules(Mode::Enforce, OnViolation::Native);
-    let command = command(compared("1795261000", Test::Equal));
+    let command = compared("1795261000", Test::Equal);
     let decisions = judge(
         &mut NoTakeOver,
         &command,

@@ -8,13 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::recipe::Names;
 use lockwarden_resp::Value;
 
 use super::Backend;
 
-/// The question.
-pub(crate) const QUESTION: [&[u8]; 3] = [b"FUNCTION", b"LIST", b"WITHCODE"];
 /// Functions that are remembered. Of a server with more, nothing is.
 const MAX_FUNCTIONS: usize = 10_000;
 /// What is known is asked for again after this time, if functions are called.
@@ -80,7 +79,7 @@ impl Functions {
             }
             let asked = async {
                 let mut aside = backend.address.converse().await?;
-                aside.ask(&QUESTION).await
+                aside.ask(&OwnRequest::Functions.words()).await
             };
             let began = Instant::now();
             let answer = asked.await.map_err(|error| error.to_string())?;
@@ -120,7 +119,7 @@ impl Functions {
         self.known.load().changes
     }
 
-    /// An answer to [`QUESTION`]. Whether it still counts: nothing was changed since.
+    /// An answer to [`OwnRequest::Functions`]. Whether it still counts: nothing was changed since.
     pub(crate) fn take_in(
         &self,
         answer: &Value,

@@ -174,27 +174,12 @@ impl Rights {
 
 #[cfg(test)]
 mod tests {
-    use lockwarden_lock::op::{LockCommand, LockOp, ReleaseSpelling, Target};
-
     use super::*;
 
     const HERE: NamespaceId = NamespaceId(0);
 
     fn needs(name: &'static str) -> Needs {
-        let target = Target {
-            namespace: HERE,
-            key: Bytes::from_static(b"lock:a"),
-        };
-        Needs::of(&LockCommand {
-            name,
-            op: LockOp::Release {
-                target,
-                spelling: ReleaseSpelling::Del,
-                comparison: None,
-            },
-            argv: Default::default(),
-            frame: Bytes::new(),
-        })
+        Needs::of_flush(name)
     }
 
     fn missing() -> Missing {

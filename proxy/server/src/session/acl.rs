@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_lock::op::LockCommand;
+use lockwarden_lock::op::{Command, LockCommand};
 use lockwarden_lock::outcome::{Answers, Missing, NothingRun, Why};
 use lockwarden_lock::plan::{Form, Guard, Needs};
 use lockwarden_lock::recipe::ScriptSha;
@@ -147,7 +147,8 @@ impl Client {
     /// A step was not run for want of rights: remembers that, and tells the log once.
     pub(crate) fn learn_of_lack(
         &mut self,
-        command: &LockCommand,
+        namespace: NamespaceId,
+        needs: Needs,
         proof: &NothingRun,
         active: &Active,
     ) {
@@ -155,7 +156,6 @@ impl Client {
             Why::NoRights(missing) => missing.clone(),
             Why::NoScripts => return self.shared.backend.server.set_scripts(Scripts::Unknown),
         };
-        let (namespace, needs) = (command.op.target().namespace, Needs::of(command));
         let user = self.connection.user.clone();
         self.lacks(&user, namespace, needs, missing, active);
     }
@@ -247,7 +247,7 @@ impl Client {
     /// In a block where nothing is enforced: a step is queued only for a user who is known to have the rights that it
     /// takes, since one that Redis turns away would spoil the block. Else the client's own command is, and afterwards
     /// the question is asked.
-    pub(crate) fn wonders_in_block(&mut self, command: &LockCommand, known: &Known) -> bool {
+    pub(crate) fn wonders_in_block(&mut self, command: &Command, known: &Known) -> bool {
         let Some(block) = &mut self.connection.block else {
             return false;
         };
@@ -256,8 +256,8 @@ impl Client {
         }
         block.wonder(RightsQuestion {
             user: self.connection.user.clone(),
-            target: command.op.target().clone(),
-            needs: Needs::of(command),
+            target: command.target().clone(),
+            needs: Needs::of_any(command),
         });
         *known == Known::Nothing
     }

@@ -108,7 +108,9 @@ impl Session {
                 let id = self.client.refused_everywhere(name, active);
                 self.error(&debug_line(&id), muted);
             }
-            Ruling::Judge(command) => return self.govern(inbox, command, active, muted).await,
+            Ruling::Judge(command) => {
+                return self.govern(inbox, command.into(), active, muted).await;
+            }
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //! records cannot be written.
 
 use lockwarden_lock::decision::Denial;
-use lockwarden_lock::op::{LockCommand, Target};
+use lockwarden_lock::op::{Command, Target};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
 use lockwarden_lock::settle::{Code, Refused};
@@ -20,14 +20,14 @@ const HINT: &str = "the audit record of this command could not be written; try a
 impl Client {
     /// The refusal of a lock command of which no record can be written. Where nothing is enforced,
     /// nothing is refused for this either.
-    pub(crate) fn unrecordable(&self, command: &LockCommand, active: &Active) -> Option<Refused> {
+    pub(crate) fn unrecordable(&self, command: &Command, active: &Active) -> Option<Refused> {
         if self.shared.audit.may_go_on(&self.shared.events) {
             return None;
         }
         let enforces = |target: &&Target| active.rules(target.namespace).mode == Mode::Enforce;
-        let target = command.op.targets().into_iter().find(enforces)?.clone();
+        let target = command.targets().into_iter().find(enforces)?.clone();
         Some(Refused {
-            command: Box::new(command.clone()),
+            command: command.clone(),
             target,
             code: Code::Policy,
             denial: Denial {

@@ -1,7 +1,8 @@
 //! Commands that compare the digest of a lock's value, which no script can compute in passing.
 
 use bytes::Bytes;
-use lockwarden_lock::op::{LockCommand, Test};
+use lockwarden_lock::op::{Command, LockCommand, Test};
+use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_resp::parse_reply;
 
 use super::transport::request_buffer::RequestBuffer;
@@ -28,7 +29,7 @@ impl Session {
             Some(Test::Equal | Test::Differs | Test::Failed) | None => return Ok(Compared::Judged),
         }
         self.transport
-            .inquire(&[b"GET", &command.op.target().key], Look::Answer);
+            .inquire(&OwnRequest::Value(&command.op.target().key), Look::Answer);
         let answer = self.answer(inbox).await?;
         let value = parse_reply(&answer, self.client.connection.protocol)
             .map_err(|_| End::OutOfStep("an answer to GET is no reply".to_owned()))?;
@@ -46,11 +47,11 @@ impl Session {
 
     pub(crate) fn digest_unjudged(
         &mut self,
-        command: Box<LockCommand>,
+        command: Command,
         active: &Active,
         muted: Muted,
     ) -> Result<(), End> {
-        if is_only_watched(&command, active) {
+        if is_only_watched(command.target(), active) {
             return self.forward_unjudged(command, UnjudgedWhy::Digest, active, muted);
         }
         let limit = "IFDNE, and IFDEQ inside MULTI, cannot be judged in one step; use IFEQ or IFNE";
@@ -60,12 +61,12 @@ impl Session {
 
     pub(crate) fn digest_unreadable(
         &mut self,
-        command: Box<LockCommand>,
+        command: Command,
         error: &Bytes,
         active: &Active,
         muted: Muted,
     ) -> Result<(), End> {
-        if error.starts_with(b"NOPERM") && is_only_watched(&command, active) {
+        if error.starts_with(b"NOPERM") && is_only_watched(command.target(), active) {
             return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
         }
         self.client

@@ -5,15 +5,15 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::classify::{ComputedNames, ComputedScript, LONGEST_WRAPPED, PassThrough};
-use lockwarden_lock::op::{LockCommand, LockOp, OpaqueKind, Target};
+use lockwarden_lock::classify::{ComputedNames, ComputedScript, LONGEST_WRAPPED, UnseenScript};
+use lockwarden_lock::op::{Command, Target};
 use lockwarden_lock::outcome::{self, Barred};
+use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::plan::{self, Form, Needs};
 use lockwarden_lock::recipe::{Envelope, ScriptFacts};
-use lockwarden_lock::rules::Mode;
 use lockwarden_lock::scripts::guard::Guard;
 use lockwarden_lock::settle::{Code, Refused, computes_names};
-use lockwarden_resp::{Value, put_request, put_value};
+use lockwarden_resp::{Value, put_value};
 
 use super::acl::{Queued, QueuedStep};
 use super::client::Client;
@@ -24,9 +24,6 @@ use super::transport::{End, Muted};
 use super::{Look, Session, error_frame};
 use crate::ruleset::Active;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
-
-/// As long as a script's name, and that of none.
-const NO_SCRIPT: &[u8] = &[b'0'; 40];
 
 /// A script behind a guard, on its way.
 #[derive(Debug)]
@@ -50,32 +47,20 @@ impl Session {
         else {
             return Ok(());
         };
-        let is_enforced = active.rules(script.target.namespace).mode == Mode::Enforce;
-        match &active.computed_names {
-            ComputedNames::Watch(guard) if is_enforced => {
+        let mode = active.rules(script.target.namespace).mode;
+        let Some(pass) = script.forward(mode, &active.computed_names) else {
+            if let ComputedNames::Watch(guard) = &active.computed_names {
                 let guard = guard.clone();
                 return self.guarded(inbox, *script, guard, active, muted).await;
             }
-            ComputedNames::Deny if is_enforced => {
-                let why = "this script computes names of keys, which may be those of locks";
-                let refused = refused(command(&script), script.target.clone(), why.to_owned());
-                self.refuse(&refused, None, active, muted);
-            }
-            ComputedNames::Forward | ComputedNames::Watch(_) | ComputedNames::Deny => {
-                self.client.count_unjudged(
-                    &script.target,
-                    script.name,
-                    None,
-                    UnjudgedWhy::ComputedNames,
-                    active,
-                );
-                self.forward(
-                    CommandClass::Policy,
-                    PassThrough::unchanged(&script.frame),
-                    muted,
-                );
-            }
-        }
+            let why = "this script computes names of keys, which may be those of locks";
+            self.refuse(&refused(&script, why), None, active, muted);
+            return Ok(());
+        };
+        let (target, why) = (&script.target, UnjudgedWhy::ComputedNames);
+        self.client
+            .count_unjudged(target, script.name, None, why, active);
+        self.forward(CommandClass::Policy, pass, muted);
         Ok(())
     }
 
@@ -96,24 +81,17 @@ impl Session {
             None
         };
         if let Some(why) = cannot {
-            let refused = refused(command(&script), script.target.clone(), why.to_owned());
-            self.refuse(&refused, None, active, muted);
+            self.refuse(&refused(&script, why), None, active, muted);
             return Ok(());
         }
         if !script.script.compiles() {
             match self.examine_anyhow(inbox, &script.script).await? {
                 Examined::Sound => {}
-                // Older servers make a function of a text by putting it before an `end`, so one that has no
-                // `end` cannot close that function, and Redis says best what is wrong with it.
-                Examined::Unsound(_) if !speaks_of_an_end(&script.script.text) => {
-                    self.forward(
-                        CommandClass::PassThrough,
-                        PassThrough::unchanged(&script.frame),
-                        muted,
-                    );
-                    return Ok(());
-                }
                 Examined::Unsound(text) => {
+                    if let Some(pass) = script.forward_unsound() {
+                        self.forward(CommandClass::PassThrough, pass, muted);
+                        return Ok(());
+                    }
                     self.client
                         .count(CommandClass::Policy, CommandResult::Error);
                     self.error(&text, muted);
@@ -121,9 +99,7 @@ impl Session {
                 }
                 Examined::TurnedAway(_) => {
                     let why = "lockwarden may run no scripts of its own, and cannot guard this one";
-                    let target = script.target.clone();
-                    let refused = refused(command(&script), target, why.to_owned());
-                    self.refuse(&refused, None, active, muted);
+                    self.refuse(&refused(&script, why), None, active, muted);
                     return Ok(());
                 }
             }
@@ -134,7 +110,7 @@ impl Session {
             what: Queued::Step,
             command: script.name,
             namespace: script.target.namespace,
-            needs: Needs::of(&command(&script)),
+            needs: Needs::of_opaque(script.name),
         }));
         let script = Guarded {
             script,
@@ -177,8 +153,8 @@ impl Session {
         if answer.starts_with(b"-ERR Error compiling script") {
             // Its own text was compiled before, and Lua has limits for a function.
             let why = "this script computes names of keys, and has too many local variables to be guarded";
-            let refused = refused(command(script), script.target.clone(), why.to_owned());
-            return Ok(error_frame(&self.refused(&refused, None, active)).freeze());
+            let line = self.refused(&refused(script, why), None, active);
+            return Ok(error_frame(&line).freeze());
         }
         if answer.starts_with(b"-") {
             self.client
@@ -206,7 +182,8 @@ impl Session {
                 )
             }
             outcome::Guarded::Refused(barred) => {
-                let line = self.barred_line(command(script), &barred, &script.target, active);
+                let line =
+                    self.barred_line(script.opaque().into(), &barred, &script.target, active);
                 return Ok(error_frame(&line).freeze());
             }
         };
@@ -217,7 +194,7 @@ impl Session {
     /// A refusal of the guard that the script caught: it is told all the same.
     fn caught(&mut self, script: &ComputedScript, barred: Option<Barred>, active: &Active) {
         if let Some(barred) = barred {
-            self.barred_line(command(script), &barred, &script.target, active);
+            self.barred_line(script.opaque().into(), &barred, &script.target, active);
         }
     }
 
@@ -225,7 +202,7 @@ impl Session {
     /// where the command names none.
     pub(crate) fn barred_line(
         &mut self,
-        command: Box<LockCommand>,
+        command: Command,
         barred: &Barred,
         otherwise: &Target,
         active: &Active,
@@ -248,7 +225,14 @@ impl Session {
                 format!("{name} of a lock that this script does not declare; hand it over in KEYS")
             }
         };
-        self.refused(&refused(command, target, why), None, active)
+        let refused = Refused {
+            command,
+            target,
+            code: Code::Denied,
+            denial: computes_names(why),
+            native: false,
+        };
+        self.refused(&refused, None, active)
     }
 
     /// `EVALSHA` of a text that this proxy has not seen, and without a lock among its keys: it may compute
@@ -258,37 +242,27 @@ impl Session {
     pub(crate) async fn unseen_script(
         &mut self,
         inbox: &mut RequestBuffer,
+        script: UnseenScript,
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
         let Some(active) = &self.admit(inbox, b"evalsha", active, muted).await? else {
             return Ok(());
         };
-        let mut words: Vec<Bytes> = (inbox.request().args())
-            .map(Bytes::copy_from_slice)
-            .collect();
-        if active.computed_names != ComputedNames::Forward {
-            let sha = words.get(1).cloned().unwrap_or_default();
-            if self.client.connection.block.is_some() && !self.client.is_absent(&sha).await {
-                self.client
-                    .count(CommandClass::Policy, CommandResult::Error);
-                let line = "LOCKDENIED unsafe-script cmd=EVALSHA policy=scripts hint=\"lockwarden has not seen \
-                            this script, and it may name locks; load it with SCRIPT LOAD before the block\"";
-                self.error(line, muted);
-                return Ok(());
-            }
-            // Should it be loaded meanwhile, it is not this text that runs.
-            if let Some(sha) = words.get_mut(1).filter(|sha| sha.len() == NO_SCRIPT.len()) {
-                *sha = Bytes::from_static(NO_SCRIPT);
-            }
+        let computed = &active.computed_names;
+        if *computed != ComputedNames::Forward
+            && self.client.connection.block.is_some()
+            && !self.client.is_absent(script.sha()).await
+        {
+            self.client
+                .count(CommandClass::Policy, CommandResult::Error);
+            let line = "LOCKDENIED unsafe-script cmd=EVALSHA policy=scripts hint=\"lockwarden has not seen \
+                        this script, and it may name locks; load it with SCRIPT LOAD before the block\"";
+            self.error(line, muted);
+            return Ok(());
         }
-        let mut frame = BytesMut::new();
-        put_request(&mut frame, &words);
-        self.forward(
-            CommandClass::PassThrough,
-            PassThrough::unchanged(&frame),
-            muted,
-        );
+        let kept = script.forward(computed);
+        self.forward(CommandClass::PassThrough, kept.pass(), muted);
         Ok(())
     }
 
@@ -313,7 +287,7 @@ impl Client {
         let Ok(mut aside) = self.shared.backend.address.converse().await else {
             return false;
         };
-        let answer = aside.ask(&[b"SCRIPT".as_slice(), b"LOAD", text]).await;
+        let answer = aside.ask(&OwnRequest::Load(text).words()).await;
         answer.is_ok_and(|answer| !matches!(answer, Value::Error(_)))
     }
 
@@ -327,29 +301,12 @@ impl Client {
     }
 }
 
-fn speaks_of_an_end(text: &[u8]) -> bool {
-    text.windows(3).any(|three| three == b"end")
-}
-
-/// The client's command, for whoever tells of its refusal.
-fn command(script: &ComputedScript) -> Box<LockCommand> {
-    Box::new(LockCommand {
-        name: script.name,
-        op: LockOp::Opaque {
-            target: script.target.clone(),
-            kind: OpaqueKind::Script,
-        },
-        argv: script.argv.clone(),
-        frame: script.frame.clone(),
-    })
-}
-
-fn refused(command: Box<LockCommand>, target: Target, why: String) -> Refused {
+fn refused(script: &ComputedScript, why: &str) -> Refused {
     Refused {
-        command,
-        target,
+        command: script.opaque().into(),
+        target: script.target.clone(),
         code: Code::Denied,
-        denial: computes_names(why),
+        denial: computes_names(why.to_owned()),
         native: false,
     }
 }

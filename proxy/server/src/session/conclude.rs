@@ -36,8 +36,8 @@ impl Session {
             self.client.suspect_replica();
         }
         if let Some(proof) = answers.nothing_run() {
-            self.client
-                .learn_of_lack(permitted.command(), &proof, active);
+            let (namespace, needs) = (op.target().namespace, Needs::of(permitted.command()));
+            self.client.learn_of_lack(namespace, needs, &proof, active);
             if !permitted.enforces() {
                 return Ok(Concluded::NothingRun(proof));
             }
@@ -68,7 +68,7 @@ impl Session {
             }
             outcome::Answered::Barred(barred) => {
                 let command = Box::new(permitted.command().clone());
-                let line = self.barred_line(command, &barred, op.target(), active);
+                let line = self.barred_line(command.into(), &barred, op.target(), active);
                 return Ok(Concluded::error(&line));
             }
             outcome::Answered::Reply(value) => {

@@ -5,9 +5,10 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::op::Arguments;
+use lockwarden_lock::own_request::OwnRequest;
+use lockwarden_lock::pass_through::{Kept, PassThrough};
 use lockwarden_lock::recipe::ScriptSha;
 use lockwarden_lock::table::{SessionVerb, parse_integer};
 use lockwarden_lock::token::Grant;
@@ -34,12 +35,12 @@ impl Session {
         inbox: &mut RequestBuffer,
         verb: SessionVerb,
         words: Arguments,
-        frame: Bytes,
+        kept: Kept,
         muted: Muted,
     ) -> Result<(), End> {
         self.client
             .count(CommandClass::PassThrough, CommandResult::Ok);
-        let pass = PassThrough::unchanged(&frame);
+        let pass = kept.pass();
         match verb {
             SessionVerb::Multi => return self.multi(inbox, pass, muted).await,
             SessionVerb::Exec => return self.exec(inbox, pass, muted).await,
@@ -115,9 +116,13 @@ impl Session {
                 self.client.queued();
             }
             SessionVerb::ClientMaintNotifications => {
-                let asked = maintenance_notices::without_addresses(&words);
-                let pass = asked.as_deref().map_or(pass, PassThrough::unchanged);
-                self.transport.forward(pass, muted);
+                match maintenance_notices::without_addresses(&words) {
+                    Some(words) => {
+                        let request = OwnRequest::Notices(&words);
+                        self.transport.relay_own(&request, muted);
+                    }
+                    None => self.transport.forward(pass, muted),
+                }
                 self.client.queued();
             }
             SessionVerb::ClientTracking => {
@@ -455,8 +460,7 @@ impl Session {
         }
         self.settled(inbox).await?;
         if !self.client.connection.may_silence || self.transport.pushes.takes_no_commands() {
-            self.transport
-                .inquire(&[b"CLIENT", b"REPLY", b"ON"], Look::Answer);
+            self.transport.inquire(&OwnRequest::ReplyOn, Look::Answer);
             let answer = self.answer(inbox).await?;
             if answer.starts_with(b"-") {
                 self.reply(&BytesMut::from(&answer[..]), muted);

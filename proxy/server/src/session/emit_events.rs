@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lockwarden_lock::decision::{Denial, Operation};
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::op::{LockOp, Target};
+use lockwarden_lock::op::{Command, Target};
 use lockwarden_lock::outcome::{Ended, Outcome};
 
 use super::client::Client;
@@ -81,17 +81,11 @@ impl Client {
     }
 
     /// Leaves in the event log that nobody judged a command.
-    pub(crate) fn tell_unjudged(
-        &self,
-        op: &LockOp,
-        command: &'static str,
-        why: UnjudgedWhy,
-        active: &Active,
-    ) {
-        for target in op.targets() {
+    pub(crate) fn tell_unjudged(&self, command: &Command, why: UnjudgedWhy, active: &Active) {
+        for target in command.targets() {
             let happened = EventKind::Unjudged(why);
-            let operation = Some(op.operation(now_ms()));
-            let entry = self.entry(happened, target, command, operation, active);
+            let operation = Some(command.operation(now_ms()));
+            let entry = self.entry(happened, target, command.name(), operation, active);
             self.shared.events.leave(entry);
         }
     }

@@ -4,15 +4,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use lockwarden_lock::classify::{ComputedNames, PassThrough};
-use lockwarden_lock::op::LockCommand;
-use lockwarden_lock::rules::Mode;
+use lockwarden_lock::classify::{ComputedNames, FunctionCall};
+use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::settle::{Code, Refused, computes_names};
 use lockwarden_resp::parse_reply;
 
 use super::connection_state::{ConnectionState, Place, StateChange};
 use super::{Look, Session};
-use crate::backend::functions::QUESTION;
 use crate::ruleset::Active;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
@@ -67,7 +65,7 @@ impl Session {
             return Ok(Some(why));
         }
         let (changes, asked) = (shared.functions.changes(), Instant::now());
-        self.transport.inquire(&QUESTION, Look::Answer);
+        self.transport.inquire(&OwnRequest::Functions, Look::Answer);
         let answer = self.answer(inbox).await?;
         let answer = parse_reply(&answer, self.client.connection.protocol)
             .map_err(|_| End::OutOfStep("a list of functions is no reply".to_owned()))?;
@@ -81,11 +79,11 @@ impl Session {
     pub(crate) async fn computed_function(
         &mut self,
         inbox: &mut RequestBuffer,
-        command: Box<LockCommand>,
+        call: FunctionCall,
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
-        self.perhaps_a_lock(inbox, command, COMPUTES.to_owned(), active, muted)
+        self.perhaps_a_lock(inbox, call, COMPUTES.to_owned(), active, muted)
             .await
     }
 
@@ -94,7 +92,7 @@ impl Session {
     pub(crate) async fn unknown_function(
         &mut self,
         inbox: &mut RequestBuffer,
-        command: Box<LockCommand>,
+        call: FunctionCall,
         why: Option<String>,
         active: &Arc<Active>,
         muted: Muted,
@@ -104,15 +102,9 @@ impl Session {
                 "whether this function computes names of locks is not known ({why}); let lockwarden's user call \
                  FUNCTION LIST, or list it in trusted_functions"
             );
-            return self
-                .perhaps_a_lock(inbox, command, why, active, muted)
-                .await;
+            return self.perhaps_a_lock(inbox, call, why, active, muted).await;
         }
-        self.forward(
-            CommandClass::PassThrough,
-            PassThrough::unchanged(&command.frame),
-            muted,
-        );
+        self.forward(CommandClass::PassThrough, call.forward_unlisted(), muted);
         Ok(())
     }
 
@@ -120,42 +112,33 @@ impl Session {
     async fn perhaps_a_lock(
         &mut self,
         inbox: &mut RequestBuffer,
-        command: Box<LockCommand>,
+        call: FunctionCall,
         why: String,
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
         let Some(active) = &self
-            .admit(inbox, command.name.as_bytes(), active, muted)
+            .admit(inbox, call.command().name.as_bytes(), active, muted)
             .await?
         else {
             return Ok(());
         };
-        let target = command.op.target().clone();
-        let is_enforced = active.rules(target.namespace).mode == Mode::Enforce;
-        if is_enforced && active.computed_names != ComputedNames::Forward {
+        let (name, target) = (call.command().name, &call.command().target);
+        let mode = active.rules(target.namespace).mode;
+        let Some(pass) = call.forward(mode, &active.computed_names) else {
             let refused = Refused {
-                command,
-                target,
+                target: target.clone(),
+                command: call.into_command().into(),
                 code: Code::Denied,
                 denial: computes_names(why),
                 native: false,
             };
             self.refuse(&refused, None, active, muted);
             return Ok(());
-        }
-        self.client.count_unjudged(
-            &target,
-            command.name,
-            None,
-            UnjudgedWhy::ComputedNames,
-            active,
-        );
-        self.forward(
-            CommandClass::Policy,
-            PassThrough::unchanged(&command.frame),
-            muted,
-        );
+        };
+        let why = UnjudgedWhy::ComputedNames;
+        self.client.count_unjudged(target, name, None, why, active);
+        self.forward(CommandClass::Policy, pass, muted);
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::decision::Proofs;
 use lockwarden_lock::evidence::{DbKey, Facts};
-use lockwarden_lock::op::{LockCommand, LockOp, Target};
+use lockwarden_lock::op::{Command, LockOp, Target};
 use lockwarden_lock::plan::grants_repetition;
 use lockwarden_lock::rules::{Rules, TrustAddress};
 use lockwarden_lock::settle::{Allowed, Permitted};
@@ -79,7 +79,7 @@ impl Client {
     /// with the reply; and where the lock is a job's. Answers the process that it speaks for, if that is not its own.
     pub(crate) async fn job_of(
         &self,
-        command: &LockCommand,
+        command: &Command,
         keys: &[DbKey],
         active: &Active,
     ) -> Option<Process> {
@@ -87,12 +87,12 @@ impl Client {
             return None;
         };
         let peer = self.connection.peer();
-        let trust = active.rules(command.op.target().namespace).trust_address;
+        let trust = active.rules(command.target().namespace).trust_address;
         let by_process = peer.is_local() && trust != TrustAddress::Process;
         if self.connection.block.is_some() || !by_process {
             return None;
         }
-        if let LockOp::Acquire { .. } = &command.op {
+        if let Some(LockOp::Acquire { .. }) = command.op() {
             if self.is_first {
                 self.shared.jobs.look_up(&self.shared.processes, peer).await;
             }
@@ -107,9 +107,10 @@ impl Client {
         self.shared.jobs.stands_for(key, client, &lineage)
     }
 
-    pub(crate) fn keys(&self, op: &LockOp) -> SmallVec<[DbKey; 1]> {
+    pub(crate) fn keys(&self, command: &Command) -> SmallVec<[DbKey; 1]> {
         let db = self.connection.db();
-        op.targets()
+        command
+            .targets()
             .into_iter()
             .map(|target| DbKey::new(db, target.key.clone()))
             .collect()
@@ -117,19 +118,18 @@ impl Client {
 
     pub(crate) fn facts(
         &mut self,
-        command: &LockCommand,
+        command: &Command,
         keys: &[DbKey],
         active: &Active,
         now: Instant,
     ) -> SmallVec<[Facts; 1]> {
-        let op = &command.op;
-        let acquires = match op {
-            LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => true,
-            LockOp::Wrapped { script, .. } => script.takes_locks(),
+        let acquires = match command.op() {
+            Some(LockOp::Acquire { .. } | LockOp::AcquireAll { .. }) => true,
+            Some(LockOp::Wrapped { script, .. }) => script.takes_locks(),
             _ => false,
         };
         keys.iter()
-            .zip(op.targets())
+            .zip(command.targets())
             .enumerate()
             .map(|(index, (key, target))| {
                 if acquires {
@@ -158,7 +158,7 @@ impl Client {
     /// whose meaning is not known every argument may be one that can be told from others'.
     fn names_shared_token(
         &self,
-        command: &LockCommand,
+        command: &Command,
         index: usize,
         target: &Target,
         active: &Active,
@@ -169,9 +169,10 @@ impl Client {
         let tokens = &self.shared.owner_tokens;
         let is_shared =
             |value: &Bytes| tokens.is_shared(&details.name, &stored_form(value), who, now);
-        match command.op.owner_token(index) {
-            Some(value) => is_shared(value),
-            None => command.script_tokens().any(is_shared),
+        match (command.owner_token(index), command) {
+            (Some(value), _) => is_shared(value),
+            (None, Command::Lock(command)) => command.script_tokens().any(is_shared),
+            (None, Command::Opaque(_)) => false,
         }
     }
 }
@@ -188,7 +189,7 @@ pub(crate) fn may_need_process(permitted: &Permitted, facts: &[Facts]) -> bool {
         | LockOp::Take { .. }
         | LockOp::Wrapped { .. } => true,
         LockOp::Acquire { .. } => return grants_repetition(permitted, facts),
-        LockOp::AcquireAll { .. } | LockOp::Opaque { .. } => false,
+        LockOp::AcquireAll { .. } => false,
     };
     let not_own = |facts: &Facts| facts.own.is_none() && facts.queued.is_empty();
     let counts = |allowed: &Allowed| {

@@ -8,9 +8,8 @@ use std::time::Instant;
 use bytes::Bytes;
 use lockwarden_lock::classify::Class;
 use lockwarden_lock::evidence::Facts;
-use lockwarden_lock::op::{LockCommand, LockOp};
+use lockwarden_lock::op::{Command, LockOp};
 use lockwarden_lock::plan::Needs;
-use lockwarden_lock::rules::Mode;
 use lockwarden_lock::settle::{Settled, settle};
 use smallvec::SmallVec;
 
@@ -65,8 +64,10 @@ impl Session {
         }
         if let Class::PassThrough(pass) = class {
             let is_long = pass.frame().len() >= WORTH_A_SWAP && !pass.is_blocking();
-            if is_long && inbox.is_empty() {
-                self.transport.forward_whole(inbox.take_all(), muted);
+            let whole = is_long.then(|| inbox.whole(pass)).flatten();
+            if let Some(leave) = whole {
+                self.transport
+                    .forward_whole(leave, inbox.take_all(), muted)?;
             } else if self.client.connection.block.is_none() && replicas::asks_for_them(&request) {
                 self.transport.forward_and_look(pass, Look::Replicas, muted);
             } else {
@@ -112,27 +113,32 @@ impl Session {
                 Ok(())
             }
             Class::Listing(kind, pass) => {
-                let frame = Bytes::copy_from_slice(pass.frame());
-                Box::pin(self.listing(inbox, kind, &frame, muted)).await
+                let kept = pass.keep();
+                Box::pin(self.listing(inbox, kind, &kept, muted)).await
             }
             Class::Session(verb, pass) => {
                 let words = request.args().skip(1).map(Bytes::copy_from_slice).collect();
-                let frame = Bytes::copy_from_slice(pass.frame());
-                Box::pin(self.session_verb(inbox, verb, words, frame, muted)).await
+                let kept = pass.keep();
+                Box::pin(self.session_verb(inbox, verb, words, kept, muted)).await
             }
-            Class::Judge(command) => self.govern(inbox, command, &active, muted).await,
+            Class::Judge(command) => self.govern(inbox, command.into(), &active, muted).await,
+            Class::Opaque(command) => {
+                Box::pin(self.govern(inbox, command.into(), &active, muted)).await
+            }
             Class::UnknownScript(command) => {
                 Box::pin(self.unknown_script(inbox, command, &active, muted)).await
             }
-            Class::UnseenScript(_) => Box::pin(self.unseen_script(inbox, &active, muted)).await,
+            Class::UnseenScript(script) => {
+                Box::pin(self.unseen_script(inbox, script, &active, muted)).await
+            }
             Class::Computed(script) => {
                 Box::pin(self.computed_script(inbox, script, &active, muted)).await
             }
-            Class::ComputedFunction(command) => {
-                Box::pin(self.computed_function(inbox, command, &active, muted)).await
+            Class::ComputedFunction(call) => {
+                Box::pin(self.computed_function(inbox, call, &active, muted)).await
             }
-            Class::UnknownFunction(command) => {
-                Box::pin(self.unknown_function(inbox, command, unread, &active, muted)).await
+            Class::UnknownFunction(call) => {
+                Box::pin(self.unknown_function(inbox, call, unread, &active, muted)).await
             }
             Class::TooLong(command, what) => {
                 Box::pin(self.too_long(inbox, command, what, &active, muted)).await
@@ -143,20 +149,18 @@ impl Session {
                 Ok(())
             }
             Class::Fence(_, key) => Box::pin(self.tell_fence(inbox, key, muted)).await,
-            Class::ErrorOfOthers(pass, target, _)
-                if active.rules(target.namespace).mode == Mode::Monitor =>
-            {
-                self.forward(CommandClass::PassThrough, pass, muted);
-                Ok(())
-            }
-            Class::Error(text) | Class::ErrorOfOthers(_, _, text) => {
-                self.client.count(CommandClass::Admin, CommandResult::Error);
-                let name = request.name().to_owned();
-                match Box::pin(self.barred(inbox, &name)).await? {
-                    Some(error) => self.reply(&error, muted),
-                    None => self.redis_error(text, muted),
+            Class::ErrorOfOthers(error) => {
+                let mode = active.rules(error.target.namespace).mode;
+                if let Some(pass) = error.forward(mode) {
+                    self.forward(CommandClass::PassThrough, pass, muted);
+                    return Ok(());
                 }
-                Ok(())
+                let name = request.name().to_owned();
+                Box::pin(self.tell_error(inbox, &name, error.text, muted)).await
+            }
+            Class::Error(text) => {
+                let name = request.name().to_owned();
+                Box::pin(self.tell_error(inbox, &name, text, muted)).await
             }
         }
     }
@@ -165,12 +169,12 @@ impl Session {
     pub(crate) async fn govern(
         &mut self,
         inbox: &mut RequestBuffer,
-        mut command: Box<LockCommand>,
+        mut command: Command,
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
         let Some(active) = &self
-            .admit(inbox, command.name.as_bytes(), active, muted)
+            .admit(inbox, command.name().as_bytes(), active, muted)
             .await?
         else {
             return Ok(());
@@ -180,10 +184,10 @@ impl Session {
             other => return self.instead_of_judging(other, command, active, muted),
         }
         let begun = Moment::now();
-        let needs = Needs::of(&command);
+        let needs = Needs::of_any(&command);
         let known = self
             .client
-            .rights(command.op.target().namespace, needs, begun.at);
+            .rights(command.target().namespace, needs, begun.at);
         if known != Known::Good
             && let Some(done) = self.lacks_already(&command, &known, active, muted)
         {
@@ -192,7 +196,7 @@ impl Session {
                 Lacks::Forward(why) => self.forward_unjudged(command, why, active, muted),
             };
         }
-        let keys = self.client.keys(&command.op);
+        let keys = self.client.keys(&command);
         let speaks_for = match self.client.is_first || !self.client.shared.jobs.is_empty() {
             true => Box::pin(self.client.job_of(&command, &keys, active)).await,
             false => None,
@@ -223,13 +227,13 @@ impl Session {
                 let_others_run(&took).await;
                 Ok(())
             }
-            Settled::Unjudged(command) => {
-                self.forward_script_unjudged(&command, active, muted);
+            Settled::Unjudged(forwarded) => {
+                self.forward_script_unjudged(&forwarded, active, muted);
                 Ok(())
             }
-            Settled::Forward(command, would) => {
+            Settled::Forward(forwarded, would) => {
                 let took = judged(begun, Instant::now());
-                self.forward_watched(&command, &would, (begun, took), active, muted);
+                self.forward_watched(&forwarded, &would, (begun, took), active, muted);
                 let_others_run(&took).await;
                 Ok(())
             }
@@ -280,7 +284,8 @@ impl Session {
             Concluded::Reply(reply) => reply,
             Concluded::NothingRun(proof) => {
                 let command = flight.permitted.unrun(&proof);
-                return self.forward_unjudged(command, unjudged_for(&proof), active, muted);
+                let why = unjudged_for(&proof);
+                return self.forward_unjudged(command.into(), why, active, muted);
             }
         };
         self.reply(&reply, muted);

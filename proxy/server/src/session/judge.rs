@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lockwarden_lock::decision::{Decide, Decision};
 use lockwarden_lock::evidence::Facts;
-use lockwarden_lock::op::{LockCommand, LockOp, Reach};
+use lockwarden_lock::op::{Command, LockOp, Reach};
 use lockwarden_lock::outcome::NothingRun;
 use lockwarden_lock::settle::{Refused, judge};
 use lockwarden_policy::Chains;
@@ -53,7 +53,7 @@ impl Session {
     pub(super) async fn look_first(
         &mut self,
         inbox: &mut RequestBuffer,
-        command: &mut LockCommand,
+        command: &mut Command,
         active: &Arc<Active>,
     ) -> Result<Looked, End> {
         if let Some(refused) = self.client.unrecordable(command, active) {
@@ -62,6 +62,9 @@ impl Session {
         if let Some(why) = self.client.is_servers_affair(command, active) {
             return Ok(Looked::Forward(why));
         }
+        let Command::Lock(command) = command else {
+            return Ok(Looked::Judge);
+        };
         if let LockOp::Wrapped { script, .. } = &command.op
             && !script.compiles()
         {
@@ -93,7 +96,7 @@ impl Session {
     pub(super) fn instead_of_judging(
         &mut self,
         looked: Looked,
-        command: Box<LockCommand>,
+        command: Command,
         active: &Active,
         muted: Muted,
     ) -> Result<(), End> {
@@ -120,7 +123,7 @@ impl Client {
     /// Asks the policies, on this thread's instances.
     pub(super) fn decide(
         &mut self,
-        command: &LockCommand,
+        command: &Command,
         facts: &[Facts],
         active: &Arc<Active>,
         now: Moment,

@@ -1,9 +1,9 @@
 //! `KEYS`, `SCAN` and `RANDOMKEY`: asked of Redis as they came, answered without the proxy's own
 //! keys.
 
-use bytes::{Bytes, BytesMut};
-use lockwarden_lock::classify::PassThrough;
+use bytes::BytesMut;
 use lockwarden_lock::hidden::{self, Shown};
+use lockwarden_lock::pass_through::{Kept, PassThrough};
 use lockwarden_lock::table::Listing;
 
 use super::connection_state::Place;
@@ -20,12 +20,12 @@ impl Session {
         &mut self,
         inbox: &mut RequestBuffer,
         kind: Listing,
-        frame: &Bytes,
+        kept: &Kept,
         muted: Muted,
     ) -> Result<(), End> {
         self.client
             .count(CommandClass::PassThrough, CommandResult::Ok);
-        let pass = PassThrough::unchanged(frame);
+        let pass = kept.pass();
         if let Some(block) = &mut self.client.connection.block {
             block.hold(Place::Listing(kind));
             self.transport.forward(pass, muted);

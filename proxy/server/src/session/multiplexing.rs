@@ -5,8 +5,7 @@
 
 use bytes::Bytes;
 use lockwarden_lock::classify::Class;
-use lockwarden_lock::companion::companion_key;
-use lockwarden_lock::op::LockOp;
+use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::table::{Lookup, SessionVerb, lookup};
 use lockwarden_resp::Request;
 
@@ -256,8 +255,8 @@ impl Session {
     /// What the client said of its library is said of its new connection, too, which then stays its own.
     fn say_again(&mut self) {
         for (what, value) in self.client.connection.library.said() {
-            let words: [&[u8]; 4] = [b"CLIENT", b"SETINFO", what, value];
-            self.transport.inquire(&words, Look::Own);
+            self.transport
+                .inquire(&OwnRequest::Library { what, value }, Look::Own);
             self.client.connection.is_marked = true;
         }
     }
@@ -266,9 +265,9 @@ impl Session {
     /// behind them all is as good: whoever has that one has them.
     async fn write_own_offset(&mut self, inbox: &mut RequestBuffer) -> Result<Option<Bytes>, End> {
         let active = self.client.active();
-        let key = companion_key(&active.companion_prefix, b"lockwarden:offset");
+        let companion_prefix = &active.companion_prefix;
         self.transport
-            .inquire(&[b"SET", &key, b"", b"PX", b"1"], Look::Answer);
+            .inquire(&OwnRequest::Offset { companion_prefix }, Look::Answer);
         let answer = self.answer(inbox).await?;
         // On a replica nothing was written before either, and Redis says so itself.
         if answer.starts_with(b"-") && !answer.starts_with(b"-READONLY") {
@@ -357,10 +356,7 @@ fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
             needs => needs,
         },
         // Where it is only watched it is forwarded, and may wait for long: BLPOP of a lock.
-        Class::Judge(command) if matches!(command.op, LockOp::Opaque { .. }) => {
-            Needs::Own(Trace::None)
-        }
-        Class::TooLong(..) => Needs::Own(Trace::None),
+        Class::Opaque(_) | Class::TooLong(..) => Needs::Own(Trace::None),
         Class::Read(..)
         | Class::Trusted(..)
         | Class::ScriptLoad(_)
@@ -390,6 +386,7 @@ fn traffic(class: &Class<'_>) -> Traffic {
         | Class::Error(_)
         | Class::ErrorOfOthers(..) => true,
         Class::Judge(_)
+        | Class::Opaque(_)
         | Class::UnknownScript(_)
         | Class::UnseenScript(_)
         | Class::Computed(_)

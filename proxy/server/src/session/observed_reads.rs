@@ -4,10 +4,10 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use lockwarden_lock::classify::PassThrough;
-use lockwarden_lock::companion::companion_key;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::op::Target;
+use lockwarden_lock::own_request::OwnRequest;
+use lockwarden_lock::pass_through::PassThrough;
 use lockwarden_lock::token::Grant;
 use lockwarden_resp::{RequestDecoder, RequestLimits, Step, Value, parse_reply};
 use smallvec::SmallVec;
@@ -57,9 +57,11 @@ impl Session {
         }
         let mut keys = SmallVec::new();
         for target in targets {
-            let companion = companion_key(&active.companion_prefix, &target.key);
-            self.transport
-                .inquire(&[b"GETRANGE", &companion, b"3", b"18"], Look::ReadGrant);
+            let question = OwnRequest::GrantOf {
+                lock: &target.key,
+                companion_prefix: &active.companion_prefix,
+            };
+            self.transport.inquire(&question, Look::ReadGrant);
             self.client.connection.unsettled += 1;
             keys.push((DbKey::new(self.client.connection.db(), target.key), 0));
         }

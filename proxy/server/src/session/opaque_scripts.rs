@@ -4,10 +4,10 @@
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::op::{LockCommand, LockOp};
 use lockwarden_lock::outcome::{self, Answers, NothingRun, RaisedAt};
+use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::recipe::{Envelope, ScriptFacts};
 use lockwarden_lock::rules::OnViolation;
-use lockwarden_lock::scripts::ONLY_READS;
 use lockwarden_resp::{Value, parse_reply};
 
 use super::client::Client;
@@ -28,17 +28,15 @@ impl Session {
         if self.client.connection.block.is_some() || self.client.connection.tracking {
             return self.client.examine_aside(script).await;
         }
-        let [compiles, raises] = self.client.questions();
+        let [raises, compiles] = self.client.questions(script);
         let names = self.client.shared.backend.server.names_scripts() == NamesScripts::Unknown;
         if names {
-            self.transport
-                .inquire(&[b"EVAL", raises.as_bytes(), b"0"], Look::Answer);
+            self.transport.inquire(&raises, Look::Answer);
         }
-        let check: [&[u8]; 4] = [b"EVAL", compiles.as_bytes(), b"0", script.chunk()];
-        self.transport.inquire(&check, Look::Answer);
+        self.transport.inquire(&compiles, Look::Answer);
         // As Redis does itself with the text of an EVAL.
         self.transport
-            .inquire(&[b"SCRIPT", b"LOAD", &script.text], Look::Answer);
+            .inquire(&OwnRequest::Load(&script.text), Look::Answer);
         if names {
             let error = self.answer(inbox).await?;
             if let Ok(error) = parse_reply(&error, self.client.connection.protocol) {
@@ -62,16 +60,14 @@ impl Session {
 impl Client {
     /// The same over a connection of the proxy's own.
     pub(crate) async fn examine_aside(&self, script: &ScriptFacts) -> Result<Examined, End> {
-        let [compiles, raises] = self.questions();
+        let [raises, compiles] = self.questions(script);
         let asked = async {
             let mut aside = self.shared.backend.address.converse().await?;
             if self.shared.backend.server.names_scripts() == NamesScripts::Unknown {
-                let error = aside.ask(&[b"EVAL", raises.as_bytes(), b"0"]).await?;
+                let error = aside.ask(&raises.words()).await?;
                 self.learn_how_errors_look(&error);
             }
-            aside
-                .ask(&[b"EVAL", compiles.as_bytes(), b"0", script.chunk()])
-                .await
+            aside.ask(&compiles.words()).await
         };
         Ok(match asked.await {
             Ok(value) => examined(script, value),
@@ -79,13 +75,14 @@ impl Client {
         })
     }
 
-    /// What is asked: [`COMPILES`] and [`RAISES`], which write nothing.
-    fn questions(&self) -> [String; 2] {
-        let flags = match self.shared.backend.server.reads_script_flags() {
-            true => ONLY_READS,
-            false => "",
-        };
-        [COMPILES, RAISES].map(|text| [flags, text].concat())
+    /// What is asked: how errors look, and whether a text compiles.
+    fn questions<'a>(&self, script: &'a ScriptFacts) -> [OwnRequest<'a>; 2] {
+        let flagged = self.shared.backend.server.reads_script_flags();
+        let chunk = script.chunk();
+        [
+            OwnRequest::Raises { flagged },
+            OwnRequest::Compiles { flagged, chunk },
+        ]
     }
 
     fn learn_how_errors_look(&self, error: &Value) {
@@ -122,7 +119,7 @@ impl Client {
     }
 }
 
-/// What the answer of [`COMPILES`] says of a text.
+/// What the answer of [`OwnRequest::Compiles`] says of a text.
 fn examined(script: &ScriptFacts, answer: Value) -> Examined {
     match answer {
         Value::Integer(1) => {
@@ -140,13 +137,6 @@ fn examined(script: &ScriptFacts, answer: Value) -> Examined {
         }
     }
 }
-
-/// Answers 1 where a text compiles as a chunk of its own, else why it does not.
-const COMPILES: &str =
-    "local f, e = loadstring(ARGV[1], '@user_script') return f and 1 or tostring(e)";
-
-/// Shows how the server words an error that a script raises.
-const RAISES: &str = "error('x')";
 
 /// What the server's Lua says of a text.
 pub(crate) enum Examined {

@@ -156,10 +156,7 @@ impl Client {
                 | LockOp::Take { value, .. }
                 | LockOp::Store { value, .. } => Some(value),
                 LockOp::AcquireAll { locks } => locks.get(index).map(|(_, value)| value),
-                LockOp::Extend { .. }
-                | LockOp::Release { .. }
-                | LockOp::ReleaseMany { .. }
-                | LockOp::Opaque { .. } => None,
+                LockOp::Extend { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } => None,
                 LockOp::Wrapped { .. } => match &answer.outcome {
                     Outcome::Granted(granted) => granted.old.as_ref(),
                     _ => None,
@@ -173,8 +170,7 @@ impl Client {
                 LockOp::Acquire { .. }
                 | LockOp::Take { .. }
                 | LockOp::AcquireAll { .. }
-                | LockOp::Store { .. }
-                | LockOp::Opaque { .. } => false,
+                | LockOp::Store { .. } => false,
                 LockOp::Wrapped { .. } => {
                     flight.permitted.command().script_tokens().next().is_none()
                 }
@@ -583,10 +579,9 @@ impl Client {
                 };
                 return kept && one.allowed.obligations.ttl_cap_ms == Some(ttl_ms);
             }
-            LockOp::AcquireAll { .. }
-            | LockOp::Release { .. }
-            | LockOp::ReleaseMany { .. }
-            | LockOp::Opaque { .. } => AskedTtl::None,
+            LockOp::AcquireAll { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } => {
+                AskedTtl::None
+            }
         };
         match asked {
             AskedTtl::For(ms) => one.enforced && i64::try_from(ttl_ms).is_ok_and(|ttl| ttl < ms),

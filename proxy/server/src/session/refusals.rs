@@ -12,7 +12,7 @@ use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
 use lockwarden_lock::settle::{Code, Refused};
 use lockwarden_lock::token::stored_form;
-use lockwarden_resp::put_value;
+use lockwarden_resp::{Value, put_value};
 
 use super::client::Client;
 use super::connection_state::MAX_AFTERWARDS;
@@ -38,7 +38,7 @@ impl Session {
         let line = self.refused(refused, took, active);
         if refused.native && self.client.connection.block.is_none() {
             let mut reply = BytesMut::new();
-            let nothing = native_nothing(&refused.command.op);
+            let nothing = refused.command.op().map_or(Value::Null, native_nothing);
             put_value(&mut reply, &nothing, self.client.connection.protocol);
             self.answer_locally(reply, muted);
             return;
@@ -53,18 +53,15 @@ impl Session {
         took: Option<Took>,
         active: &Active,
     ) -> String {
-        let op = &refused.command.op;
+        let command = &refused.command;
+        let operation = command.operation(now_ms());
         let details = active.namespace(refused.target.namespace);
         let (reason, policy) = (refused.denial.reason, &refused.denial.policy);
         let mode = mode_label(details.rules.mode);
-        details.metrics.decision(
-            op.operation(now_ms()),
-            DecisionKind::Deny,
-            Some(reason),
-            policy,
-            mode,
-        );
-        match op.operation(now_ms()) {
+        details
+            .metrics
+            .decision(operation, DecisionKind::Deny, Some(reason), policy, mode);
+        match operation {
             Operation::Acquire => details.metrics.acquires.at(AcquireOutcome::Denied).inc(),
             Operation::Release => details.metrics.releases.at(ReleaseOutcome::Denied).inc(),
             Operation::Extend
@@ -82,7 +79,7 @@ impl Session {
         self.client.log(
             &id,
             &refused.target,
-            refused.command.name,
+            command.name(),
             reason,
             policy,
             Mode::Enforce,
@@ -91,18 +88,19 @@ impl Session {
         let mut entry = self.client.entry(
             EventKind::Refused,
             &refused.target,
-            refused.command.name,
-            Some(op.operation(now_ms())),
+            command.name(),
+            Some(operation),
             active,
         );
         entry.id = Some(id.as_str().into());
         let detail = refused.denial.detail.as_deref();
         entry.verdict = Some(Verdict::refused(DecisionKind::Deny, reason, policy, detail));
-        let token = op.owner_token(0);
+        let token = command.owner_token(0);
         entry.token = token.map(|token| self.client.shared.events.fingerprint(&stored_form(token)));
-        entry.asked_ms = asked_ms(op);
+        let asked_ms = command.op().and_then(asked_ms);
+        entry.asked_ms = asked_ms;
         entry.took = took;
-        let locks = op.targets();
+        let locks = command.targets();
         let place = locks.iter().position(|target| **target == refused.target);
         entry.asked = asked_about(
             &std::mem::take(&mut self.client.asked),
@@ -110,16 +108,18 @@ impl Session {
             locks.len(),
         );
         self.client.shared.events.leave(entry);
-        self.let_go(op, active);
+        if let Some(op) = command.op() {
+            self.let_go(op, active);
+        }
         refusal_line(&RefusalLine {
             code: refused.code,
             reason,
             key: &refused.target.key,
-            command: refused.command.name,
+            command: command.name(),
             policy,
             id: &id,
             fence: None,
-            ttl_ms: asked_ms(op).filter(|_| reason == Reason::TtlTooLong),
+            ttl_ms: asked_ms.filter(|_| reason == Reason::TtlTooLong),
             max_ms: details
                 .ceiling_ms
                 .filter(|_| matches!(reason, Reason::TtlTooLong | Reason::NoTtl)),

@@ -4,6 +4,7 @@
 //! the primary. Where the connection is shared, the client keeps its own and goes by another shared one.
 
 use bytes::Bytes;
+use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_resp::parse_reply;
 
 use super::client::Client;
@@ -39,7 +40,7 @@ impl Session {
             Suspicion::Raised => {
                 self.client.replica = Suspicion::Asked;
                 // No user is refused it, and it changes nothing.
-                self.transport.inquire(&[b"HELLO"], Look::Role);
+                self.transport.inquire(&OwnRequest::Hello, Look::Role);
                 Ok(())
             }
             Suspicion::Confirmed => {

@@ -6,10 +6,11 @@ use std::ops::Range;
 use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::classify::PassThrough;
 use lockwarden_lock::hidden::{self, Shown};
 use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::outcome::NothingRun;
+use lockwarden_lock::own_request::OwnRequest;
+use lockwarden_lock::pass_through::PassThrough;
 use lockwarden_lock::plan::{Form, Needs, Plan};
 use lockwarden_resp::{Elements, put_array_header};
 
@@ -40,7 +41,7 @@ impl Session {
             }) => {
                 // A command that Redis refuses to queue, whoever sends it: then it discards the block at EXEC. For a DISCARD
                 // the user may lack the right.
-                self.transport.inquire(&[b"GET"], Look::Own);
+                self.transport.inquire(&OwnRequest::SpoilBlock, Look::Own);
                 self.transport
                     .forward_and_look(pass, Look::Answer, Muted::Yes);
                 let answer = self.answer(inbox).await?;

@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Cache};
 use bytes::{Buf, Bytes, BytesMut};
-use lockwarden_lock::classify::PassThrough;
+use lockwarden_lock::own_request::OwnRequest;
+use lockwarden_lock::pass_through::{PassThrough, WholeBuffer};
 use lockwarden_lock::plan::{Form, Guard, Plan};
 use lockwarden_lock::table::Listing;
 use lockwarden_resp::{Redirects, ReplyLimits, ReplyScanner};
@@ -176,10 +177,19 @@ impl<L> Transport<L> {
 
     /// The same for a request that is all that its buffer holds, which is emptied. A long one goes where
     /// it is.
-    pub(crate) fn forward_whole(&mut self, request: &mut BytesMut, muted: Muted) {
+    pub(crate) fn forward_whole(
+        &mut self,
+        leave: WholeBuffer,
+        buffer: &mut BytesMut,
+        muted: Muted,
+    ) -> Result<(), End> {
+        let Some(request) = leave.redeem(buffer) else {
+            return Err(End::OutOfStep("another buffer than was let through".into()));
+        };
         move_front(request, request.len(), &mut self.to_backend);
         self.unsent += 1;
         self.expect_relay(muted);
+        Ok(())
     }
 
     /// Sends a step in place of a command of a MULTI block; Redis's word on it is handed over. Its text
@@ -204,7 +214,12 @@ impl<L> Transport<L> {
     /// Takes a place in a MULTI block for a command that would only fail there: `HELLO` changes
     /// nothing and is allowed to every user.
     pub(crate) fn hold_place(&mut self, muted: Muted) {
-        lockwarden_resp::put_request(self.request(), &[b"HELLO"]);
+        self.relay_own(&OwnRequest::Hello, muted);
+    }
+
+    /// Sends a request of the proxy's own in place of the client's; its reply is relayed.
+    pub(crate) fn relay_own(&mut self, request: &OwnRequest<'_>, muted: Muted) {
+        request.put(self.request());
         self.expect_relay(muted);
     }
 
@@ -266,9 +281,9 @@ impl<L> Transport<L> {
         self.expected.push_back(Expect::Note(look));
     }
 
-    /// Sends a request of the proxy's own that only reads or tidies up; its answer is handed over.
-    pub(crate) fn inquire(&mut self, request: &[&[u8]], look: L) {
-        lockwarden_resp::put_request(self.request(), request);
+    /// Sends a request of the proxy's own; its answer is handed over.
+    pub(crate) fn inquire(&mut self, request: &OwnRequest<'_>, look: L) {
+        request.put(self.request());
         self.expected.push_back(Expect::Look(look, Muted::Yes));
     }
 

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use lockwarden_lock::classify::TooLong;
-use lockwarden_lock::op::LockCommand;
+use lockwarden_lock::op::{Command, OpaqueCommand, Target};
 use lockwarden_lock::outcome::{NothingRun, Why, limit_line};
+use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::plan::Needs;
-use lockwarden_lock::settle;
+use lockwarden_lock::rules::Mode;
+use lockwarden_lock::settle::{self, Forwarded};
 
 use super::acl::rights_line;
 use super::client::Client;
@@ -46,7 +48,7 @@ impl Session {
         {
             return Ok(None);
         }
-        self.transport.inquire(&[b"EXISTS", b""], Look::Answer);
+        self.transport.inquire(&OwnRequest::Knock, Look::Answer);
         let answer = self.answer(inbox).await?;
         if answer.starts_with(b"-NOAUTH") || answer.starts_with(b"-ERR Replica can't") {
             return Ok(Some(BytesMut::from(&answer[..])));
@@ -81,7 +83,7 @@ impl Session {
     pub(super) async fn unknown_script(
         &mut self,
         inbox: &mut RequestBuffer,
-        command: Box<LockCommand>,
+        command: Box<OpaqueCommand>,
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
@@ -91,11 +93,12 @@ impl Session {
         else {
             return Ok(());
         };
-        if is_only_watched(&command, active) {
-            return self.forward_unjudged(command, UnjudgedWhy::UnknownScript, active, muted);
+        if is_only_watched(&command.target, active) {
+            let why = UnjudgedWhy::UnknownScript;
+            return self.forward_unjudged(command.into(), why, active, muted);
         }
         if self.client.connection.block.is_some() {
-            return self.govern(inbox, command, active, muted).await;
+            return self.govern(inbox, command.into(), active, muted).await;
         }
         self.client
             .count(CommandClass::Policy, CommandResult::Error);
@@ -106,18 +109,18 @@ impl Session {
     pub(super) async fn too_long(
         &mut self,
         inbox: &mut RequestBuffer,
-        command: Box<LockCommand>,
+        command: Command,
         what: TooLong,
         active: &Arc<Active>,
         muted: Muted,
     ) -> Result<(), End> {
         let Some(active) = &self
-            .admit(inbox, command.name.as_bytes(), active, muted)
+            .admit(inbox, command.name().as_bytes(), active, muted)
             .await?
         else {
             return Ok(());
         };
-        if is_only_watched(&command, active) {
+        if is_only_watched(command.target(), active) {
             if inbox.is_cut() {
                 self.proxy_error(SWITCHED, muted);
                 return Ok(());
@@ -133,50 +136,63 @@ impl Session {
     }
 
     /// Answers that the proxy cannot do this.
-    pub(crate) fn limit(&mut self, limit: &str, command: &LockCommand, muted: Muted) {
-        let line = limit_line(limit, &command.op.target().key, command.name, &refusal_id());
+    pub(crate) fn limit(&mut self, limit: &str, command: &Command, muted: Muted) {
+        let (target, name) = (command.target(), command.name());
+        let line = limit_line(limit, &target.key, name, &refusal_id());
         self.proxy_error(&line, muted);
     }
 
     /// A script whose locks are all in namespaces that let it go unjudged.
     pub(super) fn forward_script_unjudged(
         &mut self,
-        command: &LockCommand,
+        forwarded: &Forwarded,
         active: &Active,
         muted: Muted,
     ) {
-        let (operation, why) = (command.op.operation(now_ms()), UnjudgedWhy::ForwardedScript);
-        for target in command.op.targets() {
+        let command = forwarded.command();
+        let (operation, why) = (command.operation(now_ms()), UnjudgedWhy::ForwardedScript);
+        for target in command.targets() {
             self.client
-                .count_unjudged(target, command.name, Some(operation), why, active);
+                .count_unjudged(target, command.name(), Some(operation), why, active);
         }
-        self.client.count(CommandClass::Policy, CommandResult::Ok);
-        let rules = |namespace| active.rules(namespace);
-        if let Some(pass) = settle::forward_script(command, &rules) {
-            self.transport.forward(pass, muted);
-            self.client.queued();
-        }
+        self.forward(CommandClass::Policy, forwarded.pass(), muted);
     }
 
     /// A command that enforce mode would refuse, where it is only watched.
     pub(super) fn forward_watched(
         &mut self,
-        command: &LockCommand,
+        forwarded: &Forwarded,
         would: &Denial,
         (begun, took): (Moment, Took),
         active: &Active,
         muted: Muted,
     ) {
-        let (target, name) = (command.op.target(), command.name);
-        let operation = command.op.operation(begun.unix_ms);
+        let command = forwarded.command();
+        let (target, name) = (command.target(), command.name());
+        let operation = command.operation(begun.unix_ms);
         let id = self
             .client
             .would_refuse(target, name, operation, would, active);
         let told = (id, would);
         self.client
             .tell_forwarded(target, name, operation, told, took, active);
-        let pass = settle::forward_watched(command, would);
-        self.forward(CommandClass::Policy, pass, muted);
+        self.forward(CommandClass::Policy, forwarded.pass(), muted);
+    }
+
+    /// An error that Redis would give; what Redis says where it takes no such command now goes first.
+    pub(super) async fn tell_error(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        name: &[u8],
+        text: String,
+        muted: Muted,
+    ) -> Result<(), End> {
+        self.client.count(CommandClass::Admin, CommandResult::Error);
+        match self.barred(inbox, name).await? {
+            Some(error) => self.reply(&error, muted),
+            None => self.redis_error(text, muted),
+        }
+        Ok(())
     }
 
     /// An error of the proxy's own.
@@ -189,15 +205,14 @@ impl Session {
     /// In a namespace that is only watched, what cannot be judged is Redis's alone.
     pub(crate) fn forward_unjudged(
         &mut self,
-        command: Box<LockCommand>,
+        command: Command,
         why: UnjudgedWhy,
         active: &Active,
         muted: Muted,
     ) -> Result<(), End> {
-        let namespace = command.op.target().namespace;
+        let namespace = command.target().namespace;
         active.namespace(namespace).metrics.unjudged.at(why).inc();
-        self.client
-            .tell_unjudged(&command.op, command.name, why, active);
+        self.client.tell_unjudged(&command, why, active);
         self.client.count(CommandClass::Policy, CommandResult::Ok);
         let Some(pass) = settle::forward_unjudged(&command, active.rules(namespace)) else {
             self.error(SWITCHED, muted);
@@ -211,19 +226,20 @@ impl Session {
     /// A step was not sent, or has run nothing, because Redis turns the proxy's scripts of this user away.
     pub(super) fn turned_away(
         &mut self,
-        command: Box<LockCommand>,
+        command: Command,
         proof: &NothingRun,
         active: &Active,
         muted: Muted,
     ) -> Result<(), End> {
-        self.client.learn_of_lack(&command, proof, active);
-        if is_only_watched(&command, active) {
+        let (namespace, needs) = (command.target().namespace, Needs::of_any(&command));
+        self.client.learn_of_lack(namespace, needs, proof, active);
+        if is_only_watched(command.target(), active) {
             return self.forward_unjudged(command, unjudged_for(proof), active, muted);
         }
         self.client
             .count(CommandClass::Policy, CommandResult::Error);
         let prefix = &active.companion_prefix;
-        let line = rights_line(proof.why(), command.name, Needs::of(&command), prefix);
+        let line = rights_line(proof.why(), command.name(), needs, prefix);
         self.error(&line, muted);
         Ok(())
     }
@@ -232,21 +248,21 @@ impl Session {
     /// it is sent all the same.
     pub(super) fn lacks_already(
         &mut self,
-        command: &LockCommand,
+        command: &Command,
         known: &Known,
         active: &Active,
         muted: Muted,
     ) -> Option<Lacks> {
-        let watched = is_only_watched(command, active);
+        let watched = is_only_watched(command.target(), active);
         match known {
             Known::Lacking(_) if watched => Some(Lacks::Forward(UnjudgedWhy::NoRights)),
             // The rest of the block would be carried out without it.
             Known::Lacking(missing) if self.client.connection.block.is_some() => {
                 let why = Why::NoRights(missing.as_ref().clone());
-                let (needs, prefix) = (Needs::of(command), &active.companion_prefix);
+                let (needs, prefix) = (Needs::of_any(command), &active.companion_prefix);
                 self.client
                     .count(CommandClass::Policy, CommandResult::Error);
-                self.error(&rights_line(&why, command.name, needs, prefix), muted);
+                self.error(&rights_line(&why, command.name(), needs, prefix), muted);
                 Some(Lacks::Told)
             }
             known if watched && self.client.wonders_in_block(command, known) => {
@@ -261,7 +277,7 @@ impl Client {
     /// Where nothing is enforced: why only the server can say what it makes of a command.
     pub(super) fn is_servers_affair(
         &self,
-        command: &LockCommand,
+        command: &Command,
         active: &Active,
     ) -> Option<UnjudgedWhy> {
         let server = &self.shared.backend.server;
@@ -272,7 +288,7 @@ impl Client {
         } else {
             return None;
         };
-        is_only_watched(command, active).then_some(why)
+        is_only_watched(command.target(), active).then_some(why)
     }
 }
 
@@ -293,6 +309,6 @@ pub(super) fn unjudged_for(proof: &NothingRun) -> UnjudgedWhy {
 }
 
 /// Whether nothing is refused in the namespace of a command.
-pub(crate) fn is_only_watched(command: &LockCommand, active: &Active) -> bool {
-    settle::forward_unjudged(command, active.rules(command.op.target().namespace)).is_some()
+pub(crate) fn is_only_watched(target: &Target, active: &Active) -> bool {
+    active.rules(target.namespace).mode == Mode::Monitor
 }

@@ -395,6 +395,7 @@ fn is_judged(args: &[Vec<u8>]) -> bool {
     let request = OwnedRequest::new(args);
     match classifier.classify(request.request()) {
         Class::Judge(_)
+        | Class::Opaque(_)
         | Class::UnknownScript(_)
         | Class::UnseenScript(_)
         | Class::Computed(_)

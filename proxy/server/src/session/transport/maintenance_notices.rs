@@ -3,21 +3,21 @@
 //! asked for notices without addresses, on which a client connects again to where it was; and one with an
 //! address is kept from the client, which then connects again when the server closes the connection.
 
-use bytes::{Bytes, BytesMut};
-use lockwarden_resp::{Elements, bulk_text, put_request};
+use bytes::Bytes;
+use lockwarden_resp::{Elements, bulk_text};
 
 /// What says which kind of address a client wants to be told.
 const ENDPOINT_TYPE: &[u8] = b"moving-endpoint-type";
 
 /// The request with these words behind `CLIENT`, asking for no addresses; `None` where it asks for no notices.
-pub(crate) fn without_addresses(words: &[Bytes]) -> Option<BytesMut> {
+pub(crate) fn without_addresses(words: &[Bytes]) -> Option<Vec<&[u8]>> {
     let [_, switch, options @ ..] = words else {
         return None;
     };
     if !switch.eq_ignore_ascii_case(b"ON") {
         return None;
     }
-    let mut asked: Vec<&[u8]> = vec![b"CLIENT", &words[0], switch];
+    let mut asked: Vec<&[u8]> = vec![&words[0], switch];
     let mut is_named = false;
     for option in options.chunks(2) {
         match option {
@@ -32,9 +32,7 @@ pub(crate) fn without_addresses(words: &[Bytes]) -> Option<BytesMut> {
     if !is_named && options.len().is_multiple_of(2) {
         asked.extend([ENDPOINT_TYPE, b"none"]);
     }
-    let mut request = BytesMut::new();
-    put_request(&mut request, &asked);
-    Some(request)
+    Some(asked)
 }
 
 /// Whether a frame that nobody asked for leads its client to another server.
@@ -96,12 +94,7 @@ mod tests {
                 .split(' ')
                 .map(|word| Bytes::copy_from_slice(word.as_bytes()))
                 .collect();
-            let expected = expected.map(|line| {
-                let mut request = BytesMut::new();
-                let words: Vec<_> = std::iter::once("CLIENT").chain(line.split(' ')).collect();
-                put_request(&mut request, &words);
-                request
-            });
+            let expected = expected.map(|line| line.split(' ').map(str::as_bytes).collect());
             assert_eq!(without_addresses(&words), expected, "{asked}");
         }
     }

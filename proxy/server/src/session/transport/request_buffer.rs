@@ -1,6 +1,7 @@
 //! What a client has sent and nobody has dealt with yet: bytes, and the request at their front.
 
 use bytes::{Buf, BytesMut};
+use lockwarden_lock::pass_through::{PassThrough, WholeBuffer};
 use lockwarden_resp::{Announced, Request, RequestDecoder, RequestError, RequestLimits, Step};
 
 use crate::net::buffer_pool::{READ_CHUNK, give_back};
@@ -47,6 +48,11 @@ impl RequestBuffer {
     /// The request at the front, after [`RequestBuffer::decode`] said that there is one.
     pub(crate) fn request(&self) -> Request<'_> {
         self.decoder.request(&self.bytes)
+    }
+
+    /// Leave to send the buffer as it is, where the request at the front passes through and is all that it holds.
+    pub(crate) fn whole(&self, pass: PassThrough<'_>) -> Option<WholeBuffer> {
+        pass.whole(&self.bytes)
     }
 
     /// Hands over the request at the front, and what may be behind it, with the memory that it came in.

@@ -1,6 +1,8 @@
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
+use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_policy::PolicyHost;
+use lockwarden_resp::{RequestDecoder, RequestLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -10,7 +12,7 @@ use crate::registry::buffer_memory::Memory;
 use crate::ruleset::Administration;
 use crate::telemetry::metrics::Metrics;
 use lockwarden_lock::administration::ServerCommands;
-use lockwarden_lock::classify::ComputedNames;
+use lockwarden_lock::classify::{Class, Classifier, ComputedNames};
 use std::collections::HashSet;
 
 async fn pair() -> (TcpStream, TcpStream) {
@@ -60,12 +62,36 @@ async fn transport() -> (Transport<()>, TcpStream, TcpStream) {
 const KEYS: &[u8] = b"*2\r\n$4\r\nKEYS\r\n$1\r\n*\r\n";
 const PING: &[u8] = b"*1\r\n$4\r\nPING\r\n";
 
+/// Leave to forward a listing.
+fn listing(frame: &[u8], then: impl FnOnce(PassThrough<'_>)) {
+    let mut decoder = RequestDecoder::new(RequestLimits::default());
+    decoder.decode(frame).expect("it is a request");
+    let classifier = Classifier {
+        namespaces: &Namespaces::new(Vec::new()),
+        companion_prefix: b"lw:",
+        trusted_function: &|_| false,
+        function: &|_| None,
+        foreign: &|| None,
+        computed_names: &ComputedNames::Forward,
+        enforces: &|_| false,
+        counts: &|_| false,
+        script: &|_| None,
+        saw: &|_| panic!("no script is sent"),
+    };
+    match classifier.classify(decoder.request(frame)) {
+        Class::Listing(_, pass) => then(pass),
+        other => panic!("{other:?} is no listing"),
+    }
+}
+
 /// The answer to `KEYS *` and one more, and what the client gets of them where so much is looked at.
 async fn told(longest_collected: usize, replies: &[u8]) -> Vec<u8> {
     let (mut transport, mut client, mut backend) = transport().await;
     transport.longest_collected = longest_collected;
-    transport.forward_listing(PassThrough::unchanged(KEYS), Listing::Keys, Muted::No);
-    transport.forward(PassThrough::unchanged(PING), Muted::No);
+    listing(KEYS, |pass| {
+        transport.forward_listing(pass, Listing::Keys, Muted::No)
+    });
+    transport.relay_own(&OwnRequest::Ping, Muted::No);
     let sending = async {
         let mut requests = [0; KEYS.len() + PING.len()];
         let read = backend.read_exact(&mut requests).await;

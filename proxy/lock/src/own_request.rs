@@ -1,0 +1,194 @@
+//! The requests that the proxy sends over a client's connection on its own account, beside steps. Each is one of
+//! these, and none of them changes a lock; words of anybody's choice are not sent:
+//!
+//! ```compile_fail,E0308
+//! use lockwarden_lock::own_request::OwnRequest;
+//! let request: OwnRequest<'_> = [b"DEL".as_slice(), b"lock:a"];
+//! ```
+
+use std::borrow::Cow;
+
+use bytes::BytesMut;
+use lockwarden_resp::put_request;
+use smallvec::SmallVec;
+
+use crate::companion::companion_key;
+use crate::scripts::ONLY_READS;
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub enum OwnRequest<'a> {
+    /// A short command that Redis turns away wherever it takes hardly any.
+    Knock,
+    /// Which functions there are, with their texts.
+    Functions,
+    /// Whether `CLIENT REPLY` is taken here.
+    ReplyOn,
+    /// The grant under which the value of a lock stands, out of its record.
+    GrantOf {
+        /// The lock.
+        lock: &'a [u8],
+        /// The beginning of the names of records.
+        companion_prefix: &'a [u8],
+    },
+    /// The value of a lock.
+    Value(&'a [u8]),
+    /// A command that Redis refuses to queue, whoever sends it.
+    SpoilBlock,
+    /// The server's role, among other things. It changes nothing and is allowed to every user.
+    Hello,
+    /// How the server words an error that a script raises. `flagged` says in the script's text that it only reads.
+    Raises {
+        /// See above.
+        flagged: bool,
+    },
+    /// 1 where a text compiles as a chunk of its own, else why it does not.
+    Compiles {
+        /// See above.
+        flagged: bool,
+        /// The text.
+        chunk: &'a [u8],
+    },
+    /// Makes a script known.
+    Load(&'a [u8]),
+    /// What a client has said of its library.
+    Library {
+        /// The name of the attribute.
+        what: &'a [u8],
+        /// Its value.
+        value: &'a [u8],
+    },
+    /// A write behind all others: it stands in for them at a `WAIT`.
+    Offset {
+        /// The beginning of the names of records.
+        companion_prefix: &'a [u8],
+    },
+    /// `CLIENT` with these words: notices of maintenance without addresses, in place of a client's request for them.
+    Notices(&'a [&'a [u8]]),
+    /// Nothing.
+    Ping,
+}
+
+/// Whether a text compiles as a chunk of its own.
+const COMPILES: &str =
+    "local f, e = loadstring(ARGV[1], '@user_script') return f and 1 or tostring(e)";
+
+/// An error to look at.
+const RAISES: &str = "error('x')";
+
+/// A script of the proxy's own that only reads.
+fn reading(text: &'static str, flagged: bool) -> Cow<'static, [u8]> {
+    match flagged {
+        true => [ONLY_READS, text].concat().into_bytes().into(),
+        false => text.as_bytes().into(),
+    }
+}
+
+impl<'a> OwnRequest<'a> {
+    /// The words that it begins with.
+    fn head(&self) -> &'static [&'static str] {
+        match self {
+            OwnRequest::Knock => &["EXISTS", ""],
+            OwnRequest::Functions => &["FUNCTION", "LIST", "WITHCODE"],
+            OwnRequest::ReplyOn => &["CLIENT", "REPLY", "ON"],
+            OwnRequest::GrantOf { .. } => &["GETRANGE"],
+            OwnRequest::Value(_) | OwnRequest::SpoilBlock => &["GET"],
+            OwnRequest::Hello => &["HELLO"],
+            OwnRequest::Raises { .. } | OwnRequest::Compiles { .. } => &["EVAL"],
+            OwnRequest::Load(_) => &["SCRIPT", "LOAD"],
+            OwnRequest::Library { .. } => &["CLIENT", "SETINFO"],
+            OwnRequest::Offset { .. } => &["SET"],
+            OwnRequest::Notices(_) => &["CLIENT"],
+            OwnRequest::Ping => &["PING"],
+        }
+    }
+
+    /// Its words.
+    pub fn words(&self) -> SmallVec<[Cow<'a, [u8]>; 5]> {
+        let head = self.head().iter().map(|word| word.as_bytes().into());
+        let mut words: SmallVec<[Cow<'a, [u8]>; 5]> = head.collect();
+        match *self {
+            OwnRequest::Knock
+            | OwnRequest::Functions
+            | OwnRequest::ReplyOn
+            | OwnRequest::SpoilBlock
+            | OwnRequest::Hello
+            | OwnRequest::Ping => {}
+            OwnRequest::GrantOf {
+                lock,
+                companion_prefix,
+            } => {
+                words.push(companion_key(companion_prefix, lock).into());
+                words.extend([b"3".as_slice().into(), b"18".as_slice().into()]);
+            }
+            OwnRequest::Value(word) | OwnRequest::Load(word) => words.push(word.into()),
+            OwnRequest::Raises { flagged } => {
+                words.extend([reading(RAISES, flagged), b"0".as_slice().into()]);
+            }
+            OwnRequest::Compiles { flagged, chunk } => {
+                let text = reading(COMPILES, flagged);
+                words.extend([text, b"0".as_slice().into(), chunk.into()]);
+            }
+            OwnRequest::Library { what, value } => words.extend([what.into(), value.into()]),
+            OwnRequest::Offset { companion_prefix } => {
+                words.push(companion_key(companion_prefix, b"lockwarden:offset").into());
+                words.extend([b"".as_slice(), b"PX", b"1"].map(Cow::Borrowed));
+            }
+            OwnRequest::Notices(options) => {
+                words.extend(options.iter().map(|word| Cow::Borrowed(*word)));
+            }
+        }
+        words
+    }
+
+    /// Writes it.
+    pub fn put(&self, out: &mut BytesMut) {
+        put_request(out, &self.words());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_request_is_what_it_says() {
+        let companion_prefix = b"lw:".as_slice();
+        let record = String::from_utf8(companion_key(b"lw:", b"lock:a")).expect("text");
+        let offset = String::from_utf8(companion_key(b"lw:", b"lockwarden:offset")).expect("text");
+        for (request, expected) in [
+            (OwnRequest::Knock, "EXISTS ".to_owned()),
+            (OwnRequest::SpoilBlock, "GET".to_owned()),
+            (OwnRequest::Value(b"lock:a"), "GET lock:a".to_owned()),
+            (
+                OwnRequest::GrantOf {
+                    lock: b"lock:a",
+                    companion_prefix,
+                },
+                format!("GETRANGE {record} 3 18"),
+            ),
+            (
+                OwnRequest::Offset { companion_prefix },
+                format!("SET {offset}  PX 1"),
+            ),
+            (
+                OwnRequest::Raises { flagged: true },
+                format!("EVAL {ONLY_READS}{RAISES} 0"),
+            ),
+            (
+                OwnRequest::Compiles {
+                    flagged: false,
+                    chunk: b"return 1",
+                },
+                format!("EVAL {COMPILES} 0 return 1"),
+            ),
+            (
+                OwnRequest::Notices(&[b"MAINT_NOTIFICATIONS", b"ON"]),
+                "CLIENT MAINT_NOTIFICATIONS ON".to_owned(),
+            ),
+        ] {
+            let words: Vec<_> = request.words().into_iter().map(Cow::into_owned).collect();
+            assert_eq!(words.join(&b' '), expected.as_bytes(), "{request:?}");
+        }
+    }
+}

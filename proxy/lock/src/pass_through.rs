@@ -1,0 +1,146 @@
+//! Leave to send a client's own bytes to Redis. Only this crate makes one: `classify` for requests that touch
+//! no lock or only look at one, `settle` where refusals are not carried out, `administration` for what it lets
+//! go. So an unjudged lock command does not compile:
+//!
+//! ```compile_fail,E0451
+//! use lockwarden_lock::pass_through::PassThrough;
+//! let frame = b"*2\r\n$3\r\nDEL\r\n$6\r\nlock:a\r\n";
+//! let leave = PassThrough { frame, blocking: false, only_reads: false };
+//! ```
+//!
+//! ```compile_fail,E0624
+//! use lockwarden_lock::pass_through::PassThrough;
+//! let leave = PassThrough::of(b"*2\r\n$3\r\nDEL\r\n$6\r\nlock:a\r\n", false);
+//! ```
+//!
+//! Neither does one that was kept, or is all of a buffer, without one that was given:
+//!
+//! ```compile_fail,E0451
+//! use lockwarden_lock::pass_through::Kept;
+//! let kept = Kept { frame: Default::default(), blocking: false, only_reads: false };
+//! ```
+//!
+//! ```compile_fail,E0451
+//! use lockwarden_lock::pass_through::WholeBuffer;
+//! let leave = WholeBuffer { at: 0, length: 4 };
+//! ```
+
+use bytes::{Bytes, BytesMut};
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub struct PassThrough<'a> {
+    frame: &'a [u8],
+    blocking: bool,
+    only_reads: bool,
+}
+
+impl<'a> PassThrough<'a> {
+    pub(crate) fn of(frame: &'a [u8], blocking: bool) -> PassThrough<'a> {
+        PassThrough {
+            frame,
+            blocking,
+            only_reads: false,
+        }
+    }
+
+    pub(crate) fn reading_only(self, only_reads: bool) -> PassThrough<'a> {
+        PassThrough { only_reads, ..self }
+    }
+
+    /// The client's bytes.
+    pub fn frame(&self) -> &'a [u8] {
+        self.frame
+    }
+
+    /// Whether Redis answers this command also while it holds writes back.
+    pub fn only_reads(&self) -> bool {
+        self.only_reads
+    }
+
+    /// Whether Redis may keep the client waiting with this command.
+    pub fn is_blocking(&self) -> bool {
+        self.blocking
+    }
+
+    /// A copy that outlives the buffer that the request came in.
+    pub fn keep(&self) -> Kept {
+        Kept {
+            frame: Bytes::copy_from_slice(self.frame),
+            blocking: self.blocking,
+            only_reads: self.only_reads,
+        }
+    }
+
+    /// Leave to send this buffer as it is, where the request is all that it holds.
+    pub fn whole(&self, buffer: &[u8]) -> Option<WholeBuffer> {
+        std::ptr::eq(self.frame, buffer).then(|| WholeBuffer::of(buffer))
+    }
+}
+
+/// A [`PassThrough`] with bytes of its own, for a request that has to wait.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    frame: Bytes,
+    blocking: bool,
+    only_reads: bool,
+}
+
+impl Kept {
+    pub(crate) fn of(frame: Bytes) -> Kept {
+        Kept {
+            frame,
+            blocking: false,
+            only_reads: false,
+        }
+    }
+
+    /// The leave.
+    pub fn pass(&self) -> PassThrough<'_> {
+        PassThrough {
+            frame: &self.frame,
+            blocking: self.blocking,
+            only_reads: self.only_reads,
+        }
+    }
+}
+
+/// Leave to send a buffer with the memory that it stands in, without a copy: a request that passes through is
+/// all that it holds.
+#[derive(Debug, PartialEq, Eq)]
+pub struct WholeBuffer {
+    at: usize,
+    length: usize,
+}
+
+impl WholeBuffer {
+    fn of(buffer: &[u8]) -> WholeBuffer {
+        WholeBuffer {
+            at: buffer.as_ptr() as usize,
+            length: buffer.len(),
+        }
+    }
+
+    /// The buffer; `None` where it is another than the one that was looked at.
+    pub fn redeem(self, buffer: &mut BytesMut) -> Option<&mut BytesMut> {
+        (self == WholeBuffer::of(buffer)).then_some(buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_buffer_that_the_request_fills_may_go_as_a_whole() {
+        let mut buffer = BytesMut::from(&b"PING\r\nPING\r\n"[..]);
+        let first = PassThrough::of(&buffer[..6], false);
+        assert_eq!(first.whole(&buffer), None);
+        let all = PassThrough::of(&buffer, false);
+        let leave = all.whole(&buffer).expect("it is all that there is");
+        assert_eq!(leave.redeem(&mut buffer.clone()), None);
+        let leave = PassThrough::of(&buffer, false).whole(&buffer);
+        let leave = leave.expect("it is all that there is");
+        assert!(leave.redeem(&mut buffer).is_some());
+    }
+}
