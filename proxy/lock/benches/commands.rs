@@ -9,7 +9,7 @@ use bytes::{Bytes, BytesMut};
 use divan::{Bencher, black_box};
 use lockwarden_lock::classify::{Class, Classifier, ComputedNames};
 use lockwarden_lock::decision::{Decision, Fence, Obligations, Proofs};
-use lockwarden_lock::evidence::{Facts, Own};
+use lockwarden_lock::evidence::{DbKey, Facts, Own};
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::op::LockCommand;
@@ -18,7 +18,7 @@ use lockwarden_lock::recipe::{ScriptFacts, ScriptSha};
 use lockwarden_lock::rules::{
     Adopt, KeepAliveBy, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
 };
-use lockwarden_lock::settle::{Permitted, Settled, settle};
+use lockwarden_lock::settle::{Judged, Lock, Permitted, Settled, settle};
 use lockwarden_lock::token::{FencingToken, Grant, Identity, Process, SessionId};
 use lockwarden_resp::{
     OwnedRequest, ReplyLimits, ReplyScanner, Request, RequestDecoder, RequestLimits, Step,
@@ -299,14 +299,20 @@ fn permitted(line: &str) -> Permitted {
         },
         ..Decision::default()
     };
-    match settled(command, decision) {
+    match settled(command, holder(), decision) {
         Settled::Permitted(permitted) => permitted,
         _ => panic!("{line} is permitted"),
     }
 }
 
-fn settled(command: Box<LockCommand>, decision: Decision) -> Settled {
-    settle(command.into(), smallvec![decision], &|_| RULES)
+fn settled(command: Box<LockCommand>, facts: Facts, decision: Decision) -> Settled {
+    let target = command.op.target().clone();
+    let key = DbKey::new(0, target.key.clone());
+    let judged = Judged {
+        lock: Lock::new(target, key, facts),
+        decisions: smallvec![decision],
+    };
+    settle(command.into(), smallvec![judged], &|_| RULES)
 }
 
 const STEPS: [&str; 5] = [
@@ -320,25 +326,17 @@ const STEPS: [&str; 5] = [
 /// From a permitted command to its step.
 #[divan::bench(args = STEPS)]
 fn plan_step(bencher: Bencher<'_, '_>, line: &str) {
-    let (permitted, facts, who) = (permitted(line), [holder()], who());
+    let (mut permitted, who) = (permitted(line), who());
     bencher.bench_local(|| {
         let mut draw = || Grant([3; 16]);
-        black_box(&plan(
-            &permitted,
-            black_box(&facts),
-            &who,
-            b"lw:",
-            &mut draw,
-        ))
-        .script_name()
+        black_box(&plan(&mut permitted, &who, b"lw:", &mut draw)).script_name()
     });
 }
 
 /// The step as bytes for Redis.
 #[divan::bench(args = STEPS)]
 fn put_step(bencher: Bencher<'_, '_>, line: &str) {
-    let (permitted, facts) = (permitted(line), [holder()]);
-    let plan = plan(&permitted, &facts, &who(), b"lw:", &mut || Grant([3; 16]));
+    let plan = plan(&mut permitted(line), &who(), b"lw:", &mut || Grant([3; 16]));
     let mut out = BytesMut::with_capacity(1024);
     bencher.bench_local(|| {
         out.clear();

@@ -20,6 +20,7 @@ pub use reply::{Answered, answer, native_nothing, plain};
 
 use bytes::Bytes;
 use lockwarden_resp::Value;
+use smallvec::SmallVec;
 
 use crate::decision::Operation;
 use crate::reason::Reason;
@@ -251,6 +252,23 @@ impl Answers {
         match self {
             Answers::Script(_, _, barred) => barred.as_ref(),
             Answers::One(_) | Answers::Many(..) | Answers::Error(_) | Answers::Lacking(_) => None,
+        }
+    }
+
+    /// The locks of a command, each with what is said of it. One answer counts for all, as where MSETNX takes none.
+    /// Nothing where the whole step failed.
+    pub fn of_each<'a, L>(
+        &'a self,
+        locks: &'a [L],
+    ) -> Result<SmallVec<[(&'a L, &'a Answer); 1]>, NotAnAnswer> {
+        let each: &[Answer] = match self {
+            Answers::One(one) => return Ok(locks.iter().map(|lock| (lock, one)).collect()),
+            Answers::Many(_, each) | Answers::Script(_, each, _) => each,
+            Answers::Error(_) | Answers::Lacking(_) => return Ok(SmallVec::new()),
+        };
+        match each.len() == locks.len() {
+            true => Ok(locks.iter().zip(each).collect()),
+            false => Err(NotAnAnswer),
         }
     }
 

@@ -45,7 +45,6 @@ use bytes::{BufMut, Bytes, BytesMut};
 use lockwarden_resp::{put_array_header, put_bulk};
 use smallvec::SmallVec;
 
-use crate::evidence::Facts;
 use crate::op::{Arguments, LockOp};
 use crate::recipe::{Envelope, Reply, ScriptFacts, TtlUnit};
 use crate::scripts::{self, Script};
@@ -81,7 +80,6 @@ pub struct Plan {
     /// The number of keys, the keys and the arguments as bulk strings.
     tail: Bytes,
     words: usize,
-    grants: SmallVec<[Grant; 1]>,
     /// Where the rights that it takes are looked at first: the application's own command.
     checked: Option<&'static str>,
     /// It says in its text that it only reads.
@@ -130,11 +128,6 @@ impl Plan {
         self.checked.is_some()
     }
 
-    /// The names drawn for the leases that the step may grant, one a lock.
-    pub fn grants(&self) -> &[Grant] {
-        &self.grants
-    }
-
     /// Writes the request.
     pub fn put(&self, out: &mut BytesMut, form: Form) {
         let flags: &[u8] = match (form, self.only_reads) {
@@ -178,11 +171,8 @@ impl Plan {
 struct Planning<'a> {
     /// The application's own words.
     argv: &'a Arguments,
-    /// The locks.
+    /// The names of the locks.
     keys: SmallVec<[&'a [u8]; 2]>,
-    /// What was allowed, and what is known; one entry a lock.
-    allowed: &'a [Allowed],
-    facts: &'a [Facts],
     who: &'a Who,
     companion_prefix: &'a [u8],
     /// Nothing is refused.
@@ -195,45 +185,51 @@ impl Planning<'_> {
         Step::new(&self.keys, self.companion_prefix, &[])
     }
 
-    /// The only lock.
-    fn only(&self) -> (&Allowed, &Facts) {
-        (&self.allowed[0], &self.facts[0])
-    }
-
-    /// What is told about proofs of the only lock.
-    fn proofs(&self, claim: &Claim) -> ProofArguments {
-        let (allowed, known) = self.only();
-        ProofArguments::of(allowed, known, self.who, claim, self.monitor)
+    /// What is told about proofs of a lock.
+    fn proofs(&self, lock: &Allowed, claim: &Claim) -> ProofArguments {
+        ProofArguments::of(lock, self.who, claim, self.monitor)
     }
 }
 
-/// Plans a permitted command. `facts` has one entry a lock; `draw` gives random names for leases.
+impl Allowed {
+    /// Draws the name of the lease that the step may grant.
+    fn drawn(&mut self, draw: &mut dyn FnMut() -> Grant) -> Grant {
+        *self.lock.grant.insert(draw())
+    }
+}
+
+/// Plans a permitted command. `draw` gives random names for the leases that its step may grant.
 pub fn plan(
-    permitted: &Permitted,
-    facts: &[Facts],
+    permitted: &mut Permitted,
     who: &Who,
     companion_prefix: &[u8],
     draw: &mut dyn FnMut() -> Grant,
 ) -> Plan {
-    let command = permitted.command();
+    let monitor = !permitted.enforces();
+    let (command, locks) = permitted.parts();
     let targets = command.op.targets();
     let planning = Planning {
         argv: &command.argv,
         keys: targets.iter().map(|target| &target.key[..]).collect(),
-        allowed: permitted.allowed(),
-        facts,
         who,
         companion_prefix,
-        monitor: !permitted.enforces(),
+        monitor,
     };
+    let lock = &mut locks[0];
     match &command.op {
         LockOp::Acquire {
             value, ttl, reply, ..
-        } => acquire::plan(&planning, value, *ttl, reply, draw()),
+        } => {
+            let grant = lock.drawn(draw);
+            acquire::plan(&planning, lock, value, *ttl, reply, grant)
+        }
         LockOp::Take {
             value, ttl, script, ..
-        } => take::plan(&planning, value, *ttl, script, draw()),
-        LockOp::AcquireAll { locks } => acquire_all::plan(&planning, locks, draw),
+        } => {
+            let grant = lock.drawn(draw);
+            take::plan(&planning, lock, value, *ttl, script, grant)
+        }
+        LockOp::AcquireAll { locks: pairs } => acquire_all::plan(&planning, locks, pairs, draw),
         LockOp::Store {
             value,
             ttl,
@@ -243,7 +239,9 @@ pub fn plan(
             ..
         } => {
             let how = (*only_if_exists, *wants_old);
-            store::plan(&planning, value, *ttl, how, comparison.as_ref(), draw())
+            let grant = lock.drawn(draw);
+            let comparison = comparison.as_ref();
+            store::plan(&planning, lock, value, *ttl, how, comparison, grant)
         }
         LockOp::Extend {
             ttl,
@@ -251,22 +249,32 @@ pub fn plan(
             spelling,
             comparison,
             ..
-        } => extend::plan(&planning, *ttl, *condition, *spelling, comparison.as_ref()),
+        } => extend::plan(
+            &planning,
+            lock,
+            *ttl,
+            *condition,
+            *spelling,
+            comparison.as_ref(),
+        ),
         LockOp::Release {
             spelling,
             comparison,
             ..
-        } => release::plan(&planning, *spelling, comparison.as_ref()),
+        } => release::plan(&planning, lock, *spelling, comparison.as_ref()),
         LockOp::ReleaseMany { others, unlink, .. } => {
-            release_many::plan(&planning, others, *unlink)
+            release_many::plan(&planning, locks, others, *unlink)
         }
         LockOp::Wrapped {
-            locks,
+            locks: places,
             script,
             keys,
             named,
             reach,
-        } => script::plan(&planning, locks, script, *keys, named, reach, draw),
+        } => {
+            let named = (*keys, &named[..]);
+            script::plan(&planning, locks, places, script, named, reach, draw)
+        }
     }
 }
 

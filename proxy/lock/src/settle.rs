@@ -11,7 +11,7 @@ use crate::decision::{
     ClientDescription, Decide, Decision, Denial, Obligations, Operation, Proofs, Question,
     TakeOverRule, Traits, Verdict,
 };
-use crate::evidence::Facts;
+use crate::evidence::{DbKey, Facts};
 use crate::namespace::NamespaceId;
 use crate::op::{
     AcquireReply, AskedTtl, Command, ComparedBy, Comparison, ExpireCondition, ExtendSpelling,
@@ -21,7 +21,7 @@ use crate::outcome::NothingRun;
 use crate::pass_through::PassThrough;
 use crate::reason::Reason;
 use crate::rules::{Mode, OnFault, OnViolation, OpaqueScripts, Rules};
-use crate::token::looks_like_deadline;
+use crate::token::{Grant, looks_like_deadline};
 
 /// The circumstances of a command that are the same for all its keys.
 #[derive(Clone, Copy, Debug)]
@@ -38,9 +38,51 @@ pub struct Circumstances {
     pub transactional: bool,
 }
 
+/// One lock of a command, on the whole way of that: what is known of it goes along.
+#[derive(Clone, Debug)]
+pub struct Lock {
+    /// The lock.
+    pub target: Target,
+    /// The same with its database.
+    pub key: DbKey,
+    /// What its client knows of it.
+    pub facts: Facts,
+    /// The name drawn for the lease that the step may grant.
+    pub(crate) grant: Option<Grant>,
+}
+
+impl Lock {
+    /// A lock whose command was not judged yet.
+    pub fn new(target: Target, key: DbKey, facts: Facts) -> Lock {
+        Lock {
+            target,
+            key,
+            facts,
+            grant: None,
+        }
+    }
+
+    /// The name drawn for the lease that the step may grant, where it may grant one.
+    pub fn grant(&self) -> Option<Grant> {
+        self.grant
+    }
+}
+
+/// A lock, and what the policies say: one decision; for a script whose meaning is not known three, one for each
+/// thing that it may do.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// The lock.
+    pub lock: Lock,
+    /// What the policies say.
+    pub decisions: SmallVec<[Decision; 1]>,
+}
+
 /// One lock of a command that may go on.
 #[derive(Clone, Debug)]
 pub struct Allowed {
+    /// The lock.
+    pub lock: Lock,
     /// What must be done with it.
     pub obligations: Obligations,
     /// The rules of its namespace.
@@ -69,13 +111,13 @@ pub struct Terms {
 /// use lockwarden_lock::op::LockCommand;
 /// use lockwarden_lock::settle::Permitted;
 /// fn permitted(command: Box<LockCommand>) -> Permitted {
-///     Permitted { command, allowed: Default::default() }
+///     Permitted { command, locks: Default::default() }
 /// }
 /// ```
 #[derive(Clone, Debug)]
 pub struct Permitted {
     command: Box<LockCommand>,
-    allowed: SmallVec<[Allowed; 1]>,
+    locks: SmallVec<[Allowed; 1]>,
 }
 
 impl Permitted {
@@ -84,9 +126,14 @@ impl Permitted {
         &self.command
     }
 
-    /// One entry a lock, in the order of [`LockOp::targets`].
-    pub fn allowed(&self) -> &[Allowed] {
-        &self.allowed
+    /// Its locks, in the order of [`LockOp::targets`].
+    pub fn locks(&self) -> &[Allowed] {
+        &self.locks
+    }
+
+    /// The command, and its locks to draw names for.
+    pub(crate) fn parts(&mut self) -> (&LockCommand, &mut [Allowed]) {
+        (&self.command, &mut self.locks)
     }
 
     /// The command, to be forwarded after all: its step has run nothing.
@@ -96,7 +143,7 @@ impl Permitted {
 
     /// Whether refusals are carried out: where any of the locks enforces, for all.
     pub fn enforces(&self) -> bool {
-        self.allowed
+        self.locks
             .iter()
             .any(|allowed| allowed.rules.mode == Mode::Enforce)
     }
@@ -168,19 +215,17 @@ impl Forwarded {
 /// What a script may do to a lock, in the order in which its chain is asked.
 const DEEDS: [Operation; 3] = [Operation::Acquire, Operation::Extend, Operation::Release];
 
-/// Asks the chain about every lock of a command. `facts` has one entry a lock. One decision a lock;
-/// for a script whose meaning is not known three, one for each thing that it may do.
+/// Asks the chain about every lock of a command.
 pub fn judge(
     decide: &mut dyn Decide,
     command: &Command,
-    facts: &[Facts],
+    locks: SmallVec<[Lock; 1]>,
     rules: &dyn Fn(NamespaceId) -> Rules,
     circumstances: &Circumstances,
     describe: &dyn Fn(u64) -> Option<ClientDescription>,
-) -> SmallVec<[Decision; 1]> {
-    let targets = command.targets();
-    let mut decisions = SmallVec::with_capacity(targets.len());
-    for (index, (target, facts)) in targets.iter().zip(facts).enumerate() {
+) -> SmallVec<[Judged; 1]> {
+    let judge_one = |(index, lock): (usize, Lock)| {
+        let (target, facts) = (&lock.target, &lock.facts);
         let rules = rules(target.namespace);
         let mut ask = |operation| {
             let question = question(
@@ -197,8 +242,8 @@ pub fn judge(
         let decision = match command.op() {
             None => ask(Operation::Write),
             Some(LockOp::Wrapped { .. }) => {
-                decisions.extend(DEEDS.map(ask));
-                continue;
+                let decisions = SmallVec::from_iter(DEEDS.map(ask));
+                return Judged { lock, decisions };
             }
             // The value that is replaced may be a deadline that has passed: then it is a take-over.
             Some(LockOp::Store {
@@ -219,9 +264,10 @@ pub fn judge(
             ) => either(ask(Operation::Acquire), ask(Operation::Extend)),
             Some(op) => ask(op.operation(circumstances.now_ms)),
         };
-        decisions.push(decision);
-    }
-    decisions
+        let decisions = SmallVec::from_iter([decision]);
+        Judged { lock, decisions }
+    };
+    locks.into_iter().enumerate().map(judge_one).collect()
 }
 
 /// A command that may turn out as one or the other: refused where an acquire is; where only an
@@ -367,31 +413,30 @@ pub fn built_in() -> Arc<str> {
     Arc::from("lockwarden")
 }
 
-/// Applies the rules of the namespaces to what their chains said. `decisions` has one entry a lock.
+/// Applies the rules of the namespaces to what their chains said.
 pub fn settle(
     command: Command,
-    decisions: SmallVec<[Decision; 1]>,
+    locks: SmallVec<[Judged; 1]>,
     rules: &dyn Fn(NamespaceId) -> Rules,
 ) -> Settled {
     let command = match command {
         Command::Lock(command) => command,
         Command::Opaque(command) => {
-            let decision = decisions.into_iter().next();
+            let mut decisions = locks.into_iter().flat_map(|judged| judged.decisions);
             let rules = rules(command.target.namespace);
-            return settle_opaque(command, decision.unwrap_or_default(), rules);
+            return settle_opaque(command, decisions.next().unwrap_or_default(), rules);
         }
     };
-    let namespaces: SmallVec<[NamespaceId; 4]> =
-        command.op.targets().iter().map(|t| t.namespace).collect();
-    let enforces = namespaces
+    let enforces = locks
         .iter()
-        .any(|namespace| rules(*namespace).mode == Mode::Enforce);
+        .any(|judged| rules(judged.lock.target.namespace).mode == Mode::Enforce);
     if let LockOp::Wrapped { .. } = command.op {
-        return settle_script(command, decisions, rules, enforces);
+        return settle_script(command, locks, rules, enforces);
     }
     let mut allowed = SmallVec::new();
-    for (place, (namespace, decision)) in namespaces.into_iter().zip(decisions).enumerate() {
-        let rules = rules(namespace);
+    for Judged { lock, decisions } in locks {
+        let decision = decisions.into_iter().next().unwrap_or_default();
+        let rules = rules(lock.target.namespace);
         let (mut obligations, mut would) = (decision.obligations, None);
         let no = match decision.verdict {
             Verdict::Deny(denial) => Some((Code::Denied, denial)),
@@ -408,7 +453,7 @@ pub fn settle(
                 // The other keys of the command are none of this policy's business.
                 obligations.require = Some(Proofs::NONE);
             } else {
-                let target = command.op.targets()[place].clone();
+                let target = lock.target;
                 return Settled::Refused(Refused {
                     command: command.into(),
                     target,
@@ -419,13 +464,15 @@ pub fn settle(
             }
         }
         allowed.push(Allowed {
+            lock,
             obligations,
             rules,
             would,
             terms: None,
         });
     }
-    Settled::Permitted(Permitted { command, allowed })
+    let locks = allowed;
+    Settled::Permitted(Permitted { command, locks })
 }
 
 /// What has no lock meaning cannot be done to a lock, even where no policy objects.
@@ -455,14 +502,14 @@ fn settle_opaque(command: Box<OpaqueCommand>, decision: Decision, rules: Rules) 
 /// because only its run tells which it does.
 fn settle_script(
     command: Box<LockCommand>,
-    decisions: SmallVec<[Decision; 1]>,
+    locks: SmallVec<[Judged; 1]>,
     rules: &dyn Fn(NamespaceId) -> Rules,
     enforces: bool,
 ) -> Settled {
-    let targets: SmallVec<[Target; 1]> = command.op.targets().into_iter().cloned().collect();
-    let of = |wanted| move |target: &&Target| rules(target.namespace).scripts == wanted;
-    if let Some(target) = targets.iter().find(of(OpaqueScripts::Deny)) {
-        let (target, denial) = (target.clone(), unsafe_script());
+    let has = |judged: &Judged, wanted| rules(judged.lock.target.namespace).scripts == wanted;
+    let denies = |judged: &&Judged| has(judged, OpaqueScripts::Deny);
+    if let Some(judged) = locks.iter().find(denies) {
+        let (target, denial) = (judged.lock.target.clone(), unsafe_script());
         if !enforces {
             return Settled::Forward(Forwarded(command.into()), denial);
         }
@@ -474,22 +521,22 @@ fn settle_script(
             native: false,
         });
     }
-    if targets
+    if locks
         .iter()
-        .all(|target| of(OpaqueScripts::Forward)(&target))
+        .all(|judged| has(judged, OpaqueScripts::Forward))
     {
         return Settled::Unjudged(Forwarded(command.into()));
     }
-    let mut allowed = SmallVec::with_capacity(targets.len());
-    let mut decisions = decisions.into_iter();
-    for target in &targets {
-        let rules = rules(target.namespace);
+    let mut allowed = SmallVec::with_capacity(locks.len());
+    for Judged { lock, decisions } in locks {
+        let mut decisions = decisions.into_iter();
+        let rules = rules(lock.target.namespace);
         let mut terms = Terms::default();
         let mut obligations = Obligations::default();
         for deed in DEEDS {
             let decision = decisions.next().unwrap_or_default();
             if let Some((code, denial)) = fault_of(decision.fault, rules) {
-                let target = target.clone();
+                let target = lock.target;
                 return Settled::Refused(Refused {
                     command: command.into(),
                     target,
@@ -513,13 +560,15 @@ fn settle_script(
             obligations = obligations.merge(decision.obligations);
         }
         allowed.push(Allowed {
+            lock,
             obligations,
             rules,
             would: None,
             terms: Some(Box::new(terms)),
         });
     }
-    Settled::Permitted(Permitted { command, allowed })
+    let locks = allowed;
+    Settled::Permitted(Permitted { command, locks })
 }
 
 /// To a policy a script is a write like any other; people are told which.
@@ -597,4 +646,4 @@ pub fn forward_unjudged(command: &Command, rules: Rules) -> Option<PassThrough<'
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

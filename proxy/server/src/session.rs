@@ -43,7 +43,7 @@ use lockwarden_lock::op::Arguments;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::plan::{self, Form, Needs};
 use lockwarden_lock::settle::Permitted;
-use lockwarden_lock::token::{Grant, Process, SessionId};
+use lockwarden_lock::token::{Process, SessionId};
 use lockwarden_resp::{Redirects, RequestError, RequestLimits};
 use smallvec::SmallVec;
 use tokio::net::TcpStream;
@@ -103,8 +103,6 @@ pub(crate) type ReadKeys = SmallVec<[(DbKey, usize); 1]>;
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) permitted: Permitted,
-    pub(crate) grants: SmallVec<[Grant; 1]>,
-    pub(crate) keys: SmallVec<[DbKey; 1]>,
     /// What the policies were asked, where somebody keeps that.
     pub(crate) asked: Vec<Asked>,
     /// How long it has taken so far.

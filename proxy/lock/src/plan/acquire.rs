@@ -1,7 +1,6 @@
 //! Taking one lock if it is free.
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use super::lease::{LeaseTtl, adopted_ttl};
 use super::{Plan, Planning, shown};
@@ -9,26 +8,27 @@ use crate::evidence::Facts;
 use crate::op::{AcquireReply, AskedTtl, LockOp};
 use crate::rules::OnRepeat;
 use crate::scripts;
-use crate::settle::Permitted;
+use crate::settle::{Allowed, Permitted};
 use crate::token::{Grant, OwnerToken};
 
 pub(super) fn plan(
     planning: &Planning<'_>,
+    lock: &Allowed,
     value: &Bytes,
     ttl: AskedTtl,
     reply: &AcquireReply,
     grant: Grant,
 ) -> Plan {
     let mut step = planning.step();
-    let ((allowed, known), who) = (planning.only(), planning.who);
-    let lease = LeaseTtl::granted(ttl, allowed, planning.monitor);
-    step.new_lease(value, lease, grant, who, allowed);
-    let adopted = adopted_ttl(allowed);
+    let who = planning.who;
+    let lease = LeaseTtl::granted(ttl, lock, planning.monitor);
+    step.new_lease(value, lease, grant, who, lock);
+    let adopted = adopted_ttl(lock);
     let counter = *reply == AcquireReply::Counter;
     let wants_old = counter || *reply == AcquireReply::OldValue;
-    let own = is_own(value, known);
-    let again = own && allowed.rules.on_repeat == OnRepeat::Grant;
-    let distinctive = who.is_distinctive(&allowed.rules);
+    let own = is_own(value, &lock.lock.facts);
+    let again = own && lock.rules.on_repeat == OnRepeat::Grant;
+    let distinctive = who.is_distinctive(&lock.rules);
     let (words, shown, reads_value) = match reply {
         AcquireReply::Scripted(script) => (
             &script.then,
@@ -52,20 +52,22 @@ pub(super) fn plan(
         (shown.is_some(), shown.unwrap_or_default()),
         (reads_value, b'W'),
     ]);
-    step.seldom_needed(lease, ttl, adopted, allowed);
+    step.seldom_needed(lease, ttl, adopted, lock);
     if planning.monitor {
         step.words(words);
     }
-    step.done(&scripts::ACQUIRE, SmallVec::from_slice(&[grant]))
+    step.done(&scripts::ACQUIRE)
 }
 
 /// Whether an acquire that meets its client's own lease is a repetition, and granted as such.
-pub fn grants_repetition(permitted: &Permitted, facts: &[Facts]) -> bool {
-    let (allowed, known) = (&permitted.allowed()[0], &facts[0]);
+pub fn grants_repetition(permitted: &Permitted) -> bool {
+    let lock = &permitted.locks()[0];
     let LockOp::Acquire { value, .. } = &permitted.command().op else {
         return false;
     };
-    permitted.enforces() && allowed.rules.on_repeat == OnRepeat::Grant && is_own(value, known)
+    permitted.enforces()
+        && lock.rules.on_repeat == OnRepeat::Grant
+        && is_own(value, &lock.lock.facts)
 }
 
 /// Whether a value tells one client from the others.

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use lockwarden_resp::Value;
-use smallvec::SmallVec;
 
 use super::{Plan, Step};
 use crate::scripts;
@@ -14,7 +13,7 @@ use crate::token::{FencingToken, Grant};
 pub fn break_lease(lock: &[u8], fence: FencingToken, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.bytes(format!("{:016}", fence.0).as_bytes());
-    step.done(&scripts::BREAK, SmallVec::new())
+    step.done(&scripts::BREAK)
 }
 
 /// What came of [`break_lease`].

@@ -1,7 +1,5 @@
 //! Giving the current lease a new TTL.
 
-use smallvec::SmallVec;
-
 use super::lease::LeaseTtl;
 use super::proofs::Claim;
 use super::{Plan, Planning, shown};
@@ -9,23 +7,25 @@ use crate::decision::{Obligations, Proofs};
 use crate::evidence::Facts;
 use crate::op::{AskedTtl, Comparison, ExpireCondition, ExtendSpelling};
 use crate::scripts;
+use crate::settle::Allowed;
 
 pub(super) fn plan(
     planning: &Planning<'_>,
+    lock: &Allowed,
     ttl: AskedTtl,
     condition: ExpireCondition,
     spelling: ExtendSpelling,
     comparison: Option<&Comparison>,
 ) -> Plan {
     let mut step = planning.step();
-    let ((allowed, known), who) = (planning.only(), planning.who);
-    let proofs = planning.proofs(&Claim::of_maybe(comparison));
-    let lenient = comparison.is_none() && is_lenient(&allowed.obligations, known);
+    let who = planning.who;
+    let proofs = planning.proofs(lock, &Claim::of_maybe(comparison));
+    let lenient = comparison.is_none() && is_lenient(&lock.obligations, &lock.lock.facts);
     let wants_value = spelling.answers_value();
     let shown = comparison.and_then(|c| shown(&c.replies.different));
-    let max_hold_ms = allowed.obligations.max_hold_ms.unwrap_or(0);
+    let max_hold_ms = lock.obligations.max_hold_ms.unwrap_or(0);
     let conditional = condition != ExpireCondition::Always;
-    let usual = LeaseTtl::extended(ttl, allowed)
+    let usual = LeaseTtl::extended(ttl, lock)
         .filter(|_| !planning.monitor && !conditional && max_hold_ms == 0);
     step.flags(
         &proofs.flags,
@@ -36,10 +36,10 @@ pub(super) fn plan(
             (usual.is_some_and(|lease| lease.kept), b'A'),
         ],
     );
-    step.proofs(&proofs, who, allowed);
-    step.extended_lease(usual, ttl, condition, max_hold_ms, allowed);
+    step.proofs(&proofs, who, lock);
+    step.extended_lease(usual, ttl, condition, max_hold_ms, lock);
     step.words_around_the_key(comparison.map_or(planning.argv, |c| &c.then));
-    step.done(&scripts::EXTEND, SmallVec::new())
+    step.done(&scripts::EXTEND)
 }
 
 /// Whether an equal identity that is not distinctive may extend: where identity counts at all, and

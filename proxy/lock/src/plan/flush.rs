@@ -1,7 +1,5 @@
 //! `FLUSHDB` and `FLUSHALL`: one step that looks for live leases and empties.
 
-use smallvec::SmallVec;
-
 use super::Plan;
 use super::step::Step;
 use crate::administration::{Flush, MOST_COUNTED, MOST_KEYS};
@@ -33,7 +31,7 @@ pub fn flush(
         step.bytes(text);
     }
     step.words(flush.argv());
-    step.done(&scripts::FLUSH, SmallVec::new())
+    step.done(&scripts::FLUSH)
 }
 
 /// The pattern of every companion's name.

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use lockwarden_resp::Value;
-use smallvec::SmallVec;
 
 use super::step::Digits;
 use super::{Plan, Renewal, Step};
@@ -122,7 +121,7 @@ pub fn index(
         step.bytes(entry);
     }
     step.words(removed);
-    step.done(&scripts::INDEX, SmallVec::new())
+    step.done(&scripts::INDEX)
 }
 
 /// What the index says.
@@ -164,7 +163,7 @@ pub fn orphans<'a>(
             step.number(entry.ttl_ms / 2);
         }
     }
-    step.done(&scripts::ORPHANS, SmallVec::new())
+    step.done(&scripts::ORPHANS)
 }
 
 /// A lease that may be kept alive by somebody else.

@@ -131,10 +131,13 @@ pub(super) fn adopted_ttl(allowed: &Allowed) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::evidence::Facts;
     use crate::plan::tests::ENFORCE;
+    use crate::settle::tests::{lock, target};
 
     fn allowed(default: Option<u64>, cap: Option<u64>, keep: bool) -> Allowed {
         Allowed {
+            lock: lock(target(), Facts::default()),
             obligations: Obligations {
                 ttl_default_ms: default,
                 ttl_cap_ms: cap,

@@ -6,7 +6,6 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::decision::{Obligations, Proofs, TakeOverRule};
-use crate::evidence::Facts;
 use crate::op::{Comparison, Test};
 use crate::plan::Who;
 use crate::settle::Allowed;
@@ -57,35 +56,28 @@ pub(super) struct ProofArguments {
 }
 
 impl ProofArguments {
-    pub(super) fn of(
-        allowed: &Allowed,
-        facts: &Facts,
-        who: &Who,
-        claim: &Claim,
-        monitor: bool,
-    ) -> ProofArguments {
-        ProofArguments::under(&allowed.obligations, allowed, facts, who, claim, monitor)
+    pub(super) fn of(allowed: &Allowed, who: &Who, claim: &Claim, monitor: bool) -> ProofArguments {
+        ProofArguments::under(&allowed.obligations, allowed, who, claim, monitor)
     }
 
     /// For one thing that a script may do.
     pub(super) fn of_script(
         obligations: &Obligations,
         allowed: &Allowed,
-        facts: &Facts,
         who: &Who,
         monitor: bool,
     ) -> ProofArguments {
-        ProofArguments::under(obligations, allowed, facts, who, &Claim::Scripted, monitor)
+        ProofArguments::under(obligations, allowed, who, &Claim::Scripted, monitor)
     }
 
     fn under(
         obligations: &Obligations,
         allowed: &Allowed,
-        facts: &Facts,
         who: &Who,
         claim: &Claim,
         monitor: bool,
     ) -> ProofArguments {
+        let facts = &allowed.lock.facts;
         let mut flags: SmallVec<[u8; 16]> = SmallVec::new();
         let required = obligations.require;
         let counts = |proof| required.is_some_and(|required| required.contains(proof));

@@ -1,19 +1,19 @@
 //! Giving one lock back.
 
-use smallvec::SmallVec;
-
 use super::proofs::Claim;
 use super::{Plan, Planning, shown};
 use crate::op::{Comparison, ReleaseSpelling};
 use crate::scripts;
+use crate::settle::Allowed;
 
 pub(super) fn plan(
     planning: &Planning<'_>,
+    lock: &Allowed,
     spelling: ReleaseSpelling,
     comparison: Option<&Comparison>,
 ) -> Plan {
     let mut step = planning.step();
-    let proofs = planning.proofs(&Claim::of_maybe(comparison));
+    let proofs = planning.proofs(lock, &Claim::of_maybe(comparison));
     let shown = comparison.and_then(|c| shown(&c.replies.different));
     step.flags(
         &proofs.flags,
@@ -22,7 +22,7 @@ pub(super) fn plan(
             (shown.is_some(), shown.unwrap_or_default()),
         ],
     );
-    step.proofs(&proofs, planning.who, planning.only().0);
+    step.proofs(&proofs, planning.who, lock);
     step.words_around_the_key(comparison.map_or(planning.argv, |c| &c.then));
-    step.done(&scripts::RELEASE, SmallVec::new())
+    step.done(&scripts::RELEASE)
 }

@@ -66,7 +66,7 @@ pub fn renew<'a>(
             step.bytes(b"");
         }
     }
-    step.done(&scripts::RENEW, SmallVec::new())
+    step.done(&scripts::RENEW)
 }
 
 /// Reads the answer of [`renew`], one entry a lease. `None` for an answer that is none of the

@@ -11,14 +11,15 @@ use super::{Plan, Planning};
 use crate::op::{Reach, Target};
 use crate::recipe::{Envelope, ScriptFacts};
 use crate::scripts::guard;
+use crate::settle::Allowed;
 use crate::token::Grant;
 
 pub(super) fn plan(
     planning: &Planning<'_>,
-    locks: &[(Target, usize)],
+    locks: &mut [Allowed],
+    places: &[(Target, usize)],
     script: &Arc<ScriptFacts>,
-    keys: usize,
-    named: &[Bytes],
+    (keys, named): (usize, &[Bytes]),
     reach: &Reach,
     draw: &mut dyn FnMut() -> Grant,
 ) -> Plan {
@@ -36,19 +37,16 @@ pub(super) fn plan(
         (speaks_of_resp(&script.text), b'x'),
         (*reach == Reach::Nothing, b'c'),
     ]);
-    step.who(who, &planning.allowed[0].rules);
+    step.who(who, &locks[0].rules);
     step.number(u64::from(who.db));
     step.number(keys as u64);
     step.number(locks.len() as u64);
-    let mut grants = SmallVec::with_capacity(locks.len());
-    let each = locks.iter().zip(planning.allowed).zip(planning.facts);
-    for (((_, place), allowed), known) in each {
-        let grant = draw();
-        step.script_lock(*place, grant, allowed, known, who, planning.monitor);
-        grants.push(grant);
+    for ((_, place), lock) in places.iter().zip(locks) {
+        let grant = lock.drawn(draw);
+        step.script_lock(*place, grant, lock, who, planning.monitor);
     }
     step.number((step.count() - ours + 1) as u64);
-    step.done_enveloped(script.clone(), Envelope::judged(reach), grants)
+    step.done_enveloped(script.clone(), Envelope::judged(reach))
 }
 
 /// The step that runs a script of the application which computes names of keys, and declares no lock, with these
@@ -60,7 +58,7 @@ pub fn guarded(script: Arc<ScriptFacts>, guard: Arc<guard::Guard>, words: &[Byte
         judged: false,
         guard: Some(guard),
     };
-    step.done_enveloped(script, envelope, SmallVec::new())
+    step.done_enveloped(script, envelope)
 }
 
 /// Whether the text may change how replies are read.

@@ -12,7 +12,6 @@ use super::proofs::ProofArguments;
 use super::{Plan, Text, Who};
 use crate::companion::companion_key;
 use crate::decision::{Fence, Obligations};
-use crate::evidence::Facts;
 use crate::op::{AskedTtl, ExpireCondition};
 use crate::recipe::{Envelope, ScriptFacts};
 use crate::record::{DISTINCTIVE, KEPT, MS, NO_FLAGS};
@@ -265,15 +264,14 @@ impl Step {
         place: usize,
         grant: Grant,
         allowed: &Allowed,
-        facts: &Facts,
         who: &Who,
         monitor: bool,
     ) {
         let none = Terms::default();
         let terms = allowed.terms.as_deref().unwrap_or(&none);
-        let release = ProofArguments::of_script(&terms.release.0, allowed, facts, who, monitor);
-        let extend = ProofArguments::of_script(&terms.extend.0, allowed, facts, who, monitor);
-        let lenient = is_lenient(&terms.extend.0, facts);
+        let release = ProofArguments::of_script(&terms.release.0, allowed, who, monitor);
+        let extend = ProofArguments::of_script(&terms.extend.0, allowed, who, monitor);
+        let lenient = is_lenient(&terms.extend.0, &allowed.lock.facts);
         self.number(place as u64);
         self.flags(&release.flags, &[]);
         self.flags(&extend.flags, &[(lenient, b'e')]);
@@ -312,17 +310,11 @@ impl Step {
         self.number(outlive_ms(allowed));
     }
 
-    pub(super) fn done_enveloped(
-        self,
-        script: Arc<ScriptFacts>,
-        envelope: Envelope,
-        grants: SmallVec<[Grant; 1]>,
-    ) -> Plan {
+    pub(super) fn done_enveloped(self, script: Arc<ScriptFacts>, envelope: Envelope) -> Plan {
         Plan {
             text: Text::Enveloped(script, envelope),
             tail: self.out.freeze(),
             words: self.words,
-            grants,
             checked: None,
             only_reads: false,
         }
@@ -331,16 +323,15 @@ impl Step {
     pub(super) fn done_question(self, question: &'static scripts::Text) -> Plan {
         Plan {
             text: Text::Question(question),
-            ..self.done(&scripts::RENEW, SmallVec::new())
+            ..self.done(&scripts::RENEW)
         }
     }
 
-    pub(super) fn done(self, script: &'static Script, grants: SmallVec<[Grant; 1]>) -> Plan {
+    pub(super) fn done(self, script: &'static Script) -> Plan {
         Plan {
             text: Text::Own(script),
             tail: self.out.freeze(),
             words: self.words,
-            grants,
             checked: None,
             only_reads: false,
         }

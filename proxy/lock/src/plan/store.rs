@@ -1,7 +1,6 @@
 //! Storing a value: an acquire where the lock is free, an extension where it is the holder's.
 
 use bytes::Bytes;
-use smallvec::SmallVec;
 
 use super::lease::adopted_ttl;
 use super::proofs::Claim;
@@ -9,10 +8,12 @@ use super::{Plan, Planning};
 use crate::decision::TakeOverRule;
 use crate::op::{AskedTtl, Comparison};
 use crate::scripts;
+use crate::settle::Allowed;
 use crate::token::{Grant, OwnerToken};
 
 pub(super) fn plan(
     planning: &Planning<'_>,
+    lock: &Allowed,
     value: &Bytes,
     ttl: AskedTtl,
     (only_if_exists, wants_old): (bool, bool),
@@ -20,11 +21,11 @@ pub(super) fn plan(
     grant: Grant,
 ) -> Plan {
     let mut step = planning.step();
-    let ((allowed, known), who) = (planning.only(), planning.who);
+    let who = planning.who;
     let keeps = ttl == AskedTtl::Keep;
     let asked = if keeps { AskedTtl::None } else { ttl };
-    step.lease(value, asked, grant, who, allowed);
-    step.number(adopted_ttl(allowed));
+    step.lease(value, asked, grant, who, lock);
+    step.number(adopted_ttl(lock));
     let claim = comparison.map_or_else(
         || {
             let token = OwnerToken::new(value.clone());
@@ -36,8 +37,8 @@ pub(super) fn plan(
         },
         |comparison| Claim::of(comparison, Some(value)),
     );
-    let proofs = planning.proofs(&claim);
-    let may_take_over = allowed.obligations.take_over == Some(TakeOverRule::AfterDeadline);
+    let proofs = planning.proofs(lock, &claim);
+    let may_take_over = lock.obligations.take_over == Some(TakeOverRule::AfterDeadline);
     step.flags(
         &proofs.flags,
         &[
@@ -52,9 +53,15 @@ pub(super) fn plan(
     step.bytes(&proofs.seen_grant);
     // A value read before counts here even where it proves nothing: see the loser's row of
     // the take-over table.
-    step.bytes(known.seen.as_ref().map_or(&[][..], |seen| &seen.stored));
-    step.who(who, &allowed.rules);
-    step.number(allowed.obligations.max_hold_ms.unwrap_or(0));
+    step.bytes(
+        lock.lock
+            .facts
+            .seen
+            .as_ref()
+            .map_or(&[][..], |seen| &seen.stored),
+    );
+    step.who(who, &lock.rules);
+    step.number(lock.obligations.max_hold_ms.unwrap_or(0));
     step.words(comparison.map_or(planning.argv, |c| &c.then));
-    step.done(&scripts::STORE, SmallVec::from_slice(&[grant]))
+    step.done(&scripts::STORE)
 }

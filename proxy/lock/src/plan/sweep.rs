@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockwarden_resp::Value;
-use smallvec::SmallVec;
 
 use super::{Plan, Step};
 use crate::rules::{Adopt, Mode, Rules};
@@ -28,7 +27,7 @@ pub fn sweep(locks: &[(&[u8], u64)], companion_prefix: &[u8]) -> Plan {
     for (_, ttl_ms) in locks {
         step.number(*ttl_ms);
     }
-    step.done(&scripts::SWEEP, SmallVec::new())
+    step.done(&scripts::SWEEP)
 }
 
 /// What a sweep found of one lock.

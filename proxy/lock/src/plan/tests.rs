@@ -4,7 +4,7 @@ use smallvec::smallvec;
 
 use super::*;
 use crate::decision::{Decision, Fence, Obligations, Proofs};
-use crate::evidence::{Own, Seen};
+use crate::evidence::{Facts, Own, Seen};
 use crate::namespace::NamespaceId;
 use crate::op::{
     AcquireReply, AskedTtl, ComparedBy, Comparison, ExpireCondition, LockCommand, ReleaseSpelling,
@@ -14,7 +14,8 @@ use crate::recipe::{Replies, Reply};
 use crate::rules::{
     Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
 };
-use crate::settle::{Settled, settle};
+use crate::settle::tests::{lock, target};
+use crate::settle::{Judged, Settled, settle};
 use crate::token::{FencingToken, Identity, OwnerToken, Process, SessionId};
 
 pub(super) const ENFORCE: Rules = Rules {
@@ -66,8 +67,12 @@ fn planned_by(
         obligations,
         ..Decision::default()
     };
-    let Settled::Permitted(permitted) =
-        settle(Box::new(command).into(), smallvec![decision], &|_| rules)
+    let judged = Judged {
+        lock: lock(target(), facts.clone()),
+        decisions: smallvec![decision],
+    };
+    let Settled::Permitted(mut permitted) =
+        settle(Box::new(command).into(), smallvec![judged], &|_| rules)
     else {
         panic!("not permitted");
     };
@@ -76,13 +81,7 @@ fn planned_by(
         drawn += 1;
         Grant([drawn; 16])
     };
-    let plan = plan(
-        &permitted,
-        std::slice::from_ref(facts),
-        who,
-        b"lw:",
-        &mut draw,
-    );
+    let plan = plan(&mut permitted, who, b"lw:", &mut draw);
     let mut out = BytesMut::new();
     plan.put(&mut out, Form::Sha);
     let mut decoder = RequestDecoder::new(RequestLimits::default());
@@ -420,6 +419,7 @@ fn a_mark_names_the_session_and_the_grant() {
 #[test]
 fn a_companion_outlives_its_lease_by_ten_ceilings_or_ten_minutes() {
     let with = |cap, fence, debt_max_age_ms| Allowed {
+        lock: lock(target(), Facts::default()),
         obligations: Obligations {
             ttl_cap_ms: Some(cap),
             fence,

@@ -36,7 +36,7 @@ impl Decide for Fake {
     }
 }
 
-fn target() -> Target {
+pub(crate) fn target() -> Target {
     Target {
         namespace: NamespaceId(0),
         key: Bytes::from_static(b"lock:a"),
@@ -153,7 +153,33 @@ fn denied(reason: Reason) -> Decision {
 }
 
 fn settled(command: Command, decision: Decision, rules: Rules) -> Settled {
-    settle(command, smallvec![decision], &|_| rules)
+    let judged = judged(&command, [decision]);
+    settle(command, judged, &|_| rules)
+}
+
+/// A lock of which this is known.
+pub(crate) fn lock(target: Target, facts: Facts) -> Lock {
+    let key = DbKey::new(0, target.key.clone());
+    Lock::new(target, key, facts)
+}
+
+fn locks(command: &Command, facts: &Facts) -> SmallVec<[Lock; 1]> {
+    let targets = command.targets().into_iter();
+    targets
+        .map(|target| lock(target.clone(), facts.clone()))
+        .collect()
+}
+
+fn judged(
+    command: &Command,
+    decisions: impl IntoIterator<Item = Decision>,
+) -> SmallVec<[Judged; 1]> {
+    let locks = locks(command, &Facts::default()).into_iter();
+    let judged = locks.zip(decisions).map(|(lock, decision)| Judged {
+        lock,
+        decisions: smallvec![decision],
+    });
+    judged.collect()
 }
 
 fn circumstances() -> Circumstances {
@@ -203,11 +229,11 @@ fn each_command_is_asked_about_as_what_it_means() {
     ] {
         let mut fake = Fake::saying(Decision::default());
         let rules = rules(Mode::Enforce, OnViolation::Native);
-        let facts = [Facts::default()];
+        let locks = locks(&command, &Facts::default());
         judge(
             &mut fake,
             &command,
-            &facts,
+            locks,
             &|_| rules,
             &circumstances(),
             &|_| None,
@@ -221,15 +247,16 @@ fn each_command_is_asked_about_as_what_it_means() {
 fn a_policy_is_told_the_ttl_and_the_mode() {
     let mut fake = Fake::saying(Decision::default());
     let rules = rules(Mode::Monitor, OnViolation::Native);
-    let facts = [Facts {
+    let facts = Facts {
         refused_since: true,
         ..Facts::default()
-    }];
+    };
     let command = extend(AskedTtl::Until(1_000_500), ExtendSpelling::Expire);
+    let locks = locks(&command, &facts);
     judge(
         &mut fake,
         &command,
-        &facts,
+        locks,
         &|_| rules,
         &circumstances(),
         &|_| None,
@@ -257,17 +284,20 @@ fn a_refused_extension_of_a_plain_set_only_means_that_no_proof_will_do() {
     }
     let rules = rules(Mode::Enforce, OnViolation::Native);
     let command = store(false, false);
-    let facts = [Facts::default()];
+    let locks = locks(&command, &Facts::default());
     let decisions = judge(
         &mut OnlyAcquires,
         &command,
-        &facts,
+        locks,
         &|_| rules,
         &circumstances(),
         &|_| None,
     );
-    assert_eq!(decisions[0].verdict, Verdict::Permit);
-    assert_eq!(decisions[0].obligations.require, Some(Proofs::NONE));
+    assert_eq!(decisions[0].decisions[0].verdict, Verdict::Permit);
+    assert_eq!(
+        decisions[0].decisions[0].obligations.require,
+        Some(Proofs::NONE)
+    );
 }
 
 #[test]
@@ -340,7 +370,7 @@ fn monitor_mode_refuses_nothing_and_remembers_what_it_would_have() {
     match settled(release(), denied(Reason::Limited), monitor) {
         Settled::Permitted(permitted) => {
             assert!(!permitted.enforces());
-            let would = permitted.allowed()[0]
+            let would = permitted.locks()[0]
                 .would
                 .as_ref()
                 .expect("a policy said no");
@@ -404,14 +434,13 @@ fn one_lock_that_enforces_makes_the_whole_command_enforce() {
         0 => rules(Mode::Monitor, OnViolation::Native),
         _ => rules(Mode::Enforce, OnViolation::Native),
     };
-    let decisions = smallvec![Decision::default(), denied(Reason::Limited)];
-    match settle(command(op), decisions, &both) {
+    let decisions = [Decision::default(), denied(Reason::Limited)];
+    let command = command(op);
+    let judged = judged(&command, decisions);
+    match settle(command, judged, &both) {
         Settled::Permitted(permitted) => {
             assert!(permitted.enforces());
-            assert_eq!(
-                permitted.allowed()[1].obligations.require,
-                Some(Proofs::NONE)
-            );
+            assert_eq!(permitted.locks()[1].obligations.require, Some(Proofs::NONE));
         }
         other => panic!("{other:?}"),
     }
@@ -445,13 +474,13 @@ fn a_refused_take_over_leaves_a_comparison_its_extension() {
     let decisions = judge(
         &mut NoTakeOver,
         &command,
-        &[Facts::default()],
+        locks(&command, &Facts::default()),
         &|_| rules,
         &circumstances(),
         &|_| None,
     );
-    assert!(matches!(decisions[0].verdict, Verdict::Permit));
-    let obligations = &decisions[0].obligations;
+    assert!(matches!(decisions[0].decisions[0].verdict, Verdict::Permit));
+    let obligations = &decisions[0].decisions[0].obligations;
     assert_eq!(obligations.take_over, Some(TakeOverRule::Never));
     assert_eq!(obligations.require, Some(Proofs::ALL));
 }

@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::plan::Form;
+use lockwarden_lock::settle::Allowed;
 use lockwarden_resp::parse_reply;
 
 use super::client::Client;
@@ -150,12 +151,15 @@ impl Session {
             && !answer.starts_with(b"-NOSCRIPT")
             && let Ok(answers) = self.client.read_answers(&answer)
         {
-            self.client.account(
+            let accounted = self.client.account(
                 &flight,
                 &answers,
                 &active,
                 (self.transport.spoken_after(), Moment::now()),
             );
+            if let Err(error) = accounted {
+                tracing::debug!(%error, "the last answer of a session does not fit its command");
+            }
         }
         waiting.into_iter().flatten().collect()
     }
@@ -165,17 +169,15 @@ impl Client {
     /// A step that may grant is about to be sent: should the client go before its answer comes, it
     /// cannot have heard of it.
     pub(crate) fn step_is_under_way(&mut self, flight: &InFlight) {
-        if flight.grants.is_empty() {
-            return;
-        }
-        let targets = flight.permitted.command().op.targets();
-        for ((target, key), grant) in targets.iter().zip(&flight.keys).zip(&flight.grants) {
-            self.pending_grants.sent(Undelivered {
-                namespace: target.namespace,
-                key: key.clone(),
-                session: self.connection.who().session,
-                grant: Some(*grant),
-            });
+        for Allowed { lock, .. } in flight.permitted.locks() {
+            if let Some(grant) = lock.grant() {
+                self.pending_grants.sent(Undelivered {
+                    namespace: lock.target.namespace,
+                    key: lock.key.clone(),
+                    session: self.connection.who().session,
+                    grant: Some(grant),
+                });
+            }
         }
     }
 }

@@ -46,8 +46,9 @@ impl Session {
             return Ok(Concluded::turned_away(permitted.command(), &proof, active));
         }
         let at = (self.transport.spoken_after(), now);
-        self.client.account(flight, answers, active, at);
-        let answered = outcome::answer(op, answers, permitted.allowed(), permitted.enforces())
+        let accounted = self.client.account(flight, answers, active, at);
+        let answered = accounted
+            .and_then(|()| outcome::answer(op, answers, permitted.locks(), permitted.enforces()))
             .map_err(|_| End::OutOfStep("a script's answer does not fit its command".into()))?;
         let mut reply = BytesMut::new();
         match answered {

@@ -5,11 +5,11 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::decision::Proofs;
-use lockwarden_lock::evidence::{DbKey, Facts};
+use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::op::{Command, LockOp, Target};
 use lockwarden_lock::plan::grants_repetition;
 use lockwarden_lock::rules::{Rules, TrustAddress};
-use lockwarden_lock::settle::{Allowed, Permitted};
+use lockwarden_lock::settle::{Allowed, Lock, Permitted};
 use lockwarden_lock::token::{Process, stored_form};
 use lockwarden_resp::{put_integer, put_null};
 use smallvec::SmallVec;
@@ -77,17 +77,12 @@ impl Client {
 
     /// Finds out whether this client is part of a job: before its connection's first command takes a lock, since it may end
     /// with the reply; and where the lock is a job's. Answers the process that it speaks for, if that is not its own.
-    pub(crate) async fn job_of(
-        &self,
-        command: &Command,
-        keys: &[DbKey],
-        active: &Active,
-    ) -> Option<Process> {
-        let [key] = keys else {
+    pub(crate) async fn job_of(&self, command: &Command, active: &Active) -> Option<Process> {
+        let [target] = command.targets()[..] else {
             return None;
         };
         let peer = self.connection.peer();
-        let trust = active.rules(command.target().namespace).trust_address;
+        let trust = active.rules(target.namespace).trust_address;
         let by_process = peer.is_local() && trust != TrustAddress::Process;
         if self.connection.block.is_some() || !by_process {
             return None;
@@ -98,6 +93,7 @@ impl Client {
             }
             return None;
         }
+        let key = &DbKey::new(self.connection.db(), target.key.clone());
         if !self.shared.jobs.has(key) {
             return None;
         }
@@ -107,49 +103,41 @@ impl Client {
         self.shared.jobs.stands_for(key, client, &lineage)
     }
 
-    pub(crate) fn keys(&self, command: &Command) -> SmallVec<[DbKey; 1]> {
-        let db = self.connection.db();
-        command
-            .targets()
-            .into_iter()
-            .map(|target| DbKey::new(db, target.key.clone()))
-            .collect()
-    }
-
-    pub(crate) fn facts(
+    /// The locks of a command, with what the client knows of each.
+    pub(crate) fn locks(
         &mut self,
         command: &Command,
-        keys: &[DbKey],
         active: &Active,
         now: Instant,
-    ) -> SmallVec<[Facts; 1]> {
+    ) -> SmallVec<[Lock; 1]> {
+        let db = self.connection.db();
         let acquires = match command.op() {
             Some(LockOp::Acquire { .. } | LockOp::AcquireAll { .. }) => true,
             Some(LockOp::Wrapped { script, .. }) => script.takes_locks(),
             _ => false,
         };
-        keys.iter()
-            .zip(command.targets())
-            .enumerate()
-            .map(|(index, (key, target))| {
+        let targets = command.targets().into_iter().enumerate();
+        targets
+            .map(|(index, target)| {
+                let key = DbKey::new(db, target.key.clone());
                 if acquires {
-                    self.evidence.attempted(key, now);
+                    self.evidence.attempted(&key, now);
                 }
-                let mut facts = self.evidence.facts(key, now);
+                let mut facts = self.evidence.facts(&key, now);
                 if let Some(grants) = self
                     .connection
                     .block
                     .as_ref()
-                    .and_then(|block| block.grants.get(key))
+                    .and_then(|block| block.grants.get(&key))
                 {
                     facts.queued.clone_from(grants);
                 }
                 if !acquires && facts.own.is_none() {
                     facts.same_identity =
-                        self.is_same_identity(key, &active.rules(target.namespace));
+                        self.is_same_identity(&key, &active.rules(target.namespace));
                 }
                 facts.shared_token = self.names_shared_token(command, index, target, active, now);
-                facts
+                Lock::new(target.clone(), key, facts)
             })
             .collect()
     }
@@ -179,7 +167,7 @@ impl Client {
 
 /// Whether a command may have to be proven by its client's process: one without an owner token, or
 /// an acquire that may be a repetition.
-pub(crate) fn may_need_process(permitted: &Permitted, facts: &[Facts]) -> bool {
+pub(crate) fn may_need_process(permitted: &Permitted) -> bool {
     let tokenless = match &permitted.command().op {
         LockOp::Release { comparison, .. } | LockOp::Extend { comparison, .. } => {
             comparison.is_none()
@@ -188,15 +176,18 @@ pub(crate) fn may_need_process(permitted: &Permitted, facts: &[Facts]) -> bool {
         | LockOp::Store { .. }
         | LockOp::Take { .. }
         | LockOp::Wrapped { .. } => true,
-        LockOp::Acquire { .. } => return grants_repetition(permitted, facts),
+        LockOp::Acquire { .. } => return grants_repetition(permitted),
         LockOp::AcquireAll { .. } => false,
     };
-    let not_own = |facts: &Facts| facts.own.is_none() && facts.queued.is_empty();
+    let not_own = |lock: &Allowed| {
+        let facts = &lock.lock.facts;
+        facts.own.is_none() && facts.queued.is_empty()
+    };
     let counts = |allowed: &Allowed| {
         let script = allowed.terms.as_deref().map(|terms| &terms.release.0);
         let required = script.unwrap_or(&allowed.obligations).require;
         allowed.rules.trust_address != TrustAddress::Process
             && required.is_some_and(|required| required.contains(Proofs::IDENTITY))
     };
-    tokenless && facts.iter().any(not_own) && permitted.allowed().iter().any(counts)
+    tokenless && permitted.locks().iter().any(not_own) && permitted.locks().iter().any(counts)
 }

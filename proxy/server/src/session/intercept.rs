@@ -7,11 +7,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use lockwarden_lock::classify::Class;
-use lockwarden_lock::evidence::Facts;
 use lockwarden_lock::op::{Command, LockOp};
 use lockwarden_lock::plan::Needs;
 use lockwarden_lock::settle::{Settled, settle};
-use smallvec::SmallVec;
 
 use super::conclude::Concluded;
 use super::connection_state::StateChange;
@@ -196,21 +194,18 @@ impl Session {
                 Lacks::Forward(why) => self.forward_unjudged(command, why, active, muted),
             };
         }
-        let keys = self.client.keys(&command);
         let speaks_for = match self.client.is_first || !self.client.shared.jobs.is_empty() {
-            true => Box::pin(self.client.job_of(&command, &keys, active)).await,
+            true => Box::pin(self.client.job_of(&command, active)).await,
             false => None,
         };
-        let facts = self.client.facts(&command, &keys, active, begun.at);
+        let locks = self.client.locks(&command, active, begun.at);
 
-        let decisions = self.client.decide(&command, &facts, active, begun);
+        let decided = self.client.decide(&command, locks, active, begun);
         let rules = |namespace| active.rules(namespace);
-        match settle(command, decisions, &rules) {
+        match settle(command, decided, &rules) {
             Settled::Permitted(permitted) => {
                 let flight = InFlight {
                     permitted,
-                    grants: SmallVec::new(),
-                    keys,
                     asked: std::mem::take(&mut self.client.asked),
                     took: Took::default(),
                     // What is forwarded where it is only watched is queued in a block only where rights are known.
@@ -219,7 +214,7 @@ impl Session {
                     .then_some(needs),
                     speaks_for,
                 };
-                self.run(inbox, flight, &facts, begun, active, muted).await
+                self.run(inbox, flight, begun, active, muted).await
             }
             Settled::Refused(refused) => {
                 let took = judged(begun, Instant::now());
@@ -245,7 +240,6 @@ impl Session {
         &mut self,
         inbox: &mut RequestBuffer,
         mut flight: InFlight,
-        facts: &[Facts],
         begun: Moment,
         active: &Active,
         muted: Muted,
@@ -253,21 +247,21 @@ impl Session {
         let is_script = matches!(flight.permitted.command().op, LockOp::Wrapped { .. });
         let is_queued = self.client.connection.block.is_some();
         // A step in a block cannot ask back, nor one that has run a script.
-        if (is_script || is_queued) && may_need_process(&flight.permitted, facts) {
+        if (is_script || is_queued) && may_need_process(&flight.permitted) {
             let peer = self.client.connection.peer();
             self.client.shared.processes.of(peer).await;
         }
         if is_queued {
-            let step = self.client.plan(&mut flight, facts, false, active);
+            let step = self.client.plan(&mut flight, false, active);
             flight.took = judged(begun, Instant::now());
             self.queue(&step, flight, active, muted);
             return Ok(());
         }
-        let step = self.client.plan(&mut flight, facts, true, active);
+        let step = self.client.plan(&mut flight, true, active);
         let planned = Instant::now();
         flight.took = judged(begun, planned);
         self.client.step_is_under_way(&flight);
-        let carried = self.carry_out(inbox, &mut flight, facts, (step, planned), active);
+        let carried = self.carry_out(inbox, &mut flight, (step, planned), active);
         let (answer, answers, sent) = match carried.await {
             Ok(answered) => answered,
             Err(end) => {

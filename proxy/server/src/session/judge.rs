@@ -6,11 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use lockwarden_lock::decision::{Decide, Decision};
-use lockwarden_lock::evidence::Facts;
+use lockwarden_lock::decision::Decide;
 use lockwarden_lock::op::{Command, LockOp, Reach};
 use lockwarden_lock::outcome::NothingRun;
-use lockwarden_lock::settle::{Refused, judge};
+use lockwarden_lock::settle::{Judged, Lock, Refused, judge};
 use lockwarden_policy::Chains;
 use smallvec::SmallVec;
 
@@ -124,27 +123,27 @@ impl Client {
     pub(super) fn decide(
         &mut self,
         command: &Command,
-        facts: &[Facts],
+        locks: SmallVec<[Lock; 1]>,
         active: &Arc<Active>,
         now: Moment,
-    ) -> SmallVec<[Decision; 1]> {
+    ) -> SmallVec<[Judged; 1]> {
         let circumstances = self.circumstances(now);
         let rules = |namespace| active.rules(namespace);
         let describe = |_| Some(self.description());
         let recorded = self.shared.events.wants_questions();
-        let (decisions, asked) = CHAINS.with_borrow_mut(|chains| {
+        let (judged, asked) = CHAINS.with_borrow_mut(|chains| {
             chains.follow(&active.generation);
             if !recorded {
-                let decisions = judge(chains, command, facts, &rules, &circumstances, &describe);
-                return (decisions, Vec::new());
+                let judged = judge(chains, command, locks, &rules, &circumstances, &describe);
+                return (judged, Vec::new());
             }
             let mut recorder = Recorder::new(chains, &self.shared.events);
             let asking: &mut dyn Decide = &mut recorder;
-            let decisions = judge(asking, command, facts, &rules, &circumstances, &describe);
-            (decisions, recorder.into_asked())
+            let judged = judge(asking, command, locks, &rules, &circumstances, &describe);
+            (judged, recorder.into_asked())
         });
         self.asked = asked;
-        decisions
+        judged
     }
 }
 

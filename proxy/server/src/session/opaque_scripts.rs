@@ -158,7 +158,7 @@ pub(crate) fn own_no(
     let LockOp::Wrapped { script, keys, .. } = &command.op else {
         return None;
     };
-    let mut allowed = flight.permitted.allowed().iter();
+    let mut allowed = flight.permitted.locks().iter();
     // A debt is paid in silence.
     let native = refused.paid_debt
         || allowed.all(|allowed| allowed.rules.on_violation == OnViolation::Native);

@@ -12,7 +12,8 @@ use lockwarden_lock::evidence::{DbKey, Own};
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::op::{AskedTtl, LockOp, Target};
 use lockwarden_lock::outcome::{
-    Answer, Answers, Ended, Granted, OTHERS_STAND, Outcome, Refused as StepRefused, ScriptEnd,
+    Answer, Answers, Ended, Granted, NotAnAnswer, OTHERS_STAND, Outcome, Refused as StepRefused,
+    ScriptEnd,
 };
 use lockwarden_lock::plan::{Renewal, Who, outlive_ms};
 use lockwarden_lock::reason::Reason;
@@ -105,52 +106,29 @@ impl Client {
         answers: &Answers,
         active: &Active,
         (spoken_after, now): (u64, Moment),
-    ) {
+    ) -> Result<(), NotAnAnswer> {
         let op = &flight.permitted.command().op;
         let operation = op.operation(now.unix_ms);
         let others_stand = answers.others_stand();
-        let answers: &[Answer] = match answers {
-            Answers::One(one) => std::slice::from_ref(one),
-            Answers::Many(_, each) => each,
-            Answers::Script(end, each, _) => {
-                if let ScriptEnd::Undone { lost, .. } = end
-                    && *lost > 0
-                {
-                    tracing::error!(
-                        keys = lost,
-                        key = %String::from_utf8_lossy(&op.target().key),
-                        client = %self.peer,
-                        "Redis would not have all keys put back that a refused script had changed"
-                    );
-                }
-                each
+        match answers {
+            Answers::Script(ScriptEnd::Undone { lost, .. }, ..) if *lost > 0 => tracing::error!(
+                keys = lost,
+                key = %String::from_utf8_lossy(&op.target().key),
+                client = %self.peer,
+                "Redis would not have all keys put back that a refused script had changed"
+            ),
+            Answers::Error(_) | Answers::Lacking(_) if operation == Operation::Acquire => {
+                let metrics = &active.namespace(op.target().namespace).metrics;
+                metrics.acquires.at(AcquireOutcome::Error).inc();
             }
-            Answers::Error(_) | Answers::Lacking(_) => {
-                if operation == Operation::Acquire {
-                    let target = op.target();
-                    active
-                        .namespace(target.namespace)
-                        .metrics
-                        .acquires
-                        .at(AcquireOutcome::Error)
-                        .inc();
-                }
-                return;
-            }
-        };
-        let targets = op.targets();
-        let locks = targets.len();
-        for (index, target) in targets.into_iter().enumerate() {
-            // MSETNX answers once for all its locks when it takes none.
-            let Some(answer) = answers.get(index).or(answers.first()) else {
-                return;
-            };
-            let (Some(key), Some(allowed)) = (
-                flight.keys.get(index),
-                flight.permitted.allowed().get(index),
-            ) else {
-                return;
-            };
+            Answers::One(_)
+            | Answers::Many(..)
+            | Answers::Script(..)
+            | Answers::Error(_)
+            | Answers::Lacking(_) => {}
+        }
+        let locks = flight.permitted.locks();
+        for (index, (allowed, answer)) in answers.of_each(locks)?.into_iter().enumerate() {
             let stored = match op {
                 LockOp::Acquire { value, .. }
                 | LockOp::Take { value, .. }
@@ -175,29 +153,29 @@ impl Client {
                     flight.permitted.command().script_tokens().next().is_none()
                 }
             };
-            let grant = flight.grants.get(index).copied();
             let enforced = flight.permitted.enforces();
             let settled = Settled {
                 name: flight.permitted.command().name,
                 operation: deed(op, answer).unwrap_or(operation),
-                target,
-                key,
+                target: &allowed.lock.target,
+                key: &allowed.lock.key,
                 allowed,
                 answer,
-                grant,
+                grant: allowed.lock.grant(),
                 stored,
                 named: op.owner_token(index),
                 tokenless,
                 takes: matches!(op, LockOp::Wrapped { script, .. } if script.takes_locks()),
                 enforced,
                 others_stand,
-                asked: asked_about(&flight.asked, index, locks),
+                asked: asked_about(&flight.asked, index, locks.len()),
                 took: flight.took,
                 spoken_after,
                 now,
             };
             self.account_one(op, &settled, active, now.at);
         }
+        Ok(())
     }
 
     fn account_one(&mut self, op: &LockOp, one: &Settled<'_>, active: &Active, now: Instant) {

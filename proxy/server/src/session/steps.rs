@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::evidence::{DbKey, Facts};
 use lockwarden_lock::outcome::{self, Answers, AskedBack};
 use lockwarden_lock::plan::{Form, Needs, Plan, Who, identify, plan};
+use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::token::Process;
 use lockwarden_resp::{Elements, ReplyError, Value, parse_reply, put_value};
 
@@ -37,7 +37,6 @@ impl Session {
         &mut self,
         inbox: &mut RequestBuffer,
         flight: &mut InFlight,
-        facts: &[Facts],
         (mut step, mut sent): (Plan, Instant),
         active: &Active,
     ) -> Result<(Bytes, Answers, Instant), End> {
@@ -45,7 +44,7 @@ impl Session {
         if flight.unchecked.is_some() && &answer[..] == SEND_IT_UNCHECKED {
             flight.unchecked = None;
             self.client.pending_grants.answered();
-            step = self.client.plan(flight, facts, true, active);
+            step = self.client.plan(flight, true, active);
             self.client.step_is_under_way(flight);
             answer = self.execute(inbox, &step).await?;
         }
@@ -54,11 +53,8 @@ impl Session {
                 break;
             };
             self.client.pending_grants.answered();
-            self.look_up(inbox, back, asked, &flight.keys, active)
-                .await?;
-            step = self
-                .client
-                .plan(flight, facts, asked < MAX_ASKED_BACK, active);
+            self.look_up(inbox, back, asked, flight, active).await?;
+            step = self.client.plan(flight, asked < MAX_ASKED_BACK, active);
             self.client.step_is_under_way(flight);
             sent = Instant::now();
             answer = self.execute(inbox, &step).await?;
@@ -70,7 +66,7 @@ impl Session {
         // The first try has changed nothing. This client's own commands wait behind it anyway.
         tokio::time::sleep(ONCE_MORE_AFTER).await;
         // What holds the lock by now may be another lease, and nobody reads a question any more.
-        let step = self.client.plan(flight, facts, false, active);
+        let step = self.client.plan(flight, false, active);
         self.client.pending_grants.answered();
         self.client.step_is_under_way(flight);
         let sent = Instant::now();
@@ -87,7 +83,7 @@ impl Session {
         inbox: &mut RequestBuffer,
         back: AskedBack,
         asked: u32,
-        keys: &[DbKey],
+        flight: &InFlight,
         active: &Active,
     ) -> Result<(), End> {
         let was_known = self.client.connection.peer().process() != Process::Pending;
@@ -98,7 +94,8 @@ impl Session {
             .of(self.client.connection.peer())
             .await;
         let holder = self.client.shared.clients.of_session(back.holder);
-        let (Some((_, holder)), Some(key)) = (holder, keys.get(back.at)) else {
+        let asked_about = flight.permitted.locks().get(back.at);
+        let (Some((_, holder)), Some(asked_about)) = (holder, asked_about) else {
             if was_known {
                 tokio::time::sleep(FOR_ANOTHER_PROXY * asked).await;
             }
@@ -107,7 +104,12 @@ impl Session {
         let process = self.client.shared.processes.of(&holder).await;
         tracing::debug!(client = %self.client.peer, ?own, ?process, "looked up who is who");
         if process != Process::Pending {
-            let step = identify(&key.key, back.grant, process, &active.companion_prefix);
+            let step = identify(
+                &asked_about.lock.key.key,
+                back.grant,
+                process,
+                &active.companion_prefix,
+            );
             self.execute(inbox, &step).await?;
         }
         Ok(())
@@ -146,8 +148,14 @@ impl Session {
         let Some(block) = &mut self.client.connection.block else {
             return;
         };
-        for (key, grant) in flight.keys.iter().zip(&flight.grants) {
-            block.grants.entry(key.clone()).or_default().push(*grant);
+        for Allowed { lock, .. } in flight.permitted.locks() {
+            if let Some(grant) = lock.grant() {
+                block
+                    .grants
+                    .entry(lock.key.clone())
+                    .or_default()
+                    .push(grant);
+            }
         }
         block.hold(Place::Step(Box::new(flight)));
         self.transport.execute_queued(step, look, muted);
@@ -159,7 +167,6 @@ impl Client {
     pub(super) fn plan(
         &mut self,
         flight: &mut InFlight,
-        facts: &[Facts],
         may_ask_back: bool,
         active: &Active,
     ) -> Plan {
@@ -171,8 +178,7 @@ impl Client {
         };
         let prefix = &active.companion_prefix;
         let mut draw = random::grant;
-        let step = plan(&flight.permitted, facts, &who, prefix, &mut draw);
-        flight.grants = step.grants().into();
+        let step = plan(&mut flight.permitted, &who, prefix, &mut draw);
         match flight.unchecked {
             Some(needs) => step.checked(needs),
             None => step,

@@ -10,7 +10,6 @@ use lockwarden_lock::classify::Class;
 use lockwarden_lock::outcome::{Barred, Would};
 use lockwarden_lock::settle::{Settled, settle};
 use lockwarden_lock::token::{FencingToken, SessionId};
-use smallvec::SmallVec;
 
 use super::*;
 use crate::net::proxy_protocol::Origin;
@@ -190,10 +189,10 @@ fn flight(client: &mut Client, words: &[&str], key: &str) -> InFlight {
         panic!("{words:?} is no lock command");
     };
     let (active, now) = (client.active(), Moment::now());
-    let keys = client.keys(&command.op);
-    let facts = client.facts(&command, &keys, &active, now.at);
-    let decisions = client.decide(&command, &facts, &active, now);
-    let permitted = match settle(command, decisions, &|namespace| active.rules(namespace)) {
+    let command = command.into();
+    let locks = client.locks(&command, &active, now.at);
+    let decided = client.decide(&command, locks, &active, now);
+    let permitted = match settle(command, decided, &|namespace| active.rules(namespace)) {
         Settled::Permitted(permitted) => permitted,
         Settled::Refused(_) | Settled::Unjudged(_) | Settled::Forward(..) => {
             panic!("{words:?} is not permitted")
@@ -201,14 +200,12 @@ fn flight(client: &mut Client, words: &[&str], key: &str) -> InFlight {
     };
     let mut flight = InFlight {
         permitted,
-        grants: SmallVec::new(),
-        keys,
         asked: Vec::new(),
         took: Took::default(),
         unchecked: None,
         speaks_for: None,
     };
-    client.plan(&mut flight, &facts, false, &active);
+    client.plan(&mut flight, false, &active);
     flight
 }
 
@@ -261,17 +258,15 @@ fn follows(
         let flight = flight(&mut client, REQUESTS[0].1, key);
         let (_, granted) = &outcomes()[0];
         let answers = answers(granted, &flight, None);
-        client.account(&flight, &answers, &active, (0, Moment::now()));
+        let accounted = client.account(&flight, &answers, &active, (0, Moment::now()));
+        accounted.expect("the answer fits");
     }
     let flight = flight(&mut client, words, key);
     let before = counted(shared);
     shared.events.leave(example(MARK));
-    client.account(
-        &flight,
-        &answers(outcome, &flight, None),
-        &active,
-        (0, Moment::now()),
-    );
+    let answers = answers(outcome, &flight, None);
+    let accounted = client.account(&flight, &answers, &active, (0, Moment::now()));
+    accounted.expect("the answer fits");
     shared.events.leave(example(MARK));
     let mut told = String::new();
     for (series, now) in counted(shared) {
@@ -285,7 +280,7 @@ fn follows(
             write!(told, "{series}{times} ").expect("memory");
         }
     }
-    let lock = &flight.keys[0];
+    let lock = &flight.permitted.locks()[0].lock.key;
     let now = Instant::now();
     let own = client.evidence.own(lock, now);
     let grant = shared.mirror.current(lock).map(|(grant, _)| grant);
