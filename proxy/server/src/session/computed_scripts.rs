@@ -87,11 +87,11 @@ impl Session {
         if !script.script.compiles() {
             match self.examine_anyhow(inbox, &script.script).await? {
                 Examined::Sound => {}
-                Examined::Unsound(text) => {
-                    if let Some(pass) = script.forward_unsound() {
-                        self.forward(CommandClass::PassThrough, pass, muted);
-                        return Ok(());
-                    }
+                Examined::Unsound(_) if let Some(pass) = script.forward_unsound() => {
+                    self.forward(CommandClass::PassThrough, pass, muted);
+                    return Ok(());
+                }
+                Examined::Unsound(text) | Examined::Unknown(text) => {
                     self.client
                         .count(CommandClass::Policy, CommandResult::Error);
                     self.error(&text, muted);

@@ -71,7 +71,9 @@ impl Session {
             match self.examine(inbox, &script).await? {
                 Examined::Sound => {}
                 Examined::TurnedAway(proof) => return Ok(Looked::TurnedAway(proof)),
-                Examined::Unsound(text) => return Ok(Looked::Wrong(text)),
+                Examined::Unsound(text) | Examined::Unknown(text) => {
+                    return Ok(Looked::Wrong(text));
+                }
             }
         }
         match self.compare_digest(inbox, command).await? {

@@ -49,7 +49,11 @@ impl Session {
             !loaded.starts_with(b"-NOPERM") && !loaded.starts_with(b"-ERR unknown");
         if loaded.starts_with(b"-") && is_about_the_text {
             let words = String::from_utf8_lossy(&loaded[1..]).trim_end().to_owned();
-            return Ok(Examined::Unsound(words));
+            // An error of another kind, as while Redis is busy, says nothing of the text.
+            return Ok(match words.starts_with(COMPILING) {
+                true => Examined::Unsound(words),
+                false => Examined::Unknown(words),
+            });
         }
         let value = parse_reply(&answer, self.client.connection.protocol)
             .map_err(|_| End::OutOfStep("a script's answer is no reply".to_owned()))?;
@@ -71,7 +75,7 @@ impl Client {
         };
         Ok(match asked.await {
             Ok(value) => examined(script, value),
-            Err(error) => Examined::Unsound(format!("ERR {error}")),
+            Err(error) => Examined::Unknown(format!("ERR {error}")),
         })
     }
 
@@ -128,15 +132,18 @@ fn examined(script: &ScriptFacts, answer: Value) -> Examined {
         }
         Value::Error(text) => match Answers::Error(text.clone()).nothing_run() {
             Some(proof) => Examined::TurnedAway(proof),
-            None => Examined::Unsound(String::from_utf8_lossy(&text).into_owned()),
+            None => Examined::Unknown(String::from_utf8_lossy(&text).into_owned()),
         },
         other => {
             let text = other.as_bytes().cloned().unwrap_or_default();
             let text = String::from_utf8_lossy(&text).into_owned();
-            Examined::Unsound(format!("ERR Error compiling script (new function): {text}"))
+            Examined::Unsound(format!("{COMPILING} (new function): {text}"))
         }
     }
 }
+
+/// How Redis begins to say that a text is no chunk of Lua.
+const COMPILING: &str = "ERR Error compiling script";
 
 /// What the server's Lua says of a text.
 pub(crate) enum Examined {
@@ -144,6 +151,8 @@ pub(crate) enum Examined {
     Sound,
     /// It is none; what Redis says to that.
     Unsound(String),
+    /// It could not be found out; the error.
+    Unknown(String),
     /// Redis does not let this user find out, nor run what would follow.
     TurnedAway(NothingRun),
 }
