@@ -24,8 +24,8 @@ use crate::pass_through::PassThrough;
 use crate::recipe::{Names, ScriptFacts, ScriptSha};
 use crate::rules::Mode;
 use crate::table::{
-    Access, CommandSpec, Effect, ForeignTable, KeySpec, Listing, Lookup, SessionVerb, Verb,
-    arity_ok, for_each_foreign_key, for_each_key, lookup,
+    Access, CommandSpec, Effect, ForeignTable, KeyError, KeySpec, Listing, Lookup, SessionVerb,
+    Verb, arity_ok, for_each_foreign_key, for_each_key, lookup,
 };
 
 /// Longest lock key that is judged, in bytes.
@@ -237,7 +237,7 @@ impl Classifier<'_> {
             }
         });
         if let Err(error) = scan {
-            return self.uncountable(request, pass, error.to_string());
+            return self.uncountable(request, pass, error);
         }
         if let Some(target) = companion {
             return self.opaque(spec.name, request, target, OpaqueKind::Companion);
@@ -321,7 +321,7 @@ impl Classifier<'_> {
                 }
                 other => other,
             },
-            Err(error) => Class::Error(error),
+            Err(error) => Class::Error(error.to_string()),
         }
     }
 
@@ -351,12 +351,12 @@ impl Classifier<'_> {
         &self,
         request: Request<'r>,
         pass: PassThrough<'r>,
-        error: String,
+        error: KeyError,
     ) -> Class<'r> {
         let could_be_a_lock =
             |word: &[u8]| self.namespaces.find(word).is_some() || self.companion(word).is_some();
         if request.args().skip(1).any(could_be_a_lock) {
-            Class::Error(error)
+            Class::Error(error.to_string())
         } else {
             Class::PassThrough(pass)
         }
@@ -366,14 +366,13 @@ impl Classifier<'_> {
         &self,
         spec: &'static CommandSpec,
         request: &Request<'_>,
-    ) -> Result<Option<(Target, OpaqueKind)>, String> {
+    ) -> Result<Option<(Target, OpaqueKind)>, KeyError> {
         let mut found = None;
         for_each_key(spec, request, &mut |_, key, access| {
             if found.is_none() {
                 found = self.forbidden(key, access);
             }
-        })
-        .map_err(|error| error.to_string())?;
+        })?;
         Ok(found)
     }
 
