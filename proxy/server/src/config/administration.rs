@@ -1,7 +1,6 @@
 //! Who may administer the server behind the proxy, and which functions are trusted with locks. Reads
 //! and checks those keys on top of the file; what they mean to a command is the domain's business.
 
-use super::draft::Draft;
 use super::reader::{Found, Reader, Section};
 use super::suggest::quoted;
 
@@ -44,26 +43,37 @@ pub(crate) enum ComputedNames {
     Deny,
 }
 
-/// Reads the keys into the draft.
-pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
-    if let Some(choice) = reader.choice(top, "server_commands", &SERVER_COMMANDS) {
-        draft.server_commands = choice;
-    }
-    if let Some(identities) = reader.strings(top, "admin_identities", MAX_NAMES, name) {
-        for identity in &identities.value {
-            if identity.value == "default" {
-                let message = "admin_identities: whoever does not log in is the user \"default\", so \
-                               this lists everybody where Redis has no other users";
-                reader.warning(identity.span.clone(), message.to_owned());
-            }
+/// Who may administer the server, and which functions are trusted with locks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AdministrationConfig {
+    /// Who may administer the server.
+    pub(crate) server_commands: ServerCommands,
+    /// Client names and ACL users that may, and may erase locks.
+    pub(crate) admin_identities: Vec<String>,
+    /// What happens to scripts that compute names of keys.
+    pub(crate) computed_names: ComputedNames,
+    /// Functions that may name lock keys.
+    pub(crate) trusted_functions: Vec<String>,
+}
+
+/// Reads the keys on top of the file.
+pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> AdministrationConfig {
+    let server_commands = reader.choice(top, "server_commands", &SERVER_COMMANDS);
+    let identities = reader.strings(top, "admin_identities", MAX_NAMES, name);
+    for identity in identities.iter().flat_map(|found| &found.value) {
+        if identity.value == "default" {
+            let message = "admin_identities: whoever does not log in is the user \"default\", so \
+                           this lists everybody where Redis has no other users";
+            reader.warning(identity.span.clone(), message.to_owned());
         }
-        draft.admin_identities = values(identities);
     }
-    if let Some(choice) = reader.choice(top, "computed_names", &COMPUTED_NAMES) {
-        draft.computed_names = choice;
-    }
-    if let Some(functions) = reader.strings(top, "trusted_functions", MAX_NAMES, name) {
-        draft.trusted_functions = values(functions);
+    let computed_names = reader.choice(top, "computed_names", &COMPUTED_NAMES);
+    let functions = reader.strings(top, "trusted_functions", MAX_NAMES, name);
+    AdministrationConfig {
+        server_commands: server_commands.unwrap_or_default(),
+        admin_identities: identities.map_or_else(Vec::new, values),
+        computed_names: computed_names.unwrap_or_default(),
+        trusted_functions: functions.map_or_else(Vec::new, values),
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-use super::draft::Draft;
 use super::reader::{Reader, Section};
 use super::secret::Secret;
 use super::value;
@@ -98,9 +97,9 @@ impl Default for AuditConfig {
     }
 }
 
-/// Reads the keys into the draft. The key of the fingerprints is a secret, which `file` reads.
-pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
-    let audit = &mut draft.audit;
+/// Reads the keys on top of the file. The key of the fingerprints is a secret, which `file` reads.
+pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> AuditConfig {
+    let mut audit = AuditConfig::default();
     let level = reader.choice(top, "audit", &LEVELS);
     audit.level = level.unwrap_or(audit.level);
     let document = reader.document;
@@ -145,4 +144,5 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut D
         let message = "audit: nothing is written, because there is no audit_file; name one";
         reader.warning(value.span(), message.to_owned());
     }
+    audit
 }

@@ -2,13 +2,13 @@
 //! Remembers who said what, finds what does not fit together, and is turned into a [`Config`] once.
 //! It reads nothing itself; `file` and `overrides` fill it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::administration::{ComputedNames, ServerCommands};
+use super::administration::AdministrationConfig;
 use super::audit::AuditConfig;
 use super::backend::{Backend, BackendUrl};
 use super::finding::{Findings, Place};
@@ -19,9 +19,14 @@ use super::network::Network;
 use super::otel::OtelConfig;
 use super::policy::PolicyModule;
 use super::secret::Secret;
-use super::{
-    Config, DEFAULT_ADMIN, DEFAULT_BACKEND, DEFAULT_DRAIN, DEFAULT_LISTEN, DEFAULT_SWEEP, Sessions,
-};
+use super::suggest::quoted;
+use super::types::{Config, Sessions};
+
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6380);
+const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
+const DEFAULT_BACKEND: (&str, u16) = ("127.0.0.1", 6379);
+const DEFAULT_DRAIN: Duration = Duration::from_secs(5);
+const DEFAULT_SWEEP: Duration = Duration::from_secs(60);
 
 /// A value and who said it last; nobody means that it is built in.
 pub(super) struct Layered<T> {
@@ -65,10 +70,7 @@ pub(super) struct Draft {
     /// Whether every namespace's name is known, so that another name is certainly wrong.
     pub(super) all_named: bool,
     pub(super) policies: Vec<PolicyModule>,
-    pub(super) server_commands: ServerCommands,
-    pub(super) admin_identities: Vec<String>,
-    pub(super) computed_names: ComputedNames,
-    pub(super) trusted_functions: Vec<String>,
+    pub(super) administration: AdministrationConfig,
     pub(super) audit: AuditConfig,
     #[cfg(feature = "otel")]
     pub(super) otel: OtelConfig,
@@ -105,10 +107,7 @@ impl Draft {
             namespaces: vec![NamespaceConfig::built_in()],
             all_named: true,
             policies: Vec::new(),
-            computed_names: ComputedNames::default(),
-            server_commands: ServerCommands::default(),
-            admin_identities: Vec::new(),
-            trusted_functions: Vec::new(),
+            administration: AdministrationConfig::default(),
             audit: AuditConfig::default(),
             #[cfg(feature = "otel")]
             otel: OtelConfig::default(),
@@ -138,10 +137,7 @@ impl Draft {
             max_clients: self.max_clients,
             max_memory: self.max_memory,
             namespaces: self.namespaces,
-            computed_names: self.computed_names,
-            server_commands: self.server_commands,
-            admin_identities: self.admin_identities,
-            trusted_functions: self.trusted_functions,
+            administration: self.administration,
             audit: self.audit,
             #[cfg(feature = "otel")]
             otel: self.otel,
@@ -226,7 +222,7 @@ impl Draft {
                     let message = format!(
                         "backend: there is no password for user {}; write it behind the user, as in \
                          redis://user:password@host, or set backend_password_file",
-                        super::suggest::quoted(user)
+                        quoted(user)
                     );
                     findings.error(place.clone(), message);
                 }

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 use toml::de::DeValue;
 
-use super::namespace::glob;
 use super::reader::{Key, Reader, Section, described};
+use super::value;
 
 /// Globs of clients in one namespace. Every client is compared with all of them, once.
 const MAX_CLIENTS: usize = 100;
@@ -52,7 +52,7 @@ pub(super) fn read(
         scope: format!("{scope}: "),
     };
     reader.unknown_keys(&section, |_| None);
-    let named = reader.strings(&section, "clients", MAX_CLIENTS, glob);
+    let named = reader.strings(&section, "clients", MAX_CLIENTS, value::glob);
     let percent = reader.integer(&section, "percent", 1..=100);
     if table.is_empty() {
         reader.error(value.span(), || {

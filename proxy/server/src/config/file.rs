@@ -11,6 +11,7 @@ use toml::de::DeTable;
 use super::document::Document;
 use super::draft::{Draft, Layered};
 use super::finding::{Findings, Place};
+use super::keys::TOP_KEYS;
 use super::logging::LOG_FORMATS;
 #[cfg(feature = "otel")]
 use super::otel;
@@ -18,9 +19,8 @@ use super::policy::PolicyModule;
 use super::reader::{Found, Key, Reader, Section};
 use super::secret::Secret;
 use super::suggest::quoted;
-use super::{
-    Sessions, administration, audit, backend, document, namespace, network, policy, secret, value,
-};
+use super::types::Sessions;
+use super::{administration, audit, backend, document, namespace, network, policy, secret, value};
 
 /// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
 /// wait so long has to be told (`TimeoutStopSec`).
@@ -47,145 +47,6 @@ const MEMORY: RangeInclusive<usize> = 1 << 20..=1 << 40;
 /// Most namespaces with metric series of their own.
 const MAX_METRIC_NAMESPACES: u64 = 1000;
 
-/// The advice for a top key that stands in a table.
-pub(super) const BELONGS_ON_TOP: &str =
-    "it belongs on top of the file, before the first [[namespace]] or [[policy]]";
-
-const KEYS: &[Key] = &[
-    Key {
-        name: "listen",
-        example: "\"127.0.0.1:6380\"",
-    },
-    Key {
-        name: "backend",
-        example: "\"redis://127.0.0.1:6379\"",
-    },
-    Key {
-        name: "backend_password_file",
-        example: "\"redis-password\"",
-    },
-    Key {
-        name: "admin",
-        example: "\"127.0.0.1:9180\"",
-    },
-    Key {
-        name: "admin_token",
-        example: "\"<a long random text>\"",
-    },
-    Key {
-        name: "admin_token_file",
-        example: "\"admin-token\"",
-    },
-    Key {
-        name: "metrics",
-        example: "\"127.0.0.1:9181\"",
-    },
-    Key {
-        name: "metrics_max_namespaces",
-        example: "32",
-    },
-    Key {
-        name: "allow_open",
-        example: "false",
-    },
-    Key {
-        name: "companion_prefix",
-        example: "\"lw:\"",
-    },
-    Key {
-        name: "proxy_protocol_from",
-        example: "[\"10.0.0.0/8\"]",
-    },
-    Key {
-        name: "sessions",
-        example: "\"dedicated\"",
-    },
-    Key {
-        name: "log_format",
-        example: "\"auto\"",
-    },
-    Key {
-        name: "drain",
-        example: "\"5s\"",
-    },
-    Key {
-        name: "sweep",
-        example: "\"1m\"",
-    },
-    Key {
-        name: "max_clients",
-        example: "10000",
-    },
-    Key {
-        name: "max_memory",
-        example: "\"256MiB\"",
-    },
-    Key {
-        name: "server_commands",
-        example: "\"forward\"",
-    },
-    Key {
-        name: "admin_identities",
-        example: "[\"operator\"]",
-    },
-    Key {
-        name: "computed_names",
-        example: "\"watch\"",
-    },
-    Key {
-        name: "trusted_functions",
-        example: "[\"my_lock\"]",
-    },
-    Key {
-        name: "audit",
-        example: "\"problems\"",
-    },
-    Key {
-        name: "audit_file",
-        example: "\"audit.jsonl\"",
-    },
-    Key {
-        name: "audit_max_size",
-        example: "\"64MiB\"",
-    },
-    Key {
-        name: "audit_keep",
-        example: "5",
-    },
-    Key {
-        name: "audit_required",
-        example: "false",
-    },
-    Key {
-        name: "audit_key_file",
-        example: "\"audit-key\"",
-    },
-    #[cfg(feature = "otel")]
-    Key {
-        name: "otel_endpoint",
-        example: "\"http://127.0.0.1:4318\"",
-    },
-    #[cfg(feature = "otel")]
-    Key {
-        name: "otel_slow",
-        example: "\"5ms\"",
-    },
-    Key {
-        name: "namespace",
-        example: "[{ name = \"orders\", keys = [\"lock:*\"] }]",
-    },
-    Key {
-        name: "policy",
-        example: "[{ name = \"mine\", module = \"mine.wasm\" }]",
-    },
-];
-
-/// Whether `key` is one of the keys on top of the file that are no tables.
-pub(super) fn is_top_key(key: &str) -> bool {
-    KEYS.iter()
-        .any(|known| known.name == key && !["namespace", "policy"].contains(&key))
-}
-
 /// Reads the file at `path` into the draft.
 pub(super) fn read(path: &Path, draft: &mut Draft, findings: &mut Findings) {
     // Until the names are read, a mode override for an unknown namespace is not known to be wrong.
@@ -208,7 +69,7 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     let top = Section {
         table,
         span: 0..0,
-        known: KEYS,
+        known: TOP_KEYS,
         scope: String::new(),
     };
 
@@ -271,12 +132,14 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
         draft.max_memory = Some(most.value);
     }
 
-    administration::read(reader, &top, draft);
-    audit::read(reader, &top, draft);
+    draft.administration = administration::read(reader, &top);
+    draft.audit = audit::read(reader, &top);
     let key = secret_file(reader, &top, "audit_key_file", secret::password);
     draft.audit.key = key.and_then(|found| found.value);
     #[cfg(feature = "otel")]
-    otel::read(reader, &top, draft);
+    {
+        draft.otel = otel::read(reader, &top);
+    }
 
     let (modules, module_names) = policy::read(reader, &top);
     draft.all_named = true;

@@ -9,10 +9,11 @@ use toml::de::DeTable;
 
 use super::enforce_for::EnforceFor;
 use super::finding::Position;
-use super::policy::BUILT_IN_POLICIES;
+use super::keys::belongs_on_top;
+use super::policy::{BUILT_IN_POLICIES, unknown_policy};
 use super::reader::{Found, Key, Reader, Section};
 use super::settings::Settings;
-use super::suggest::{did_you_mean, listed, quoted};
+use super::suggest::quoted;
 use super::{enforce_for, reach, settings, value};
 
 /// Namespaces in one file.
@@ -20,9 +21,6 @@ const MAX_NAMESPACES: usize = 1000;
 
 /// Globs in one namespace.
 const MAX_GLOBS: usize = 1000;
-
-/// Longest glob, in bytes.
-const MAX_GLOB: usize = 1024;
 
 /// Policies in one chain.
 const MAX_CHAIN: usize = 32;
@@ -356,7 +354,7 @@ fn one(
     known_policies: &[&str],
 ) -> (NamespaceConfig, Vec<Found<Bytes>>) {
     let built_in = NamespaceConfig::built_in();
-    let globs = reader.strings(section, "keys", MAX_GLOBS, glob);
+    let globs = reader.strings(section, "keys", MAX_GLOBS, value::glob);
     let globs = reader.required(section, "keys", globs);
     if let Some(globs) = &globs
         && entries(section, "keys") == 0
@@ -420,14 +418,6 @@ fn one(
     (namespace, globs)
 }
 
-/// Every byte string is a valid Redis glob; only its length is bounded.
-pub(super) fn glob(text: &str) -> Result<Bytes, String> {
-    match text.len() <= MAX_GLOB {
-        true => Ok(Bytes::copy_from_slice(text.as_bytes())),
-        false => Err(format!("{} is longer than {MAX_GLOB} bytes", quoted(text))),
-    }
-}
-
 /// The chain as far as its names are known; `None` if a part of it could not be read, so that
 /// nothing is said about what is not in it.
 fn chain(
@@ -468,17 +458,6 @@ fn entries(section: &Section<'_, '_>, key: &str) -> usize {
     list.map_or(0, |items| items.len())
 }
 
-/// What to say about a policy name that is neither built in nor in a `[[policy]]`.
-pub(super) fn unknown_policy(text: &str, known: &[&str]) -> String {
-    let advice = did_you_mean(text, known.iter().copied()).unwrap_or_else(|| {
-        format!(
-            "known are {}; others need a [[policy]]",
-            listed(known.iter().copied(), "and")
-        )
-    });
-    format!("no policy is called {}; {advice}", quoted(text))
-}
-
 /// What a key that is no namespace's could have been meant as.
 fn elsewhere(key: &str, known_policies: &[&str]) -> Option<String> {
     if known_policies.contains(&key) {
@@ -486,5 +465,5 @@ fn elsewhere(key: &str, known_policies: &[&str]) -> Option<String> {
             "a policy's settings stand under [namespace.settings.{key}]"
         ));
     }
-    super::file::is_top_key(key).then(|| super::file::BELONGS_ON_TOP.to_owned())
+    belongs_on_top(key)
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use hyper::Uri;
 
-use super::draft::Draft;
 use super::reader::{Reader, Section};
 use super::suggest::quoted;
 use super::value;
@@ -61,8 +60,9 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// Reads the keys into the draft.
-pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
+/// Reads the keys on top of the file.
+pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> OtelConfig {
+    let mut otel = OtelConfig::default();
     if let Some(found) = reader.parsed(top, "otel_endpoint", endpoint) {
         let (endpoint, port) = found.value;
         if port == Some(GRPC_PORT) {
@@ -70,18 +70,19 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut D
                            are sent over HTTP, whose port is 4318";
             reader.warning(found.span, message.to_owned());
         }
-        draft.otel.endpoint = Some(endpoint);
+        otel.endpoint = Some(endpoint);
     }
     let slow = reader.parsed(top, "otel_slow", |text| match text {
         "off" => Ok(None),
         _ => value::duration(text, MIN_SLOW..=MAX_SLOW).map(Some),
     });
-    let Some(slow) = slow else { return };
-    draft.otel.slow = slow.value;
+    let Some(slow) = slow else { return otel };
+    otel.slow = slow.value;
     if !top.table.contains_key("otel_endpoint") {
         let message = "otel_slow: no span is sent, because there is no otel_endpoint; name one";
         reader.warning(slow.span, message.to_owned());
     }
+    otel
 }
 
 /// `http://host[:port][/path]`, as OpenTelemetry takes it: the path of traces is added.

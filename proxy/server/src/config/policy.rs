@@ -7,8 +7,9 @@ use std::time::Duration;
 use lockwarden_policy::MAX_MEMORY_BYTES;
 
 use super::finding::Position;
+use super::keys::belongs_on_top;
 use super::reader::{Key, Reader, Section};
-use super::suggest::quoted;
+use super::suggest::{did_you_mean, listed, quoted};
 use super::value;
 
 /// The policies that ship with the proxy; also the default chain.
@@ -122,9 +123,7 @@ fn one(
         value::size(text, LEAST_MEMORY..=MAX_MEMORY_BYTES)
     });
     let fuel = reader.integer(section, "fuel", 1..=i64::MAX as u64);
-    reader.unknown_keys(section, |key| {
-        super::file::is_top_key(key).then(|| super::file::BELONGS_ON_TOP.to_owned())
-    });
+    reader.unknown_keys(section, belongs_on_top);
 
     let module = module?;
     Some(PolicyModule {
@@ -153,4 +152,15 @@ fn unused_name(text: &str, names: &[String]) -> Result<String, String> {
         ));
     }
     Ok(name)
+}
+
+/// What to say about a policy name that is neither built in nor in a `[[policy]]`.
+pub(super) fn unknown_policy(text: &str, known: &[&str]) -> String {
+    let advice = did_you_mean(text, known.iter().copied()).unwrap_or_else(|| {
+        format!(
+            "known are {}; others need a [[policy]]",
+            listed(known.iter().copied(), "and")
+        )
+    });
+    format!("no policy is called {}; {advice}", quoted(text))
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use toml::de::{DeTable, DeValue};
 
 use super::finding::Position;
-use super::namespace::unknown_policy;
+use super::policy::unknown_policy;
 use super::reader::{Reader, Section, described, number};
 use super::suggest::quoted;
 

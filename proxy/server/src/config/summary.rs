@@ -1,6 +1,7 @@
 //! What a namespace is, in a few words for people: `lockwarden check` prints it and the log begins with it.
 
-use super::{EnforceFor, Mode, NamespaceConfig};
+use super::enforce_for::EnforceFor;
+use super::namespace::{Mode, NamespaceConfig};
 
 /// Globs that are named.
 const MAX_SHOWN: usize = 20;

@@ -10,6 +10,9 @@ use bytes::Bytes;
 
 use super::suggest::quoted;
 
+/// Longest glob, in bytes.
+const MAX_GLOB: usize = 1024;
+
 /// `127.0.0.1:6380`, `[::1]:6380`, `0.0.0.0:6380`.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
@@ -160,6 +163,14 @@ pub(super) fn companion_prefix(text: &str) -> Result<Bytes, String> {
              braces, as in \"lw:\"",
             quoted(text)
         ))
+    }
+}
+
+/// Every byte string is a valid Redis glob; only its length is bounded.
+pub(super) fn glob(text: &str) -> Result<Bytes, String> {
+    match text.len() <= MAX_GLOB {
+        true => Ok(Bytes::copy_from_slice(text.as_bytes())),
+        false => Err(format!("{} is longer than {MAX_GLOB} bytes", quoted(text))),
     }
 }
 

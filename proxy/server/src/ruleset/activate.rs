@@ -15,7 +15,7 @@ use lockwarden_policy::{Chains, Generation};
 
 use super::rollout::{Rollout, Rollouts};
 use super::{Active, Administration, NamespaceDetails, mode_label};
-use crate::config::{self, Config, NamespaceConfig};
+use crate::config::{self, AdministrationConfig, Config, NamespaceConfig};
 use crate::telemetry::metrics::{Metrics, PolicyInfo};
 use crate::telemetry::vocabulary::{ModeLabel, PolicyMode};
 
@@ -51,7 +51,7 @@ pub(crate) fn activate(
         namespaces: Arc::new(namespaces(config)),
         generation,
         companion_prefix: config.companion_prefix.clone(),
-        administration: Arc::new(administration(config)),
+        administration: Arc::new(administration(&config.administration)),
         computed_names: ComputedNames::Forward,
         rollouts: Rollouts::of(&details),
         details: Vec::new(),
@@ -67,7 +67,7 @@ pub(crate) fn namespaces(config: &Config) -> Namespaces {
         .without_own_keys(config.companion_prefix.clone())
 }
 
-fn administration(config: &Config) -> Administration {
+fn administration(config: &AdministrationConfig) -> Administration {
     let names = config.admin_identities.iter();
     let functions = config.trusted_functions.iter();
     Administration {

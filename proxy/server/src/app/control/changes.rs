@@ -24,18 +24,16 @@ pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
             changes.push(format!("namespace {} is gone", gone.name));
         }
     }
+    let (was, is) = (&old.administration, &new.administration);
     for (same, key) in [
+        (was.server_commands == is.server_commands, "server_commands"),
         (
-            old.server_commands == new.server_commands,
-            "server_commands",
-        ),
-        (
-            old.admin_identities == new.admin_identities,
+            was.admin_identities == is.admin_identities,
             "admin_identities",
         ),
-        (old.computed_names == new.computed_names, "computed_names"),
+        (was.computed_names == is.computed_names, "computed_names"),
         (
-            old.trusted_functions == new.trusted_functions,
+            was.trusted_functions == is.trusted_functions,
             "trusted_functions",
         ),
         (

@@ -78,10 +78,11 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
             (Some(was), Some(is)) => weaker(was, is, &mut losses),
         }
     }
-    if old.server_commands == ServerCommands::Refuse && new.server_commands != old.server_commands {
+    let (was, is) = (&old.administration, &new.administration);
+    if was.server_commands == ServerCommands::Refuse && is.server_commands != was.server_commands {
         losses.insert("server_commands: administration would be refused to nobody".to_owned());
     }
-    if new.computed_names == ComputedNames::Forward && new.computed_names != old.computed_names {
+    if is.computed_names == ComputedNames::Forward && is.computed_names != was.computed_names {
         losses.insert(
             "computed_names: scripts that compute names of locks would run unjudged".to_owned(),
         );

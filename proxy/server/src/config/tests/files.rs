@@ -1,4 +1,5 @@
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::config::finding::Position;
@@ -56,20 +57,14 @@ fn what_the_example_comments_out_is_valid_too() {
             config.companion_prefix,
             config.allow_open,
             config.metrics_max_namespaces,
-            config.server_commands,
-            config.admin_identities,
-            config.computed_names,
-            config.trusted_functions
+            config.administration
         ),
         (
             bare.drain,
             bare.companion_prefix,
             bare.allow_open,
             bare.metrics_max_namespaces,
-            bare.server_commands,
-            bare.admin_identities,
-            bare.computed_names,
-            bare.trusted_functions
+            bare.administration
         )
     );
     let (written, built_in) = (&config.namespaces[0], &bare.namespaces[0]);

@@ -33,8 +33,14 @@ fn without_a_file_one_namespace_is_watched_and_left_alone() {
         (None, None, None)
     );
     assert_eq!(config.companion_prefix, "lw:");
-    assert_eq!(config.server_commands, ServerCommands::Forward);
-    assert!(config.admin_identities.is_empty() && config.trusted_functions.is_empty());
+    assert_eq!(
+        config.administration.server_commands,
+        ServerCommands::Forward
+    );
+    assert!(
+        config.administration.admin_identities.is_empty()
+            && config.administration.trusted_functions.is_empty()
+    );
     let [namespace] = &config.namespaces[..] else {
         panic!("one namespace")
     };

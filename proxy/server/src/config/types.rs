@@ -1,0 +1,78 @@
+//! The configuration as the rest of the proxy gets it: put together by `draft`, checked, and never changed.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::administration::AdministrationConfig;
+use super::audit::AuditConfig;
+use super::backend::Backend;
+use super::logging::LogFormat;
+use super::namespace::NamespaceConfig;
+use super::network::Network;
+#[cfg(feature = "otel")]
+use super::otel::OtelConfig;
+use super::policy::PolicyModule;
+use super::secret::Secret;
+
+/// How clients come by connections to the backend.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Sessions {
+    /// One each.
+    #[default]
+    Dedicated,
+    /// Those of a thread share one, except for what needs a connection of its own.
+    Multiplexed,
+}
+
+/// A configuration that was checked as far as that is possible without the network and without
+/// loading policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Where clients connect. Port 0 asks the system for a free one.
+    pub(crate) listen: SocketAddr,
+    /// The Redis or Valkey behind the proxy.
+    pub(crate) backend: Backend,
+    /// Where the admin interface listens; `None` if it is off. Not loopback only with a token.
+    pub(crate) admin: Option<SocketAddr>,
+    /// What a request that changes something must bring; the server makes one up if there is none.
+    pub(crate) admin_token: Option<Secret>,
+    /// A second address that serves only metrics and health.
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Namespaces with metric series of their own, 1 to 1000; the rest share one.
+    pub(crate) metrics_max_namespaces: usize,
+    /// Serve an unprotected backend on an address that is not loopback.
+    pub(crate) allow_open: bool,
+    /// What companion keys begin with: 1 to 32 printable bytes without spaces and braces.
+    pub(crate) companion_prefix: Bytes,
+    /// Balancers whose word on where a client comes from is taken, and wanted.
+    pub(crate) proxy_protocol_from: Vec<Network>,
+    /// Whether each client has a connection to the backend of its own.
+    pub(crate) sessions: Sessions,
+    /// How lines of the log look.
+    pub(crate) log_format: LogFormat,
+    /// How long a stopping proxy waits for its clients, at most 10 minutes.
+    pub(crate) drain: Duration,
+    /// Between two walks over the server's keys; `None`: never.
+    pub(crate) sweep: Option<Duration>,
+    /// What clients' buffers may take, bytes; `None`: a quarter of what there is.
+    pub(crate) max_memory: Option<usize>,
+    /// How many clients there may be; `None`: as many as the limit of open files leaves room for.
+    pub(crate) max_clients: Option<u64>,
+    /// In the order of the file; the first that matches a key wins. Empty only where the file says
+    /// so (with a warning).
+    pub(crate) namespaces: Vec<NamespaceConfig>,
+    /// Who may administer the server, and which functions are trusted with locks.
+    pub(crate) administration: AdministrationConfig,
+    /// The audit trail.
+    pub(crate) audit: AuditConfig,
+    /// Spans of refused and slow decisions.
+    #[cfg(feature = "otel")]
+    pub(crate) otel: OtelConfig,
+    /// Policies that do not ship with the proxy.
+    pub(crate) policies: Vec<PolicyModule>,
+    /// The file that was read, as the caller named it.
+    pub(crate) source: Option<PathBuf>,
+}
