@@ -7,158 +7,32 @@ mod api_routes;
 mod board;
 mod commands;
 mod connection_limits;
+mod control;
+mod reply;
 mod routes;
 #[cfg(test)]
 mod tests;
+mod token;
 pub(crate) mod token_file;
 
+pub(crate) use control::{Control, ControlError, Weaker};
+pub(crate) use routes::AdminOptions;
+pub(crate) use token::AdminToken;
+
+use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
-use std::{fmt, io};
 
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use crate::view::Views;
-use crate::view::api::{Break, Broken};
 use connection_limits::Limited;
-use routes::Peer;
+use reply::Peer;
 
 /// How long requests under way may still take when the proxy stops.
 const LAST_REQUESTS: Duration = Duration::from_secs(1);
-
-/// What the admin side may ask of the proxy. The calls come from the admin thread or its helpers,
-/// never from the data path, and none of them may wait for a client.
-pub(crate) trait Control: Send + Sync + 'static {
-    /// The metrics page.
-    fn metrics(&self) -> Vec<u8>;
-
-    /// Whether clients are being served; if not, why, in one line.
-    fn readiness(&self) -> Result<(), String>;
-
-    /// Switches one namespace, or all, to a mode, and says which modes are in force in those
-    /// that were asked for. It changes all of them or none.
-    fn set_mode(
-        &self,
-        namespace: Option<&str>,
-        mode: &str,
-    ) -> Result<Vec<(String, String)>, ControlError>;
-
-    /// Takes no new clients, lets those that are there finish, and ends the process; says what it
-    /// waits for. Asked a second time, it waits no longer.
-    fn drain(&self) -> String;
-
-    /// Reads the configuration again, and says in one line what was done. An error has changed
-    /// nothing. It may take as long as compiling the policies.
-    fn reload(&self, weaker: Weaker) -> Result<String, String>;
-
-    /// Ends the lease of this lock with that fencing token, and no other. It waits for the backend.
-    fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError>;
-
-    /// What is known of locks.
-    fn views(&self) -> &dyn Views;
-}
-
-/// Whether a reload may take away what is governed now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weaker {
-    /// It is refused, and says what would be lost: half a file is often a valid one.
-    Refused,
-    /// Somebody has said that it is meant.
-    Allowed,
-}
-
-/// Why an order was not carried out.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ControlError {
-    /// No such namespace.
-    #[error("{0}")]
-    NotFound(String),
-    /// No such mode.
-    #[error("{0}")]
-    Invalid(String),
-    /// It cannot be done now; nothing was.
-    #[error("{0}")]
-    Unavailable(String),
-    /// It was sent, and what came of it is not known.
-    #[error("{0}")]
-    Unknown(String),
-}
-
-/// The secret that orders are signed with. It is never printed by accident.
-#[derive(Clone)]
-pub(crate) struct AdminToken {
-    secret: String,
-    origin: Origin,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    Configured,
-    Generated,
-}
-
-impl AdminToken {
-    /// One that the operator chose. It works from wherever the admin address can be reached.
-    pub(crate) fn configured(secret: String) -> AdminToken {
-        AdminToken {
-            secret,
-            origin: Origin::Configured,
-        }
-    }
-
-    /// A new one of 128 random bits. It works from this machine only, where it stands in a file
-    /// (`token_file.rs`).
-    pub(crate) fn generate() -> Result<AdminToken, getrandom::Error> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes)?;
-        Ok(AdminToken {
-            secret: bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-            origin: Origin::Generated,
-        })
-    }
-
-    /// The secret itself, for its file.
-    pub(crate) fn reveal(&self) -> &str {
-        &self.secret
-    }
-
-    /// Compares in a time that depends on the length only.
-    fn matches(&self, given: &[u8]) -> bool {
-        let secret = self.secret.as_bytes();
-        let difference = secret
-            .iter()
-            .zip(given)
-            .fold(0, |sum, (a, b)| sum | (a ^ b));
-        !secret.is_empty() && secret.len() == given.len() && std::hint::black_box(difference) == 0
-    }
-}
-
-impl fmt::Debug for AdminToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AdminToken({} bytes)", self.secret.len())
-    }
-}
-
-/// What one address serves.
-#[derive(Clone, Debug)]
-pub(crate) enum AdminOptions {
-    /// The admin address: everything.
-    Full {
-        /// Orders must carry it.
-        token: AdminToken,
-        /// The host name of the configured address, accepted in `Host` beside `localhost` and
-        /// addresses. Other names are refused: a web page elsewhere could point its own name at
-        /// this address (DNS rebinding).
-        host: Option<String>,
-        /// Where clients connect, for the example on an empty board.
-        port: Option<u16>,
-    },
-    /// The `metrics` address: only `/metrics`, `/live` and `/ready`, by whatever name.
-    MetricsOnly,
-}
 
 /// Serves until the handle is stopped or dropped.
 pub(crate) fn serve(

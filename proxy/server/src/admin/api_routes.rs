@@ -11,8 +11,9 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-use super::routes::{in_background, problem};
-use super::{Control, board};
+use super::board;
+use super::control::Control;
+use super::reply::{in_background, problem};
 use crate::text::escape::unspell;
 use crate::view::{DecisionsQuery, Format, LocksQuery};
 

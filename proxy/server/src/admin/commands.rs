@@ -10,8 +10,8 @@ use axum::extract::{ConnectInfo, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 
-use super::routes::{Peer, in_background, problem};
-use super::{Control, ControlError};
+use super::control::{Control, ControlError};
+use super::reply::{Peer, in_background, problem};
 use crate::text::escape::{spell, unspell};
 use crate::view::api::{Break, Broken};
 

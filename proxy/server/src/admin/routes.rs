@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::connect_info::Connected;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{ConnectInfo, Query, Request, State};
 use axum::http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -14,13 +13,15 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::serve::IncomingStream;
 use axum::{Json, Router};
 use serde::{Deserialize, Serialize};
 
 use super::commands::status_of;
-use super::connection_limits::{Limited, Place};
-use super::{AdminOptions, AdminToken, Control, Origin, Weaker, api_routes, board, commands};
+use super::connection_limits::Place;
+use super::control::{Control, Weaker};
+use super::reply::{Peer, in_background, problem};
+use super::token::{AdminToken, Origin};
+use super::{api_routes, board, commands};
 
 /// No order is longer than a namespace's name and a mode.
 const BODY: usize = 16 * 1024;
@@ -46,24 +47,26 @@ const HEADERS: [(HeaderName, &str); 7] = [
     (header::CONNECTION, "close"),
 ];
 
-/// Where a request came from.
-#[derive(Clone)]
-pub(super) struct Peer {
-    pub(super) peer: SocketAddr,
-    place: Arc<Place>,
-}
-
-impl Connected<IncomingStream<'_, Limited>> for Peer {
-    fn connect_info(stream: IncomingStream<'_, Limited>) -> Peer {
-        Peer {
-            peer: *stream.remote_addr(),
-            place: stream.io().place().clone(),
-        }
-    }
-}
-
 /// What is asked for when things go wrong, and answered however many connections there are.
 const HEALTH: [&str; 3] = ["/live", "/ready", "/metrics"];
+
+/// What one address serves.
+#[derive(Clone, Debug)]
+pub(crate) enum AdminOptions {
+    /// The admin address: everything.
+    Full {
+        /// Orders must carry it.
+        token: AdminToken,
+        /// The host name of the configured address, accepted in `Host` beside `localhost` and
+        /// addresses. Other names are refused: a web page elsewhere could point its own name at
+        /// this address (DNS rebinding).
+        host: Option<String>,
+        /// Where clients connect, for the example on an empty board.
+        port: Option<u16>,
+    },
+    /// The `metrics` address: only `/metrics`, `/live` and `/ready`, by whatever name.
+    MetricsOnly,
+}
 
 type Shared = State<Arc<dyn Control>>;
 
@@ -353,23 +356,6 @@ async fn drain(
 ) -> Response {
     tracing::info!(%peer, "drain asked for");
     Json(serde_json::json!({ "result": control.drain() })).into_response()
-}
-
-/// Orders may take a while; pages are served meanwhile.
-pub(super) async fn in_background<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Response> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| {
-        tracing::error!(%error, "an admin order failed");
-        problem(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the order failed, see the log",
-        )
-    })
-}
-
-pub(super) fn problem(status: StatusCode, text: &str) -> Response {
-    (status, Json(serde_json::json!({ "error": text }))).into_response()
 }
 
 #[cfg(test)]

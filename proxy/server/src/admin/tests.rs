@@ -4,7 +4,8 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use super::*;
-use crate::view::{DecisionsQuery, LocksQuery, api as told};
+use crate::view::api::{Break, Broken};
+use crate::view::{DecisionsQuery, LocksQuery, Views, api as told};
 
 #[derive(Default)]
 struct Fake {

@@ -4,10 +4,11 @@
 
 use maud::{Markup, html};
 
+use super::asked::Asked;
 use super::locks::{age, client_name, fingerprint, holder, state, ttl};
-use super::page::{Pace, steady, time};
+use super::parts::{Pace, steady, time};
+use super::shown::Shown;
 use super::wording::{duration, exact, shell};
-use super::{Asked, Shown};
 use crate::text::numbers::{counted, number, percent};
 use crate::view::api::{Holds, Lock, LockDetail, Moment};
 

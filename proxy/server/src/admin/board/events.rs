@@ -20,10 +20,12 @@ use serde::Serialize;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Instant;
 
-use super::page::{Pace, parts};
-use super::{Asked, Shown, site};
-use crate::admin::Control;
-use crate::admin::routes::{in_background, problem};
+use super::asked::{Asked, site};
+use super::page::parts;
+use super::parts::Pace;
+use super::shown::Shown;
+use crate::admin::control::Control;
+use crate::admin::reply::{in_background, problem};
 
 /// Pages that are kept up to date at once.
 const MAX_LISTENERS: usize = 16;

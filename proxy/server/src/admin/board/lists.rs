@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use super::detail::{copyable, event, record, tone};
 use super::locks::client_name;
-use super::page::time;
+use super::parts::time;
 use super::wording::{duration, exact};
 use crate::text::numbers::{counted, number, percent};
 use crate::view::api::{

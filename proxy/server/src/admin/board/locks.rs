@@ -2,9 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::page::{Pace, steady};
-use super::wording::duration;
-use super::{Asked, LARGE_LIST, LIST, Shown};
+use super::asked::{Asked, LARGE_LIST, LIST};
+use super::parts::{Pace, steady};
+use super::shown::Shown;
+use super::wording::{duration, shell};
 use crate::text::numbers::number;
 use crate::view::api::{Client, Lock, LockState};
 
@@ -200,7 +201,7 @@ fn empty(shown: &Shown, asked: &Asked) -> Markup {
                 p { "Nobody holds a lock." }
                 @if let (Some(key), Some(port)) = (example, shown.port) {
                     p { "Try it:" }
-                    pre { code { "redis-cli -p " (port) " SET " (super::wording::shell(&key)) " me NX PX 30000" } }
+                    pre { code { "redis-cli -p " (port) " SET " (shell(&key)) " me NX PX 30000" } }
                 }
                 p.hint {
                     "Expected some? An application has to be connected to the proxy, and its keys have to match a namespace: "

@@ -3,20 +3,13 @@
 
 use maud::{DOCTYPE, Markup, html};
 
+use super::asked::Asked;
+use super::parts::{Pace, steady};
+use super::shown::Shown;
 use super::wording::duration;
-use super::{Asked, Shown, detail, lists, locks};
-use crate::text::numbers::{counted, number, time_of_day, utc};
+use super::{detail, lists, locks};
+use crate::text::numbers::{counted, number, time_of_day};
 use crate::view::api::{Overview, Totals};
-
-/// Who keeps ages and remaining TTLs going.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
-    /// Nobody: they are written as they are now.
-    Still,
-    /// The script of the page: only since when and until when is written, so that a part changes only
-    /// when something happened.
-    Script,
-}
 
 /// The whole page. `site` is how the reader's browser names this address.
 pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
@@ -275,14 +268,4 @@ fn notices(shown: &Shown) -> Markup {
             }
         }
     }
-}
-
-/// A moment that two looks agree upon, though each counts back from its own clock.
-pub(super) fn steady(at: u64) -> u64 {
-    at.next_multiple_of(200)
-}
-
-/// The time of a day, with the date behind it.
-pub(super) fn time(at: u64) -> Markup {
-    html! { time datetime=(utc(at)) title=(utc(at)) { (time_of_day(at)) } }
 }

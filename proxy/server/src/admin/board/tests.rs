@@ -1,6 +1,9 @@
-use super::page::{Pace, page, parts};
+use super::asked::LARGE_LIST;
+use super::page::{page, parts};
+use super::parts::Pace;
 use super::*;
-use crate::view::api;
+use crate::text::numbers::percent;
+use crate::view::api::{self, Hot, LockDetail, Locks, Overview, Report};
 
 /// An ordinary lease.
 pub(super) fn lock(key: &str) -> Lock {

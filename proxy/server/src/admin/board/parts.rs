@@ -1,0 +1,25 @@
+//! How every part of the board writes moments.
+
+use maud::{Markup, html};
+
+use crate::text::numbers::{time_of_day, utc};
+
+/// Who keeps ages and remaining TTLs going.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// Nobody: they are written as they are now.
+    Still,
+    /// The script of the page: only since when and until when is written, so that a part changes only
+    /// when something happened.
+    Script,
+}
+
+/// A moment that two looks agree upon, though each counts back from its own clock.
+pub(super) fn steady(at: u64) -> u64 {
+    at.next_multiple_of(200)
+}
+
+/// The time of a day, with the date behind it.
+pub(super) fn time(at: u64) -> Markup {
+    html! { time datetime=(utc(at)) title=(utc(at)) { (time_of_day(at)) } }
+}

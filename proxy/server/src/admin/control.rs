@@ -1,0 +1,62 @@
+//! What the admin side may ask of the proxy: all that it knows of it.
+
+use crate::view::Views;
+use crate::view::api::{Break, Broken};
+
+/// What the admin side may ask of the proxy. The calls come from the admin thread or its helpers,
+/// never from the data path, and none of them may wait for a client.
+pub(crate) trait Control: Send + Sync + 'static {
+    /// The metrics page.
+    fn metrics(&self) -> Vec<u8>;
+
+    /// Whether clients are being served; if not, why, in one line.
+    fn readiness(&self) -> Result<(), String>;
+
+    /// Switches one namespace, or all, to a mode, and says which modes are in force in those
+    /// that were asked for. It changes all of them or none.
+    fn set_mode(
+        &self,
+        namespace: Option<&str>,
+        mode: &str,
+    ) -> Result<Vec<(String, String)>, ControlError>;
+
+    /// Takes no new clients, lets those that are there finish, and ends the process; says what it
+    /// waits for. Asked a second time, it waits no longer.
+    fn drain(&self) -> String;
+
+    /// Reads the configuration again, and says in one line what was done. An error has changed
+    /// nothing. It may take as long as compiling the policies.
+    fn reload(&self, weaker: Weaker) -> Result<String, String>;
+
+    /// Ends the lease of this lock with that fencing token, and no other. It waits for the backend.
+    fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError>;
+
+    /// What is known of locks.
+    fn views(&self) -> &dyn Views;
+}
+
+/// Whether a reload may take away what is governed now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Weaker {
+    /// It is refused, and says what would be lost: half a file is often a valid one.
+    Refused,
+    /// Somebody has said that it is meant.
+    Allowed,
+}
+
+/// Why an order was not carried out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ControlError {
+    /// No such namespace.
+    #[error("{0}")]
+    NotFound(String),
+    /// No such mode.
+    #[error("{0}")]
+    Invalid(String),
+    /// It cannot be done now; nothing was.
+    #[error("{0}")]
+    Unavailable(String),
+    /// It was sent, and what came of it is not known.
+    #[error("{0}")]
+    Unknown(String),
+}
