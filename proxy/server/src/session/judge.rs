@@ -139,7 +139,7 @@ impl Client {
                 let judged = judge(chains, command, locks, &rules, &circumstances, &describe);
                 return (judged, Vec::new());
             }
-            let mut recorder = Recorder::new(chains, &self.shared.events);
+            let mut recorder = Recorder::new(chains, self.shared.events.fingerprints());
             let asking: &mut dyn Decide = &mut recorder;
             let judged = judge(asking, command, locks, &rules, &circumstances, &describe);
             (judged, recorder.into_asked())

@@ -98,6 +98,11 @@ impl EventLog {
         self.fingerprints.of(token)
     }
 
+    /// Makes what stands for owner tokens.
+    pub(crate) fn fingerprints(&self) -> &Fingerprints {
+        &self.fingerprints
+    }
+
     /// Whether entries are to carry what policies were asked.
     pub(crate) fn wants_questions(&self) -> bool {
         self.wants_questions.load(Ordering::Relaxed)

@@ -291,7 +291,13 @@ impl Metrics {
             self.namespaces.load().show(&mirror());
         }
         self.runtime.show();
-        tally::show(&self.tallies(), self);
+        let notices_kept = self.backend_redirects.at(RedirectKind::Moving);
+        tally::show(
+            &self.tallies(),
+            &self.commands,
+            notices_kept,
+            &self.client_bytes,
+        );
         let mut page = Vec::with_capacity(64 * 1024);
         if let Err(error) = TextEncoder::new().encode(&self.gather(), &mut page) {
             tracing::error!(%error, "the metrics page is incomplete");

@@ -4,29 +4,17 @@
 //! before its span is made, and nobody waits for a collector. `docs/operations.md` is the same for
 //! operators.
 
+mod error;
 mod sender;
 mod spans;
 
-use std::io;
 use std::time::{Duration, Instant, SystemTime};
-
-use opentelemetry_otlp::ExporterBuildError;
 
 use super::events::{Follower, LockEvent};
 use crate::config::{BackendUrl, OtelConfig};
+pub(crate) use error::OtelError;
 use sender::Outbox;
 use spans::Spans;
-
-/// Why there are no spans though some are configured.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OtelError {
-    /// What the environment says about OTLP cannot be followed.
-    #[error("cannot send spans: {0}")]
-    Exporter(#[source] ExporterBuildError),
-    /// The thread that sends could not be started.
-    #[error("cannot start the thread that sends spans: {0}")]
-    Thread(#[source] io::Error),
-}
 
 /// Starts the thread that sends spans, if a collector is configured. The follower is to be given to the
 /// trail; connects to nothing yet.

@@ -1,13 +1,15 @@
 //! The queue between the thread of the event log, which words records, and the thread that writes them. It
 //! is bounded: where writing falls behind or fails, records are lost and counted, and nobody waits.
 
-use crate::config::Limits;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use prometheus::IntCounter;
 use serde::Serialize;
+
+use super::record::Numbered;
+use crate::config::Limits;
 
 /// Bytes that wait to be written: a minute of a busy lock's records. As much again is with the
 /// thread that writes.
@@ -27,12 +29,6 @@ pub(super) struct Line {
     writable: AtomicBool,
     seq: AtomicU64,
     dropped: IntCounter,
-}
-
-/// A line with its number.
-pub(super) trait Numbered: Serialize {
-    /// Gives it its number.
-    fn number(&mut self, seq: u64);
 }
 
 #[derive(Default)]

@@ -7,7 +7,6 @@ mod build;
 
 use serde::{Deserialize, Serialize};
 
-use super::queue::Numbered;
 use crate::clock::now_ms;
 use crate::text::numbers::utc;
 
@@ -227,6 +226,12 @@ impl Notice {
             ..Notice::default()
         }
     }
+}
+
+/// A line with its number.
+pub(super) trait Numbered: Serialize {
+    /// Gives it its number.
+    fn number(&mut self, seq: u64);
 }
 
 impl Numbered for Record {

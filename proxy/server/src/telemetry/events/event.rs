@@ -11,7 +11,8 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
 
-use super::{Asked, Fingerprint};
+use super::fingerprint::Fingerprint;
+use super::questions::Asked;
 use crate::clock::Moment;
 use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
 

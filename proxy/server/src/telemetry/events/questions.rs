@@ -9,7 +9,7 @@ use lockwarden_lock::decision::{
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::token::stored_form;
 
-use super::{EventLog, Fingerprint};
+use super::fingerprint::{Fingerprint, Fingerprints};
 
 /// One question with its answer. The lock, its database and the client stand in the entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,15 +39,15 @@ pub(crate) struct Asked {
 /// Asks a chain and notes what was said.
 pub(crate) struct Recorder<'a> {
     chain: &'a mut dyn Decide,
-    events: &'a EventLog,
+    fingerprints: &'a Fingerprints,
     asked: Vec<Asked>,
 }
 
 impl<'a> Recorder<'a> {
-    pub(crate) fn new(chain: &'a mut dyn Decide, events: &'a EventLog) -> Recorder<'a> {
+    pub(crate) fn new(chain: &'a mut dyn Decide, fingerprints: &'a Fingerprints) -> Recorder<'a> {
         Recorder {
             chain,
-            events,
+            fingerprints,
             asked: Vec::new(),
         }
     }
@@ -69,8 +69,8 @@ impl Decide for Recorder<'_> {
         let token = question.owner_token.map(|token| Fingerprint {
             length: token.len(),
             ..self
-                .events
-                .fingerprint(&stored_form(&Bytes::copy_from_slice(token)))
+                .fingerprints
+                .of(&stored_form(&Bytes::copy_from_slice(token)))
         });
         self.asked.push(Asked {
             operation: question.operation,

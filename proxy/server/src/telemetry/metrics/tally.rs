@@ -5,8 +5,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Metrics;
-use crate::telemetry::vocabulary::{CommandClass, CommandResult, Direction, Label, RedirectKind};
+use prometheus::IntCounter;
+
+use super::register::ByLabel;
+use crate::telemetry::vocabulary::{CommandClass, CommandResult, Direction, Label};
 
 /// One thread's counters. See the module.
 #[derive(Debug, Default)]
@@ -59,23 +61,28 @@ impl Tally {
 
 /// Brings the counters of the page up to what the threads have counted. The caller sees to it that
 /// nobody else does at the same time.
-pub(super) fn show(tallies: &[Arc<Tally>], metrics: &Metrics) {
+pub(super) fn show(
+    tallies: &[Arc<Tally>],
+    commands: &ByLabel<CommandClass, ByLabel<CommandResult, IntCounter>>,
+    notices_kept: &IntCounter,
+    bytes: &ByLabel<Direction, IntCounter>,
+) {
     let sum = |cell: &dyn Fn(&Tally) -> &Cell| -> u64 {
         tallies.iter().map(|tally| cell(tally).read()).sum()
     };
     for class in CommandClass::ALL {
         for result in CommandResult::ALL {
             let total = sum(&|tally| &tally.commands[class.index()][result.index()]);
-            let shown = metrics.commands.at(*class).at(*result);
-            shown.inc_by(total.saturating_sub(shown.get()));
+            raise(commands.at(*class).at(*result), total);
         }
     }
-    let notices = sum(&|tally| &tally.notices);
-    let shown = metrics.backend_redirects.at(RedirectKind::Moving);
-    shown.inc_by(notices.saturating_sub(shown.get()));
+    raise(notices_kept, sum(&|tally| &tally.notices));
     for direction in Direction::ALL {
         let total = sum(&|tally| &tally.bytes[direction.index()]);
-        let shown = metrics.client_bytes.at(*direction);
-        shown.inc_by(total.saturating_sub(shown.get()));
+        raise(bytes.at(*direction), total);
     }
+}
+
+fn raise(shown: &IntCounter, total: u64) {
+    shown.inc_by(total.saturating_sub(shown.get()));
 }

@@ -13,7 +13,7 @@ use opentelemetry_sdk::resource::{EnvResourceDetector, TelemetryResourceDetector
 use opentelemetry_sdk::trace::SpanExporter as _;
 use tokio::sync::{Notify, mpsc};
 
-use super::OtelError;
+use super::error::OtelError;
 use super::spans::Trace;
 use crate::config::Endpoint;
 
