@@ -6,8 +6,8 @@ pub(crate) mod activate;
 pub(crate) mod load_policies;
 pub(crate) mod rollout;
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use lockwarden_lock::administration::ServerCommands;
@@ -25,7 +25,11 @@ use crate::telemetry::audit::{InForce, Policy};
 use crate::telemetry::events::{EventKind, LockEvent};
 use crate::telemetry::metrics::NamespaceMetrics;
 use crate::telemetry::vocabulary::ModeLabel;
-use rollout::{Rollout, Rollouts};
+use rollout::{Application, Rollout};
+
+/// Views of the configuration that are shared between sessions; one more is a session's own. Their number is that of
+/// the sets of namespaces that some client is enforced in, and those are few.
+const MAX_COHORTS: usize = 256;
 
 /// The configuration in force. Never changed, only replaced as a whole.
 pub(crate) struct Active {
@@ -39,6 +43,11 @@ pub(crate) struct Active {
     /// Where it depends on the client which mode a namespace has: the same as such clients see it.
     pub(crate) rollouts: Option<Arc<Rollouts>>,
 }
+
+/// The configuration as clients see it that are enforced in some namespaces. Shared, and gone with
+/// the last session that uses it.
+#[derive(Default)]
+pub(crate) struct Rollouts(Mutex<HashMap<Box<[usize]>, Weak<Active>>>);
 
 /// Who may administer the server, and which functions are trusted with locks.
 pub(crate) struct Administration {
@@ -157,6 +166,24 @@ impl Active {
             .collect()
     }
 
+    /// The configuration as this application sees it. A view may be given in place of the configuration
+    /// that it was made from.
+    pub(crate) fn seen_by(self: &Arc<Active>, application: &Application<'_>) -> Arc<Active> {
+        let Some(rollouts) = &self.rollouts else {
+            return self.clone();
+        };
+        let enforced_in = |(_, details): &(usize, &NamespaceDetails)| {
+            let rollout = details.rollout.as_deref();
+            rollout.is_some_and(|rollout| rollout.chooses(application))
+        };
+        let namespaces = self.details.iter().enumerate();
+        let set: Box<[usize]> = namespaces
+            .filter(enforced_in)
+            .map(|(index, _)| index)
+            .collect();
+        rollouts.get(self, set)
+    }
+
     fn computed_names(&self, details: &[NamespaceDetails]) -> ComputedNames {
         let mode = |namespace: NamespaceId| details[usize::from(namespace.0)].rules.mode;
         let guard = Guard::new(&self.namespaces, &mode, &self.companion_prefix);
@@ -165,6 +192,35 @@ impl Active {
             (Some(guard), config::ComputedNames::Watch) => ComputedNames::Watch(Arc::new(guard)),
             (Some(_), config::ComputedNames::Deny) => ComputedNames::Deny,
         }
+    }
+}
+
+impl Rollouts {
+    /// Only where some namespace is enforced for some: elsewhere no session has to ask.
+    pub(crate) fn of(details: &[NamespaceDetails]) -> Option<Arc<Rollouts>> {
+        let any = details.iter().any(|details| details.rollout.is_some());
+        any.then(Arc::default)
+    }
+
+    fn get(&self, active: &Active, set: Box<[usize]>) -> Arc<Active> {
+        let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = views.get(&set).and_then(Weak::upgrade) {
+            return known;
+        }
+        if views.len() >= MAX_COHORTS {
+            views.retain(|_, view| view.strong_count() > 0);
+        }
+        let mut details = active.details.clone();
+        for (index, details) in details.iter_mut().enumerate() {
+            if let Some(rollout) = &details.rollout {
+                details.rules = rollout.rules(set.binary_search(&index).is_ok());
+            }
+        }
+        let view = Arc::new(active.with_details(details));
+        if views.len() < MAX_COHORTS {
+            views.insert(set, Arc::downgrade(&view));
+        }
+        view
     }
 }
 

@@ -13,8 +13,8 @@ use lockwarden_lock::rules::{
 };
 use lockwarden_policy::{Chains, Generation};
 
-use super::rollout::{Rollout, Rollouts};
-use super::{Active, Administration, NamespaceDetails, mode_label};
+use super::rollout::Rollout;
+use super::{Active, Administration, NamespaceDetails, Rollouts, mode_label};
 use crate::config::{self, AdministrationConfig, Config, NamespaceConfig};
 use crate::telemetry::metrics::{Metrics, PolicyInfo};
 use crate::telemetry::vocabulary::{ModeLabel, PolicyMode};

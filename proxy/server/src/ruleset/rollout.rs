@@ -1,22 +1,14 @@
-//! Enforcing for some: which clients a namespace in monitor mode refuses for already, and the
-//! configuration as each of them sees it. A client is told by what its connection says of it, so
-//! every proxy and every connection of one application comes to the same answer; nothing is kept
-//! about it anywhere.
+//! Enforcing for some: which clients a namespace in monitor mode refuses for already. A client is told by
+//! what its connection says of it, so every proxy and every connection of one application comes to the same
+//! answer; nothing is kept about it anywhere.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::rules::{Adopt, Mode, Rules};
 
-use super::{Active, NamespaceDetails};
 use crate::config;
 use crate::telemetry::events::DEFAULT_USER;
-
-/// Cohorts that are shared between sessions; one more is a session's own. Their number is that of
-/// the sets of namespaces that some client is enforced in, and those are few.
-const MAX_COHORTS: usize = 256;
 
 /// What a connection says of its application.
 #[derive(Clone, Copy, Debug)]
@@ -95,60 +87,18 @@ impl Rollout {
             },
         }
     }
-}
 
-/// The configuration as clients see it that are enforced in some namespaces. Shared, and gone with
-/// the last session that uses it.
-#[derive(Default)]
-pub(crate) struct Rollouts(Mutex<HashMap<Box<[usize]>, Weak<Active>>>);
-
-/// The configuration as this application sees it. A view may be given in place of the configuration
-/// that it was made from.
-pub(crate) fn seen_by(active: &Arc<Active>, application: &Application<'_>) -> Arc<Active> {
-    let Some(rollouts) = &active.rollouts else {
-        return active.clone();
-    };
-    let enforced_in = |(_, details): &(usize, &NamespaceDetails)| {
-        let rollout = details.rollout.as_deref();
-        rollout.is_some_and(|rollout| rollout.for_whom.chooses(application))
-    };
-    let namespaces = active.details.iter().enumerate();
-    let set: Box<[usize]> = namespaces
-        .filter(enforced_in)
-        .map(|(index, _)| index)
-        .collect();
-    rollouts.get(active, set)
-}
-
-impl Rollouts {
-    /// Only where some namespace is enforced for some: elsewhere no session has to ask.
-    pub(crate) fn of(details: &[NamespaceDetails]) -> Option<Arc<Rollouts>> {
-        let any = details.iter().any(|details| details.rollout.is_some());
-        any.then(Arc::default)
+    /// Whether this application is enforced.
+    pub(super) fn chooses(&self, application: &Application<'_>) -> bool {
+        self.for_whom.chooses(application)
     }
 
-    fn get(&self, active: &Active, set: Box<[usize]>) -> Arc<Active> {
-        let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = views.get(&set).and_then(Weak::upgrade) {
-            return known;
+    /// What holds for an application that is enforced, or that is not.
+    pub(super) fn rules(&self, is_enforced: bool) -> Rules {
+        match is_enforced {
+            true => self.enforced,
+            false => self.watched,
         }
-        if views.len() >= MAX_COHORTS {
-            views.retain(|_, view| view.strong_count() > 0);
-        }
-        let mut details = active.details.clone();
-        for (index, details) in details.iter_mut().enumerate() {
-            if let Some(rollout) = &details.rollout {
-                details.rules = match set.binary_search(&index) {
-                    Ok(_) => rollout.enforced,
-                    Err(_) => rollout.watched,
-                };
-            }
-        }
-        let view = Arc::new(active.with_details(details));
-        if views.len() < MAX_COHORTS {
-            views.insert(set, Arc::downgrade(&view));
-        }
-        view
     }
 }
 

@@ -20,8 +20,8 @@ use crate::clock::Moment;
 use crate::holders::handover::Ended;
 use crate::registry::clients::Holder;
 use crate::registry::undelivered::PendingGrants;
+use crate::ruleset::Active;
 use crate::ruleset::rollout::Application;
-use crate::ruleset::{Active, rollout};
 use crate::state::ProxyState;
 use crate::telemetry::events::{Asked, Caller};
 use crate::telemetry::metrics::Tally;
@@ -165,7 +165,7 @@ impl Client {
             user: &self.connection.user,
             address: self.peer.ip(),
         };
-        let seen = rollout::seen_by(&active, &application);
+        let seen = active.seen_by(&application);
         self.view = Some(Seen {
             of: active,
             client,
