@@ -2,7 +2,7 @@
 //! has. Asked by the upkeep connection; sessions and `/ready` only read it.
 
 mod login;
-mod role;
+pub(super) mod role;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use lockwarden_lock::table::{ForeignSpec, ForeignTable};
 use lockwarden_resp::Value;
 use tokio::sync::Notify;
 
-use super::{BackendError, Conversation};
+use super::conversation::{BackendError, Conversation};
 
 pub(crate) use login::{WithoutLogin, open_network_refusal};
 pub(crate) use role::{Role, RoleQuestion, is_for_now, is_of_replica};

@@ -1,5 +1,6 @@
 //! Which of a name's addresses is taken: servers that only say their role.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;

@@ -3,7 +3,8 @@
 
 use lockwarden_resp::Value;
 
-use crate::backend::{Address, BackendError, Conversation};
+use crate::backend::address::Address;
+use crate::backend::conversation::{BackendError, Conversation};
 use crate::net::listener::is_loopback;
 use std::net::SocketAddr;
 

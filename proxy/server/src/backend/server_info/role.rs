@@ -4,7 +4,7 @@
 use lockwarden_resp::Value;
 use memchr::memmem;
 
-use crate::backend::{BackendError, Conversation};
+use crate::backend::conversation::{BackendError, Conversation};
 
 /// What a server is in replication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

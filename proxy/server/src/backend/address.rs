@@ -1,0 +1,206 @@
+//! Where the backend is: its name is looked up for every connection, and of several addresses the primary's
+//! is taken.
+
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::{fmt, io};
+
+use arc_swap::ArcSwapOption;
+use lockwarden_resp::Protocol;
+use tokio::net::TcpStream;
+
+use super::conversation::{BackendError, Conversation, PATIENCE};
+use super::profile::{Login, Profile};
+use super::server_info::role::{Role, RoleQuestion};
+use crate::config::BackendUrl;
+use crate::net::listener;
+
+/// Addresses of the backend's name that are tried.
+const MAX_ADDRESSES: usize = 16;
+
+/// Where the backend is.
+#[derive(Clone, Debug)]
+pub(crate) struct Address {
+    pub(crate) url: BackendUrl,
+    /// Where a name has several addresses: which of them was the primary when it was asked last.
+    primary: Arc<ArcSwapOption<SocketAddr>>,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.url.fmt(f)
+    }
+}
+
+impl Address {
+    pub(crate) fn new(url: BackendUrl) -> Address {
+        Address {
+            url,
+            primary: Arc::default(),
+        }
+    }
+
+    /// Connects. The name is looked up every time, so a backend that moved is found.
+    pub(crate) async fn connect(&self) -> Result<TcpStream, BackendError> {
+        let addresses = self.addresses().await?;
+        let known = self.primary.load_full();
+        self.connect_to_first(to_try(&addresses, known.as_deref()))
+            .await
+    }
+
+    /// All addresses of the name.
+    async fn addresses(&self) -> Result<Vec<SocketAddr>, BackendError> {
+        let target = (self.url.host.as_str(), self.url.port);
+        match tokio::time::timeout(PATIENCE, tokio::net::lookup_host(target)).await {
+            Ok(Ok(found)) => Ok(found.take(MAX_ADDRESSES).collect()),
+            Ok(Err(source)) => Err(self.unreachable(source)),
+            Err(_) => Err(self.unreachable(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    /// Connects to the first of these that listens.
+    async fn connect_to_first(&self, addresses: &[SocketAddr]) -> Result<TcpStream, BackendError> {
+        let each = PATIENCE / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        for address in addresses {
+            match tokio::time::timeout(each, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    let prepared = listener::prepare_backend(&stream);
+                    prepared.map_err(|source| self.unreachable(source))?;
+                    return Ok(stream);
+                }
+                Ok(Err(error)) => last = error,
+                Err(_) => last = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(self.unreachable(last))
+    }
+
+    /// Connects, and says what connections of this kind say first.
+    pub(super) async fn introduced(&self, profile: &Profile) -> Result<TcpStream, BackendError> {
+        Ok(self.converse_as(profile).await?.stream)
+    }
+
+    /// The same for a question of the proxy's own.
+    pub(crate) async fn converse_as(
+        &self,
+        profile: &Profile,
+    ) -> Result<Conversation, BackendError> {
+        let stream = self.connect().await?;
+        let mut conversation = Conversation::new(stream);
+        if let Some(Login { user, password }) = &profile.login {
+            conversation.log_in(user, password).await?;
+        }
+        if profile.db != 0 {
+            let db = profile.db.to_string();
+            let selected = conversation.must(&[b"SELECT", db.as_bytes()]).await;
+            selected.map_err(|error| match error {
+                BackendError::Login(text) => BackendError::Database {
+                    db: profile.db,
+                    text,
+                },
+                other => other,
+            })?;
+        }
+        if profile.protocol == Protocol::Resp3 {
+            conversation.must(&[b"HELLO", b"3"]).await?;
+        }
+        Ok(conversation)
+    }
+
+    fn unreachable(&self, source: io::Error) -> BackendError {
+        BackendError::Connect {
+            address: self.to_string(),
+            source,
+        }
+    }
+
+    /// Who the proxy's own connection is, where the URL says so.
+    pub(crate) fn user(&self) -> Option<&str> {
+        let user = self.url.user.as_deref().unwrap_or("default");
+        self.url.password.as_ref().map(|_| user)
+    }
+
+    /// A connection of the proxy's own, logged in as the URL says.
+    pub(crate) async fn converse(&self) -> Result<Conversation, BackendError> {
+        let stream = self.connect().await?;
+        self.log_in(stream).await
+    }
+
+    async fn log_in(&self, stream: TcpStream) -> Result<Conversation, BackendError> {
+        let mut conversation = Conversation::new(stream);
+        if let Some(password) = &self.url.password {
+            let user = self.url.user.as_deref().unwrap_or("default");
+            let password = password.expose();
+            conversation
+                .log_in(user.as_bytes(), password.as_bytes())
+                .await?;
+        }
+        Ok(conversation)
+    }
+
+    /// The same with the primary, of all addresses that the name has; and the question by which it
+    /// tells its role. Clients are led to that address from now on, as long as the name has it.
+    pub(crate) async fn converse_with_primary(
+        &self,
+    ) -> Result<(Conversation, RoleQuestion), BackendError> {
+        let addresses = self.addresses().await?;
+        self.find_primary(&addresses).await
+    }
+
+    async fn find_primary(
+        &self,
+        addresses: &[SocketAddr],
+    ) -> Result<(Conversation, RoleQuestion), BackendError> {
+        let (mut failure, mut silent) = (None, None);
+        for address in addresses {
+            let mut question = RoleQuestion::Hello;
+            let asked = async {
+                let stream = self.connect_to_first(std::slice::from_ref(address)).await?;
+                let mut own = self.log_in(stream).await?;
+                let role = question.ask(&mut own).await?;
+                Ok((own, role))
+            };
+            match asked.await {
+                Ok((own, Role::Primary)) => {
+                    self.primary.store(Some(Arc::new(*address)));
+                    return Ok((own, question));
+                }
+                Ok((own, Role::Unknown)) => silent = silent.or(Some((own, question))),
+                Ok((_, Role::Replica)) => failure = Some(BackendError::Replica),
+                // What a replica is, is known; why another does not answer is not.
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        self.primary.store(None);
+        match (silent, failure) {
+            (Some(silent), _) => Ok(silent),
+            (None, Some(failure)) => Err(failure),
+            (None, None) => Err(self.unreachable(io::ErrorKind::NotFound.into())),
+        }
+    }
+
+    /// The address of the proxy's own Redis.
+    pub(crate) fn private(address: SocketAddr) -> Address {
+        let url = BackendUrl {
+            host: address.ip().to_string(),
+            port: address.port(),
+            user: None,
+            password: None,
+            db: 0,
+        };
+        Address::new(url)
+    }
+}
+
+/// Which of a name's addresses a connection goes to: where one was the primary, it alone, for as long
+/// as the name has it.
+fn to_try<'a>(addresses: &'a [SocketAddr], primary: Option<&SocketAddr>) -> &'a [SocketAddr] {
+    match addresses.iter().position(|one| Some(one) == primary) {
+        Some(at) => &addresses[at..=at],
+        None => addresses,
+    }
+}

@@ -1,0 +1,161 @@
+//! The small client of the proxy's own connection: one request, one reply, with a deadline.
+
+use std::io;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes, BytesMut};
+use lockwarden_resp::{Protocol, ReplyLimits, ReplyScanner, Scan, Value, parse_reply, put_request};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How long a connection may take to be made.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a reply of the own connection may take to come. While a script runs Redis answers nobody
+/// for `busy-reply-threshold`, 5 s unless it is set.
+const REPLY_PATIENCE: Duration = Duration::from_secs(7);
+/// The longest reply that the own connection reads. `COMMAND` of a server with modules has less.
+const MAX_REPLY: usize = 16 * 1024 * 1024;
+
+/// Why the own connection is of no use.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BackendError {
+    /// Nothing was sent, so trying again is safe.
+    #[error("cannot connect to the backend {address}: {source}")]
+    Connect { address: String, source: io::Error },
+    /// Sent and not answered.
+    #[error("the connection to the backend broke: {0}")]
+    Broken(io::Error),
+    /// It answered what no Redis answers.
+    #[error("the backend is out of step: {0}")]
+    OutOfStep(String),
+    /// It did not let the proxy's own user in.
+    #[error("the backend refused the login of its URL: {0}")]
+    Login(String),
+    /// It did not let a client into the database that the client had selected before.
+    #[error("the backend refused database {db}: {text}")]
+    Database { db: u32, text: String },
+    /// It will answer later.
+    #[error("the backend does not answer questions now: {0}")]
+    NotNow(String),
+    /// It follows another server.
+    #[error(
+        "the backend is a replica and takes no writes: \
+         promote it, or let the backend's name lead to the primary"
+    )]
+    Replica,
+}
+
+impl BackendError {
+    /// The error that a client is told which asked for something. Most are told by closing its connection.
+    pub(crate) fn for_client(&self) -> Option<Bytes> {
+        match self {
+            BackendError::Database { db, text } => Some(Bytes::from(format!(
+                "-{text} (lockwarden opened a new connection for this client, which had selected database {db})\r\n"
+            ))),
+            BackendError::Connect { .. }
+            | BackendError::Broken(_)
+            | BackendError::OutOfStep(_)
+            | BackendError::Login(_)
+            | BackendError::NotNow(_)
+            | BackendError::Replica => None,
+        }
+    }
+}
+
+/// A connection on which the proxy asks for itself.
+pub(crate) struct Conversation {
+    pub(super) stream: TcpStream,
+    buffer: BytesMut,
+}
+
+impl Conversation {
+    pub(crate) fn new(stream: TcpStream) -> Conversation {
+        Conversation {
+            stream,
+            buffer: BytesMut::new(),
+        }
+    }
+
+    /// Asks one thing.
+    pub(crate) async fn ask<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Result<Value, BackendError> {
+        parsed(&self.exchange(words).await?)
+    }
+
+    /// Asks one thing; the reply as it came.
+    async fn exchange<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Result<Bytes, BackendError> {
+        let mut request = BytesMut::new();
+        put_request(&mut request, words);
+        self.send(&request).await?;
+        self.frame().await
+    }
+
+    pub(super) async fn log_in(
+        &mut self,
+        user: &[u8],
+        password: &[u8],
+    ) -> Result<(), BackendError> {
+        self.must(&[b"AUTH", user, password]).await
+    }
+
+    /// Says what the connection is of no use without.
+    pub(super) async fn must(&mut self, words: &[&[u8]]) -> Result<(), BackendError> {
+        let answer = self.exchange(words).await?;
+        let Some(text) = answer.strip_prefix(b"-") else {
+            return Ok(());
+        };
+        let text = String::from_utf8_lossy(text.trim_ascii_end());
+        Err(BackendError::Login(text.into_owned()))
+    }
+
+    /// Sends requests whose replies are read with [`Conversation::read`].
+    pub(crate) async fn send(&mut self, requests: &[u8]) -> Result<(), BackendError> {
+        let sent = tokio::time::timeout(PATIENCE, self.stream.write_all(requests)).await;
+        match sent {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(BackendError::Broken(error)),
+            Err(_) => Err(BackendError::Broken(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    /// Reads one reply.
+    pub(crate) async fn read(&mut self) -> Result<Value, BackendError> {
+        parsed(&self.frame().await?)
+    }
+
+    /// Reads one reply, as it came.
+    async fn frame(&mut self) -> Result<Bytes, BackendError> {
+        match tokio::time::timeout(REPLY_PATIENCE, self.read_frame()).await {
+            Ok(frame) => frame,
+            Err(_) => Err(BackendError::Broken(io::ErrorKind::TimedOut.into())),
+        }
+    }
+
+    async fn read_frame(&mut self) -> Result<Bytes, BackendError> {
+        let mut scanner = ReplyScanner::new(ReplyLimits::default());
+        let mut scanned = 0;
+        loop {
+            if scanned < self.buffer.len() {
+                match scanner.scan(&self.buffer[scanned..]) {
+                    Ok(Scan::Complete { consumed }) => {
+                        return Ok(self.buffer.split_to(scanned + consumed).freeze());
+                    }
+                    Ok(Scan::Partial) => scanned = self.buffer.len(),
+                    Err(error) => return Err(BackendError::OutOfStep(error.to_string())),
+                }
+            }
+            if self.buffer.remaining() > MAX_REPLY {
+                return Err(BackendError::OutOfStep("a reply is too long".into()));
+            }
+            self.buffer.reserve(16 * 1024);
+            match self.stream.read_buf(&mut self.buffer).await {
+                Ok(0) => return Err(BackendError::Broken(io::ErrorKind::UnexpectedEof.into())),
+                Ok(_) => {}
+                Err(error) => return Err(BackendError::Broken(error)),
+            }
+        }
+    }
+}
+
+fn parsed(frame: &Bytes) -> Result<Value, BackendError> {
+    parse_reply(frame, Protocol::Resp2).map_err(|error| BackendError::OutOfStep(error.to_string()))
+}
