@@ -11,7 +11,7 @@ use std::time::Instant;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 
-use super::processes::Running;
+use super::processes::lineage::Running;
 use crate::net::listener::is_loopback;
 use crate::net::proxy_protocol::Origin;
 use crate::net::wakeup::Wakeup;

@@ -4,24 +4,26 @@
 //! user may look into; otherwise there is no answer.
 
 mod cache;
-mod lineage;
+pub(super) mod lineage;
+mod namespaces;
+mod pair;
 mod proc_fd;
 mod proc_net;
 mod sock_diag;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, LazyLock};
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 use lockwarden_lock::token::Process;
 use tokio::sync::oneshot;
 
 use super::clients::ClientConnection;
 pub(crate) use lineage::Running;
+pub(crate) use namespaces::MACHINE;
+use pair::Pair;
 use proc_fd::Search;
 use proc_net::Inodes;
 
@@ -31,21 +33,6 @@ const MAX_WAITING: usize = 1024;
 const BATCH: usize = 256;
 /// How long whoever asks waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-
-/// What tells this machine's loopback addresses from every other's: its boot and its network
-/// namespace. Empty where the system does not say.
-pub(crate) static MACHINE: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    let boot = fs::read("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    [boot.trim_ascii(), namespace("net").as_bytes()].concat()
-});
-
-/// Numbers of processes are unique in here only.
-static PROCESS_NAMESPACE: LazyLock<String> = LazyLock::new(|| namespace("pid"));
-
-fn namespace(kind: &str) -> String {
-    let link = fs::read_link(Path::new("/proc/self/ns").join(kind)).unwrap_or_default();
-    link.to_string_lossy().into_owned()
-}
 
 struct Wanted {
     peer: Arc<ClientConnection>,
@@ -97,25 +84,6 @@ fn serve(wanted: &Receiver<Wanted>) {
         for Wanted { done, .. } in batch {
             // Whoever asked may have stopped waiting.
             let _ = done.send(());
-        }
-    }
-}
-
-/// The two ends of a connection, as the client's socket has them. An IPv4 address that is written as an
-/// IPv6 one is that IPv4 address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Pair {
-    client: SocketAddr,
-    local: SocketAddr,
-}
-
-impl Pair {
-    fn new(client: SocketAddr, local: SocketAddr) -> Pair {
-        let plain =
-            |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-        Pair {
-            client: plain(client),
-            local: plain(local),
         }
     }
 }

@@ -3,107 +3,30 @@
 //! that ask Redis whether the lease is still that lease.
 
 mod index;
+mod lease;
 mod queues;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::{IndexEntry, Renewal};
-use lockwarden_lock::token::{Grant, Identity};
+use lockwarden_lock::token::Grant;
 use tokio::sync::Notify;
 
-use index::Listed;
-use queues::{Register, Turn};
-
-use super::clients::{ClientConnection, Holder, SessionNumber};
-use crate::net::wakeup::Wakeup;
+use super::clients::{Holder, SessionNumber};
+use lease::AGAIN_AFTER;
+pub(crate) use lease::{IndexWork, KeptLease, SameClient};
+use queues::Register;
 
 /// A renewal is due when this part of its TTL has passed.
 const DUE_AFTER: u32 = 3;
-/// A renewal that was sent and not answered, or that failed, is due again after this part of its TTL.
-const AGAIN_AFTER: u32 = 12;
 /// The bounds of that time.
 const AGAIN_AT_LEAST: Duration = Duration::from_millis(5);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
-
-/// Which other connections keep a lease alive once the one that took it has ended.
-#[derive(Clone, Debug)]
-pub(crate) enum SameClient {
-    /// None: what else comes from there may be another client.
-    Nobody,
-    /// Those of this identity, which tells the client from others.
-    Identity(Identity),
-    /// Those of this identity that are of the same process of this machine as this connection; and whether
-    /// the identity tells the client from others where no process is to be told.
-    Process(Identity, Arc<ClientConnection>, bool),
-}
-
-/// One lease to keep alive.
-#[derive(Clone, Debug)]
-pub(crate) struct KeptLease {
-    pub(crate) session: SessionNumber,
-    pub(crate) same_client: SameClient,
-    pub(crate) namespace: NamespaceId,
-    pub(crate) renewal: Renewal,
-    /// When it was granted.
-    pub(crate) since: Instant,
-    /// When it ends unless it is renewed.
-    pub(crate) ends: Instant,
-    /// When its next renewal is due.
-    pub(crate) due: Instant,
-    /// Until when its record lives long enough without a renewal of its own.
-    pub(crate) record_until: Instant,
-    /// Wakes the session, where the proxy's own connection cannot renew it.
-    pub(crate) wakeup: Arc<Wakeup>,
-    turn: Turn,
-    listed: Listed,
-    /// Its place among its session's.
-    place: u64,
-}
-
-impl KeptLease {
-    pub(crate) fn ttl(&self) -> Duration {
-        Duration::from_millis(self.renewal.ttl_ms)
-    }
-
-    /// A lease that was granted now and that nobody keeps alive yet.
-    pub(crate) fn new(
-        holder: &Holder,
-        same_client: SameClient,
-        namespace: NamespaceId,
-        renewal: Renewal,
-        now: Instant,
-    ) -> KeptLease {
-        let ttl = Duration::from_millis(renewal.ttl_ms);
-        let listed = Listed::new(&same_client);
-        KeptLease {
-            session: holder.session,
-            same_client,
-            namespace,
-            since: now,
-            ends: now + ttl,
-            due: now,
-            record_until: now,
-            wakeup: holder.wakeup.clone(),
-            turn: Turn::Waiting((now, 0)),
-            listed,
-            place: 0,
-            renewal,
-        }
-    }
-}
-
-/// What is to be done to the index.
-#[derive(Debug, Default)]
-pub(crate) struct IndexWork {
-    /// Entries, each overdue after so many ms, which may be past.
-    pub(crate) written: Vec<(i64, Bytes)>,
-    pub(crate) removed: Vec<Bytes>,
-}
 
 /// The register. Bounded by the leases that sessions hold.
 #[derive(Default)]

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 
-use super::Pair;
+use super::pair::Pair;
 
 /// The longest table that is read, in bytes: some 400,000 sockets.
 const MAX_TABLE: u64 = 64 << 20;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::token::Process;
 
 use super::lineage::Running;
-use super::{MACHINE, PROCESS_NAMESPACE};
+use super::namespaces::{MACHINE, PROCESS_NAMESPACE};
 
 /// Processes that are remembered, those that were found last.
 const MAX_KNOWN: usize = 1024;

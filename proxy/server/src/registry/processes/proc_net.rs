@@ -3,8 +3,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::cache;
+use super::pair::Pair;
 use super::sock_diag::{Answer, Diag};
-use super::{Pair, cache};
 
 /// How the kernel is asked for one socket.
 #[derive(Default)]

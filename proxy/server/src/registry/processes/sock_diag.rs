@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::Pair;
+use super::pair::Pair;
 
 // Out of linux/socket.h, netlink.h, sock_diag.h and in.h.
 const AF_INET: u8 = 2;

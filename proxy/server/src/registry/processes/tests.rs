@@ -1,5 +1,6 @@
+use std::fs;
 use std::fs::read_to_string;
-use std::net::{Ipv6Addr, SocketAddrV6, TcpListener, TcpStream};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::plan::IndexEntry;
 
-use super::{IndexWork, KeptLease, SameClient};
+use super::lease::{IndexWork, KeptLease, Listed};
 
 /// A lease that is held so long is listed, or for the other part of its TTL where that is shorter.
 const LISTED_AFTER: Duration = Duration::from_millis(250);
@@ -21,31 +21,6 @@ const TOO_LATE: u32 = 6;
 /// Entries of others, and entries to be removed, that wait for a connection; above that the index is left as it is
 /// to whoever finds them.
 const MAX_WAITING: usize = 65_536;
-
-/// What is known of a lease's entry.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Listed {
-    /// Another connection could keep the lease alive, so it is worth an entry.
-    worthwhile: bool,
-    /// There may be an entry.
-    written: bool,
-    /// Its place among those that are to be written.
-    turn: Option<(Instant, u64)>,
-}
-
-impl Listed {
-    pub(super) fn is_worthwhile(&self) -> bool {
-        self.worthwhile
-    }
-
-    pub(super) fn new(same_client: &SameClient) -> Listed {
-        Listed {
-            worthwhile: !matches!(same_client, SameClient::Nobody),
-            written: false,
-            turn: None,
-        }
-    }
-}
 
 /// When a lease that is granted now is listed.
 pub(super) fn first(ttl: Duration, now: Instant) -> Instant {

@@ -7,20 +7,12 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::db_key::{DbKey, DbMap};
 
 use super::index::Listing;
-use super::{AGAIN_AFTER, IndexWork, KeptLease, SessionNumber};
+use super::lease::{AGAIN_AFTER, IndexWork, KeptLease, Turn};
 use crate::net::wakeup::Wakeup;
+use crate::registry::clients::SessionNumber;
 
 /// A renewal may come so much before it is due, where another is sent anyway.
 const EARLY: Duration = Duration::from_millis(20);
-
-/// Where a lease stands in the queue.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Turn {
-    /// Among those that wait.
-    Waiting((Instant, u64)),
-    /// Among those that are due.
-    Due((Instant, u64)),
-}
 
 #[derive(Default)]
 pub(super) struct Register {

@@ -1,4 +1,7 @@
+use std::sync::Arc;
+
 use bytes::Bytes;
+use lockwarden_lock::token::Identity;
 
 use super::*;
 
