@@ -10,13 +10,15 @@ use lockwarden_lock::plan::{self, IndexEntry, Orphan};
 use lockwarden_resp::Value;
 use tokio::task::JoinHandle;
 
-use super::renewals::MAX_BATCH;
 use crate::backend::rights::lacks_rights;
 use crate::holders::handover;
 use crate::holders::handover::Found;
 use crate::registry::renewals::IndexWork;
 use crate::state::ProxyState;
 
+/// Leases renewed, and overdue entries of the index read, in one call. It takes Redis 0.3 to 0.6 ms, for which every
+/// other command waits.
+pub(super) const MAX_BATCH: usize = 128;
 /// Between two looks at the index, unless an entry is overdue before.
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 const MIN_PAUSE: Duration = Duration::from_millis(50);

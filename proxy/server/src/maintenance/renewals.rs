@@ -13,15 +13,13 @@ use lockwarden_lock::plan::{self, Form, IndexEntry, Plan};
 use lockwarden_resp::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use super::orphans::Orphans;
+use super::orphans::{MAX_BATCH, Orphans};
 use super::renewal_failures::Failures;
 use crate::backend::{BackendError, Conversation};
 use crate::registry::renewals::{IndexWork, KeptLease};
 use crate::state::{ProxyState, effects};
 use crate::telemetry::vocabulary::{ConnectionState, KeepAliveOutcome};
 
-/// Leases renewed in one call. It takes Redis 0.3 to 0.6 ms, for which every other command waits.
-pub(super) const MAX_BATCH: usize = 128;
 /// Calls that are on their way at once: the second hides the way there and back, so that a long way to Redis does not
 /// bound how many leases can be kept alive.
 const MAX_CALLS: usize = 2;
