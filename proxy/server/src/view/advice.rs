@@ -3,8 +3,7 @@
 
 use lockwarden_lock::reason::Reason;
 
-use super::applications::Finding;
-use crate::telemetry::vocabulary::Observation;
+use crate::telemetry::vocabulary::{Label, Observation};
 
 /// What a refusal asks for.
 pub(super) fn for_reason(reason: Reason) -> &'static str {
@@ -51,6 +50,59 @@ pub(super) fn for_reason(reason: Reason) -> &'static str {
         }
         Reason::Limited => "a policy's limit ends it: see the policy's settings",
         Reason::Other => "a policy of your own refuses it: see the detail in the example",
+    }
+}
+
+/// Something that was found about how an application uses its locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Finding {
+    Observed(Observation),
+    /// A release that named no owner token.
+    TokenlessRelease,
+    /// A release over another connection than the one that took the lock.
+    Pooled,
+    /// A lease that ran out before it was given back.
+    RanOut,
+    /// A lease that keep-alive brought over its TTL.
+    KeptAlive,
+    /// A command that was forwarded unjudged.
+    Unjudged,
+    /// An operation on a lease without a record.
+    Ungoverned,
+}
+
+impl Finding {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Finding::Observed(observation) => observation.word(),
+            Finding::TokenlessRelease => "tokenless-release",
+            Finding::Pooled => "pooled",
+            Finding::RanOut => "ran-out",
+            Finding::KeptAlive => "kept-alive",
+            Finding::Unjudged => "unjudged",
+            Finding::Ungoverned => "ungoverned",
+        }
+    }
+
+    /// Whether work that goes well now may not, once the namespace is enforced.
+    pub(super) fn may_break(self) -> bool {
+        match self {
+            Finding::Observed(
+                Observation::SharedToken
+                | Observation::SharedSession
+                | Observation::RefusedThenReleased
+                | Observation::Outlived
+                | Observation::HandedOver,
+            )
+            | Finding::Unjudged => true,
+            // What they bring about is refused, or not, and counted as that.
+            Finding::Observed(Observation::Debt)
+            | Finding::TokenlessRelease
+            | Finding::Pooled
+            | Finding::RanOut
+            | Finding::KeptAlive
+            | Finding::Ungoverned => false,
+        }
     }
 }
 

@@ -5,6 +5,45 @@
 
 use serde::{Deserialize, Serialize};
 
+/// How a list is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Format {
+    /// As everything else of the API.
+    #[default]
+    Json,
+    /// For spreadsheets.
+    Csv,
+}
+
+/// What is asked of the decisions.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DecisionsQuery {
+    /// Unix ms: later ones only.
+    pub(crate) since: Option<u64>,
+    pub(crate) id: Option<String>,
+    pub(crate) namespace: Option<String>,
+    pub(crate) limit: Option<usize>,
+    #[serde(default)]
+    pub(crate) format: Format,
+}
+
+/// What is asked of the locks that are held.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LocksQuery {
+    pub(crate) namespace: Option<String>,
+    /// What their keys contain, spelled as keys are shown.
+    pub(crate) contains: Option<String>,
+    /// Only those of which something is to be said.
+    #[serde(default)]
+    pub(crate) problems: bool,
+    pub(crate) limit: Option<usize>,
+    #[serde(default)]
+    pub(crate) format: Format,
+}
+
 /// `GET /api/v1/overview`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Overview {

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use lockwarden_lock::db_key::NamedMap;
 use lockwarden_lock::reason::Reason;
 
+use super::advice::Finding;
 use super::api::{Application, Misuse, Usage};
 use super::wording::moment;
 use super::{advice, wording};
 use crate::telemetry::events::{Caller, EventKind, LockEvent};
-use crate::telemetry::vocabulary::{DecisionKind, Label, Observation};
+use crate::telemetry::vocabulary::DecisionKind;
 use crate::text::durations::{share, times};
 use crate::text::numbers::number;
 
@@ -26,59 +27,6 @@ const MAX_NAMESPACES: usize = 64;
 const MAX_LIBRARIES: usize = 8;
 /// What stands for those without room.
 const REST: &str = "__other__";
-
-/// Something that was found about how an application uses its locks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Finding {
-    Observed(Observation),
-    /// A release that named no owner token.
-    TokenlessRelease,
-    /// A release over another connection than the one that took the lock.
-    Pooled,
-    /// A lease that ran out before it was given back.
-    RanOut,
-    /// A lease that keep-alive brought over its TTL.
-    KeptAlive,
-    /// A command that was forwarded unjudged.
-    Unjudged,
-    /// An operation on a lease without a record.
-    Ungoverned,
-}
-
-impl Finding {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Finding::Observed(observation) => observation.word(),
-            Finding::TokenlessRelease => "tokenless-release",
-            Finding::Pooled => "pooled",
-            Finding::RanOut => "ran-out",
-            Finding::KeptAlive => "kept-alive",
-            Finding::Unjudged => "unjudged",
-            Finding::Ungoverned => "ungoverned",
-        }
-    }
-
-    /// Whether work that goes well now may not, once the namespace is enforced.
-    fn may_break(self) -> bool {
-        match self {
-            Finding::Observed(
-                Observation::SharedToken
-                | Observation::SharedSession
-                | Observation::RefusedThenReleased
-                | Observation::Outlived
-                | Observation::HandedOver,
-            )
-            | Finding::Unjudged => true,
-            // What they bring about is refused, or not, and counted as that.
-            Finding::Observed(Observation::Debt)
-            | Finding::TokenlessRelease
-            | Finding::Pooled
-            | Finding::RanOut
-            | Finding::KeptAlive
-            | Finding::Ungoverned => false,
-        }
-    }
-}
 
 /// All applications.
 #[derive(Default)]

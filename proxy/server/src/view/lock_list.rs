@@ -10,12 +10,13 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::Lease;
 use memchr::memmem;
 
+use super::api;
+use super::api::LocksQuery;
 use super::lock_history::{LockSeen, Wait, ms};
-use super::queries::Format;
 use super::remarks::remarks;
+use super::service::ViewService;
 use super::store::Seen;
 use super::wording::{client, moment};
-use super::{ViewService, api};
 use crate::clock::now_ms;
 use crate::ruleset::Active;
 use crate::state::ProxyState;
@@ -24,20 +25,6 @@ use crate::text::escape::{spell, unspell};
 /// Locks in an answer that does not say how many, and in any.
 const USUAL_LOCKS: usize = 200;
 const MAX_LOCKS: usize = 10_000;
-/// What is asked of the locks that are held.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct LocksQuery {
-    pub(crate) namespace: Option<String>,
-    /// What their keys contain, spelled as keys are shown.
-    pub(crate) contains: Option<String>,
-    /// Only those of which something is to be said.
-    #[serde(default)]
-    pub(crate) problems: bool,
-    pub(crate) limit: Option<usize>,
-    #[serde(default)]
-    pub(crate) format: Format,
-}
 
 /// A lease that may be in the answer; the first are the greatest.
 #[derive(PartialEq, Eq)]

@@ -10,11 +10,13 @@ use lockwarden_lock::decision::FaultKind;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::rules::Mode;
 
+use super::api::{DecisionsQuery, LocksQuery};
 use super::lock_history::ms;
-use super::lock_list::{LocksQuery, lock, locks};
+use super::lock_list::{lock, locks};
+use super::service::{View, ViewService, Views};
 use super::wait_cycles::Circle;
 use super::wording::{application, client, moment};
-use super::{View, ViewService, Views, api, report};
+use super::{api, report};
 use crate::backend::server_info::Standing;
 use crate::clock::now_ms;
 use crate::registry::ungoverned::Equal;
@@ -29,30 +31,6 @@ const USUAL_DECISIONS: usize = 100;
 const MAX_EXAMPLES: usize = 20;
 /// Locks with one value that the report names.
 const MAX_ALIKE: usize = 2;
-
-/// How a list is wanted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Format {
-    /// As everything else of the API.
-    #[default]
-    Json,
-    /// For spreadsheets.
-    Csv,
-}
-
-/// What is asked of the decisions.
-#[derive(Clone, Debug, Default, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct DecisionsQuery {
-    /// Unix ms: later ones only.
-    pub(crate) since: Option<u64>,
-    pub(crate) id: Option<String>,
-    pub(crate) namespace: Option<String>,
-    pub(crate) limit: Option<usize>,
-    #[serde(default)]
-    pub(crate) format: Format,
-}
 
 impl Views for ViewService {
     fn overview(&self) -> api::Overview {

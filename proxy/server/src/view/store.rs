@@ -11,7 +11,8 @@ use lockwarden_lock::db_key::{DbKey, DbSet, Hashed, NamedMap};
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::reason::Reason;
 
-use super::applications::{Applications, Finding};
+use super::advice::Finding;
+use super::applications::Applications;
 use super::hold_times::Holds;
 use super::hot_locks::HotLocks;
 use super::lock_history::{LockSeen, Turn};

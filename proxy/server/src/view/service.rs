@@ -1,0 +1,139 @@
+//! What was seen, how it is filled, and what may be asked of it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::lease::LeaseEvent;
+
+use super::api;
+use super::api::{DecisionsQuery, LocksQuery};
+use super::store::{Measure, Seen};
+use crate::state::ProxyState;
+use crate::telemetry::events::{Follower, LockEvent};
+
+/// Entries are folded so many at a time, so that whoever asks does not wait for all of them.
+const FOLDED_AT_ONCE: usize = 1_024;
+
+/// What was seen. The event log's thread writes it, those of the admin address read it.
+#[derive(Default)]
+pub(crate) struct View {
+    seen: Mutex<Seen>,
+}
+
+/// What can be asked about locks; each answer is what `GET /api/v1/*` says. None of it changes
+/// anything.
+pub(crate) trait Views: Send + Sync {
+    /// The head of the board.
+    fn overview(&self) -> api::Overview;
+
+    /// The locks that are held.
+    fn locks(&self, query: &LocksQuery) -> api::Locks;
+
+    /// One lock, by its bytes; `None` where nothing is known of it.
+    fn lock(&self, key: &[u8], db: u32) -> Option<api::LockDetail>;
+
+    /// What was refused, or would have been, the newest first.
+    fn decisions(&self, query: &DecisionsQuery) -> Vec<api::Moment>;
+
+    /// What each application did.
+    fn applications(&self) -> Vec<api::Application>;
+
+    /// The loaded policies.
+    fn policies(&self) -> Vec<api::Policy>;
+
+    /// The locks that are asked for most, and circles of waiters.
+    fn hot(&self) -> api::Hot;
+
+    /// A verdict per namespace and application.
+    fn report(&self) -> api::Report;
+
+    /// The namespaces in force.
+    fn namespaces(&self) -> Vec<api::Namespace>;
+}
+
+impl View {
+    pub(super) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The view beside what else is asked for: leases, clients and the configuration in force.
+#[derive(Clone)]
+pub(crate) struct ViewService {
+    pub(super) shared: Arc<ProxyState>,
+    pub(super) view: Arc<View>,
+}
+
+impl ViewService {
+    /// A view of which nothing is seen yet; a [`Fold`] fills it.
+    pub(crate) fn new(shared: Arc<ProxyState>) -> ViewService {
+        ViewService {
+            shared,
+            view: Arc::default(),
+        }
+    }
+
+    /// What was seen.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.view.clone()
+    }
+}
+
+/// The follower that fills a view.
+pub(crate) struct Fold(pub(crate) ViewService);
+
+impl Follower for Fold {
+    fn follow(&mut self, entries: &[LockEvent], now: Instant) {
+        let mut measures = Vec::new();
+        for some in entries.chunks(FOLDED_AT_ONCE) {
+            let mut seen = self.0.view.seen();
+            for entry in some {
+                seen.fold(entry, &mut measures);
+            }
+            drop(seen);
+            self.measure(&mut measures, now);
+        }
+        self.0.view.seen().tick(now);
+    }
+}
+
+impl Fold {
+    /// Takes a lease from the mirror, if it is there.
+    fn end(&self, key: &DbKey, fence: u64, now: Instant) -> bool {
+        let mirror = &self.0.shared.mirror;
+        let is_there = mirror
+            .lease(key)
+            .is_some_and(|lease| lease.fence.0 == fence);
+        if is_there {
+            mirror.apply(key, LeaseEvent::Released, now);
+        }
+        is_there
+    }
+
+    fn measure(&self, measures: &mut Vec<(Arc<str>, Measure)>, now: Instant) {
+        if measures.is_empty() {
+            return;
+        }
+        let active = self.0.shared.active.load();
+        for (namespace, measure) in measures.drain(..) {
+            let mut all = active.details.iter();
+            let Some(details) = all.find(|details| details.name == namespace) else {
+                continue;
+            };
+            let metrics = &details.metrics;
+            match measure {
+                Measure::Waited(waited) => metrics.wait_duration.observe(waited.as_secs_f64()),
+                Measure::TtlLeft(left) => metrics.remaining_ttl.observe(left),
+                // What a FLUSH through this proxy erased the mirror has forgotten.
+                Measure::Bypassed(key, fence) if self.end(&key, fence, now) => {
+                    metrics.bypass.inc();
+                }
+                Measure::Bypassed(_, _) => {}
+                Measure::Gone(key, fence) => {
+                    self.end(&key, fence, now);
+                }
+            }
+        }
+    }
+}
