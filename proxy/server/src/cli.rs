@@ -2,6 +2,7 @@
 //! they end as `app::exit_code` says.
 
 mod api_client;
+mod arguments;
 mod audit;
 mod check;
 mod demo;
@@ -14,15 +15,14 @@ mod why;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use crate::app;
 use crate::app::control::Source;
 use crate::config::Overrides;
 use crate::net::listener::Arrival;
 use crate::telemetry::metrics;
-use crate::{app, config};
 
 /// Makes the locks of legacy applications safe: a proxy in front of Redis.
 #[derive(Debug, Parser)]
@@ -150,25 +150,4 @@ pub(crate) fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
     }
-}
-
-/// Ends as the answer says, or as its failure does, which is told.
-fn finish(done: Result<ExitCode, api_client::ApiError>) -> ExitCode {
-    done.unwrap_or_else(|error| {
-        eprintln!("lockwarden: {error}");
-        error.exit()
-    })
-}
-
-/// The longest time that a flag takes: more is a slip of the finger.
-const LONGEST: Duration = Duration::from_secs(366 * 86_400);
-
-/// A time on the command line, spelled as in the configuration.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    config::milliseconds(text)
-        .map(Duration::from_millis)
-        .filter(|time| *time <= LONGEST)
-        .ok_or_else(|| {
-            "write a whole number and ms, s, m, h or d, as in 30s; a year at most".to_owned()
-        })
 }

@@ -282,6 +282,14 @@ async fn exchange(place: &Place, request: Request<Full<Bytes>>) -> io::Result<(S
     Ok((status, body.to_bytes()))
 }
 
+/// Ends as the answer says, or as its failure does, which is told.
+pub(super) fn finish(done: Result<ExitCode, ApiError>) -> ExitCode {
+    done.unwrap_or_else(|error| {
+        eprintln!("lockwarden: {error}");
+        error.exit()
+    })
+}
+
 /// A path below `/api/v1/`: the segments, and what is asked about them.
 pub(super) fn path(segments: &[&str], query: &[(&str, &str)]) -> String {
     let mut path = "/api/v1".to_owned();

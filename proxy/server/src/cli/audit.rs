@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::api_client::{ApiArgs, ApiClient, ApiError, path};
+use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
+use super::locks::list::table;
 use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain};
 use crate::app::exit_code;
@@ -39,7 +40,7 @@ struct Audit {
 
 /// Tells what would break; ends with 1 where a namespace is not ready.
 pub(super) fn audit(args: &AuditArgs) -> ExitCode {
-    super::finish(told(args))
+    finish(told(args))
 }
 
 fn told(args: &AuditArgs) -> Result<ExitCode, ApiError> {
@@ -114,7 +115,7 @@ fn words(audit: &Audit, screen: Screen) -> String {
             text,
             "\n{}\n{}",
             screen.paint("Held now with something wrong:", Paint::Head),
-            super::locks::table(&held.locks, screen)
+            table(&held.locks, screen)
         );
         let more = held.matching.saturating_sub(held.locks.len() as u64);
         if more > 0 {

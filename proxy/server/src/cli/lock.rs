@@ -17,6 +17,7 @@ use clap::Args;
 use tokio::time::Instant;
 
 use super::api_client::load_config;
+use super::arguments::parse_duration;
 use super::output::{duration, plain};
 use crate::app::exit_code;
 use crate::backend::Address;
@@ -34,13 +35,13 @@ pub(super) struct LockArgs {
     /// The lock
     key: OsString,
     /// How long the lock outlives this command if the machine dies; extended while the command runs
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = super::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
     ttl: Duration,
     /// How long to try while somebody else holds the lock; 0s: once
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = super::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = parse_duration)]
     wait: Duration,
     /// Between SIGTERM, when the lock is lost, and SIGKILL
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = super::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = parse_duration)]
     grace: Duration,
     /// The proxy or the Redis to use: HOST:PORT or redis://user@host:port/db, the password in
     /// REDISCLI_AUTH; without it the proxy of the configuration

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::api_client::{ApiArgs, ApiClient, ApiError, path};
+use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
 use super::output;
 use super::output::{Column, Format, Output, Screen, Table, cell};
 
@@ -60,17 +60,17 @@ struct Done {
 
 /// Switches one namespace, or all.
 pub(super) fn mode(args: &ModeArgs) -> ExitCode {
-    super::finish(switch(args))
+    finish(switch(args))
 }
 
 /// Has the configuration read again.
 pub(super) fn reload(args: &ReloadArgs) -> ExitCode {
-    super::finish(read_again(args))
+    finish(read_again(args))
 }
 
 /// Prints the admin token that the other commands would use.
 pub(super) fn token(args: &TokenArgs) -> ExitCode {
-    super::finish(ApiClient::new(&args.api).and_then(|client| {
+    finish(ApiClient::new(&args.api).and_then(|client| {
         output::print(&format!("{}\n", client.token()?.expose()))?;
         Ok(ExitCode::SUCCESS)
     }))

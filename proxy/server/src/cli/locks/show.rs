@@ -1,15 +1,42 @@
 //! `lockwarden locks show`: one lock and its story.
 
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-use super::{ShowArgs, client, fence, left, spelled, state};
+use clap::Args;
+
+use super::list::{client, fence, left, state};
 use crate::app::exit_code;
-use crate::cli::api_client::{ApiClient, ApiError, path};
+use crate::cli::api_client::{ApiArgs, ApiClient, ApiError, path};
 use crate::cli::output;
-use crate::cli::output::{Column, Format, Paint, Screen, Table, ago, cell, duration, plain};
+use crate::cli::output::{
+    Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain,
+};
+use crate::text::escape::spell;
 use crate::text::numbers::{number, time_of_day};
 use crate::view::api::{Holds, Lock, LockDetail, Moment};
+
+/// One lock, spelled as `locks list` spells it.
+#[derive(Args, Debug)]
+pub(super) struct Which {
+    /// The lock, as `locks list` shows it: \xNN for a byte that cannot be shown, \\ for a backslash
+    pub(super) key: OsString,
+    /// The logical database that it is in
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(super) db: u32,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    api: ApiArgs,
+}
 
 pub(super) fn show(args: &ShowArgs) -> Result<ExitCode, ApiError> {
     let key = spelled(&args.which.key);
@@ -25,6 +52,12 @@ pub(super) fn show(args: &ShowArgs) -> Result<ExitCode, ApiError> {
         Some(_) => ExitCode::SUCCESS,
         None => exit_code::findings(),
     })
+}
+
+/// The key as the API spells it. What is text is taken to be a copy from a list.
+pub(super) fn spelled(key: &OsStr) -> String {
+    key.to_str()
+        .map_or_else(|| spell(key.as_bytes()), str::to_owned)
 }
 
 fn told(detail: &LockDetail, screen: Screen) -> String {
@@ -221,4 +254,15 @@ fn more(moment: &Moment) -> String {
     words.extend(moment.detail.clone());
     words.extend(moment.id.as_ref().map(|id| format!("id {id}")));
     words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_no_text_is_spelled_and_one_that_is_stays_a_copy() {
+        assert_eq!(spelled(OsStr::new(r"lock:\x00\\a")), r"lock:\x00\\a");
+        assert_eq!(spelled(OsStr::from_bytes(b"lock:\xff\\")), r"lock:\xff\\");
+    }
 }

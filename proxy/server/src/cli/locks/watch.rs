@@ -6,12 +6,14 @@ use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
 
-use super::{WatchArgs, client, fetch, listed, state};
-use crate::cli::api_client::{ApiClient, ApiError};
+use super::list::{Filter, client, fence, fetch, listed, state};
+use crate::cli::api_client::{ApiArgs, ApiClient, ApiError};
+use crate::cli::arguments::parse_duration;
 use crate::cli::output;
-use crate::cli::output::{Format, Screen, duration, plain};
+use crate::cli::output::{Format, Output, Screen, duration, plain};
 use crate::text::numbers::{counted, time_of_day};
 use crate::view::api::{Lock, Locks};
 
@@ -20,6 +22,19 @@ const SHORTEST: Duration = Duration::from_millis(100);
 
 /// How far two reckonings of the same beginning may be apart, ms.
 const RECKONED_TO: u64 = 2_000;
+
+#[derive(Args, Debug)]
+pub(crate) struct WatchArgs {
+    #[command(flatten)]
+    filter: Filter,
+    /// Between two looks
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
+    interval: Duration,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    api: ApiArgs,
+}
 
 /// What a look shows that the one before did not.
 #[derive(Debug, PartialEq, Serialize)]
@@ -141,9 +156,9 @@ fn spoken(change: &Change<'_>, format: Format) -> String {
     }
     let who = lock.holder.as_ref().map_or("?".to_owned(), client);
     let rest = match what {
-        What::Held | What::Taken => format!("by {who}, fence {}", super::fence(lock.fence)),
+        What::Held | What::Taken => format!("by {who}, fence {}", fence(lock.fence)),
         What::Changed => state(lock.state).0.to_owned(),
-        What::Gone => format!("by {who}, fence {}", super::fence(lock.fence)),
+        What::Gone => format!("by {who}, fence {}", fence(lock.fence)),
     };
     let word = match what {
         What::Held => "held",

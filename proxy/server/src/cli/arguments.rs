@@ -1,0 +1,18 @@
+//! How words of the command line are read, where several commands take the same.
+
+use std::time::Duration;
+
+use crate::config;
+
+/// The longest time that a flag takes: more is a slip of the finger.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
+/// A time on the command line, spelled as in the configuration.
+pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+    config::milliseconds(text)
+        .map(Duration::from_millis)
+        .filter(|time| *time <= LONGEST)
+        .ok_or_else(|| {
+            "write a whole number and ms, s, m, h or d, as in 30s; a year at most".to_owned()
+        })
+}
