@@ -1,7 +1,8 @@
-//! How `proxy/server` is put together: its folders are layers, and an import leads only to a lower one. The table below
-//! is the plan; the sources are read and compared with it.
+//! How `proxy/server` is put together: its folders are layers, and an import leads only to a lower one; and no files import
+//! each other in a circle, so that each can be read and tested when those below it are known. The tables below are the
+//! plan; the sources are read and compared with it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +39,14 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
     ("session", &[&["transport"]]),
 ];
 
+/// Files that may import each other in a circle: those whose modules begin with one of the names of a line.
+const CIRCLES: &[&[&str]] = &[
+    // The pool opens shared connections, and a shared connection takes itself out of the pool when it ends: two files of
+    // one idea.
+    &["backend::pool", "backend::shared_connection"],
+    &["session"],
+];
+
 /// The binary itself, which only declares the layers and calls the highest.
 const ROOT: &str = "main";
 
@@ -72,7 +81,8 @@ fn modules() -> Vec<(Vec<String>, String)> {
 /// An import: its line, and the names on the way to what it names, from the top of the crate.
 type Import = (usize, Vec<String>);
 
-/// Every path of a module that begins with `crate`, `self` or `super`: in `use`, in code, in the arguments of macros.
+/// Every path of a module that begins with `crate`, `self` or `super`: in `use`, in code, in the arguments of macros. And
+/// every other path as if it began with a module of this module, as that of another crate or of a type does not.
 fn imports(module: &[String], text: &str) -> Vec<Import> {
     let tokens: TokenStream = text
         .parse()
@@ -104,22 +114,20 @@ fn read(tokens: TokenStream, module: &[String], found: &mut Vec<Import>) {
                 read(group.stream(), &inner, found);
                 at += 1;
             }
-            TokenTree::Ident(word) if is_start(word) && !follows_path(before) => {
+            TokenTree::Ident(word) if !follows_path(before) => {
                 let mut base = module.to_vec();
                 if word == "crate" {
                     base.clear();
                 } else if word == "super" {
                     base.pop();
+                } else if word != "self" {
+                    base.push(word.to_string());
                 }
                 at = follow(&tokens, at + 1, base, found);
             }
             TokenTree::Ident(_) | TokenTree::Punct(_) | TokenTree::Literal(_) => at += 1,
         }
     }
-}
-
-fn is_start(word: &proc_macro2::Ident) -> bool {
-    word == "crate" || word == "super" || word == "self"
 }
 
 fn follows_path(before: Option<&TokenTree>) -> bool {
@@ -208,6 +216,129 @@ fn complaints(module: &[String], text: &str) -> Vec<String> {
         }
     }
     wrong
+}
+
+/// Which files each file imports; files of tests as if they imported none.
+fn graph(modules: &[(Vec<String>, String)]) -> BTreeMap<String, BTreeSet<String>> {
+    let files: BTreeMap<&[String], &str> = modules
+        .iter()
+        .filter(|(module, _)| module[0] != ROOT)
+        .map(|(module, text)| (&module[..], &text[..]))
+        .collect();
+    let file_of = |path: &[String]| {
+        let mut within = (1..=path.len()).rev().map(|end| &path[..end]);
+        within
+            .find(|within| files.contains_key(within))
+            .map(<[String]>::to_vec)
+    };
+    let imported = |module: &[String], text: &str| {
+        if module.iter().any(|name| name == "tests") {
+            return BTreeSet::new();
+        }
+        let paths = imports(module, text).into_iter();
+        let others = paths.filter_map(|(_, path)| file_of(&path));
+        others
+            .filter(|other| other != module)
+            .map(|other| other.join("::"))
+            .collect()
+    };
+    files
+        .iter()
+        .map(|(module, text)| (module.join("::"), imported(module, text)))
+        .collect()
+}
+
+/// The files that import each other in a circle, one set for each circle.
+fn circles(graph: &BTreeMap<String, BTreeSet<String>>) -> Vec<BTreeSet<&str>> {
+    let reached = |from: &str| {
+        let (mut next, mut reached) = (vec![from.to_owned()], BTreeSet::new());
+        while let Some(file) = next.pop() {
+            let unseen = graph[&file].iter().filter(|file| reached.insert(*file));
+            next.extend(unseen.cloned());
+        }
+        reached
+    };
+    let reached: BTreeMap<&str, BTreeSet<&String>> = graph
+        .keys()
+        .map(|file| (file.as_str(), reached(file)))
+        .collect();
+    let leads = |from: &str, to: &str| reached[from].iter().any(|file| *file == to);
+    let mut circles: Vec<BTreeSet<&str>> = Vec::new();
+    for &file in reached.keys() {
+        if leads(file, file) && !circles.iter().any(|circle| circle.contains(file)) {
+            let back = reached
+                .keys()
+                .filter(|other| leads(file, other) && leads(other, file));
+            circles.push(back.copied().collect());
+        }
+    }
+    circles
+}
+
+/// Whether a circle is one of those that may be.
+fn is_known(circle: &BTreeSet<&str>, names: &[&str]) -> bool {
+    let is_named = |file: &&str| names.iter().any(|name| file.starts_with(name));
+    circle.iter().all(is_named)
+}
+
+#[test]
+fn no_files_import_each_other_in_a_circle() {
+    let graph = graph(&modules());
+    let found = circles(&graph);
+    let is_new = |circle: &&BTreeSet<&str>| !CIRCLES.iter().any(|names| is_known(circle, names));
+    let new: Vec<_> = found.iter().filter(is_new).collect();
+    assert!(new.is_empty(), "{new:#?}");
+    for names in CIRCLES {
+        let is_there = found.iter().any(|circle| is_known(circle, names));
+        assert!(is_there, "{names:?} need not be in the list any more");
+    }
+}
+
+#[test]
+fn a_circle_is_seen_however_its_imports_are_spelled() {
+    let module = |name: &str, text: &str| {
+        let names = name.split("::").map(str::to_owned);
+        (names.collect(), text.to_owned())
+    };
+    for (lower, upper) in [
+        ("use super::upper::Type;", "use super::lower::Type;"),
+        ("use crate::layer::{Type, inner};", "use lower::Type;"),
+        ("use super::super::layer;", "fn f() { lower::f(); }"),
+        (
+            "fn f() { super::f() }",
+            "pub(crate) use lower::{self, Type};",
+        ),
+        ("use crate::layer;", "use self::lower::Type;"),
+    ] {
+        let upper_name = if upper.contains("super") {
+            "layer::upper"
+        } else {
+            "layer"
+        };
+        let modules = [module("layer::lower", lower), module(upper_name, upper)];
+        let graph = graph(&modules);
+        assert_eq!(
+            circles(&graph),
+            [["layer::lower", upper_name].into()],
+            "{lower} {upper}"
+        );
+    }
+    let modules = [
+        module(
+            "layer",
+            "mod lower; mod upper; use upper::Type; use std::lower::Type;",
+        ),
+        module(
+            "layer::upper",
+            "use super::lower::{Type, tests::f}; use crate::layer::upper::f;",
+        ),
+        module(
+            "layer::lower",
+            "use std::fmt; fn f() { upper() } mod tests { use super::*; }",
+        ),
+        module("layer::lower::tests", "use crate::layer;"),
+    ];
+    assert!(circles(&graph(&modules)).is_empty());
 }
 
 #[test]
