@@ -14,10 +14,10 @@ use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::plan::{Form, Who, plan};
-use lockwarden_lock::recipe::{ScriptFacts, ScriptSha};
 use lockwarden_lock::rules::{
     Adopt, KeepAliveBy, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
 };
+use lockwarden_lock::script_facts::{ScriptFacts, ScriptSha};
 use lockwarden_lock::settle::{Judged, Lock, Permitted, Settled, settle};
 use lockwarden_lock::token::{FencingToken, Grant, Identity, Process, SessionId};
 use lockwarden_resp::{

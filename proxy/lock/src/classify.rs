@@ -21,8 +21,9 @@ use crate::companion::{PREFIX_MARK, names_companion};
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, Command, LockCommand, LockOp, OpaqueCommand, OpaqueKind, Target};
 use crate::pass_through::PassThrough;
-use crate::recipe::{Names, ScriptFacts, ScriptSha};
+use crate::recipe::Names;
 use crate::rules::Mode;
+use crate::script_facts::{ScriptFacts, ScriptSha};
 use crate::table::{
     Access, CommandSpec, Effect, ForeignTable, KeyError, KeySpec, Listing, Lookup, SessionVerb,
     Verb, arity_ok, for_each_foreign_key, for_each_key, lookup,

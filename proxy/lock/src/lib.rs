@@ -4,7 +4,7 @@
 //!
 //! In reading order: the words ([`reason`], [`record`], [`token`], [`decision`]), which keys are locks
 //! ([`glob`], [`namespace`], [`companion`], [`hidden`]), which commands there are ([`table`],
-//! [`recipe`]), what one means ([`classify`], [`op`]), what it may do ([`rules`], [`evidence`], [`settle`],
+//! [`recipe`], [`script_facts`]), what one means ([`classify`], [`op`]), what it may do ([`rules`], [`evidence`], [`settle`],
 //! [`administration`]), who may forward it ([`pass_through`]), how it is done ([`scripts`],
 //! [`own_request`], [`plan`]), what came of it ([`outcome`]) and the view of it all ([`lease`]).
 
@@ -23,6 +23,8 @@ pub mod hidden;
 
 pub mod recipe;
 pub mod table;
+
+pub mod script_facts;
 
 pub mod op;
 

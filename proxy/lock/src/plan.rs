@@ -46,7 +46,8 @@ use lockwarden_resp::{put_array_header, put_bulk};
 use smallvec::SmallVec;
 
 use crate::op::{Arguments, LockOp};
-use crate::recipe::{Envelope, Reply, ScriptFacts, TtlUnit};
+use crate::recipe::{Reply, TtlUnit};
+use crate::script_facts::{Envelope, ScriptFacts};
 use crate::scripts::{self, Script};
 use crate::settle::{Allowed, Permitted};
 use crate::token::Grant;

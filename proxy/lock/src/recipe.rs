@@ -3,22 +3,27 @@
 //! with the keys and arguments of that call. Nothing here runs a script or guesses; a text that is
 //! not understood to the last token is no recipe. Read `lexer` and `syntax` for the part of Lua,
 //! `meaning`, `commands` and `value` for how a text is followed, `shape` for how the states are put
-//! together, `release` for what is understood once for all calls, and `facts` for what is remembered about a text.
+//! together, `release` for what is understood once for all calls, and `analysis` for all that a text says.
 
+mod analysis;
 mod commands;
-mod facts;
 mod lexer;
 mod meaning;
 mod names;
+mod places;
 mod release;
 mod shape;
+mod shebang;
 mod syntax;
 #[cfg(test)]
 mod tests;
 mod value;
 
-pub use facts::{Envelope, ScriptFacts, ScriptSha};
-pub use names::{Name, Names, Pattern};
+pub use crate::script_facts::{Envelope, ScriptFacts, ScriptSha};
+pub use analysis::Analysis;
+pub use names::{Commands, Name, Names, Pattern};
+pub use places::{InScript, Places};
+pub use shebang::shebang_and_chunk;
 
 use bytes::Bytes;
 

@@ -17,7 +17,7 @@ pub use foreign::{ForeignSpec, ForeignTable, SET_CONDITIONS, for_each_foreign_ke
 pub use integer::{NotAnInteger, parse_integer};
 pub use keys::{KeyError, for_each_key};
 pub use lookup::{Lookup, lookup};
-pub use scripted::{InScript, Places, in_script};
+pub use scripted::in_script;
 
 /// Every command.
 pub(crate) fn rows() -> impl Iterator<Item = &'static CommandSpec> {

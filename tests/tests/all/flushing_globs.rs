@@ -10,8 +10,8 @@ use lockwarden_lock::companion::companion_key;
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::plan::{Form, flush};
-use lockwarden_lock::recipe::ScriptFacts;
 use lockwarden_lock::rules::Mode;
+use lockwarden_lock::script_facts::ScriptFacts;
 use lockwarden_resp::OwnedRequest;
 use lockwarden_tests::{Client, Numbers, Redis, Reply};
 

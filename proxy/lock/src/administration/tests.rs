@@ -7,7 +7,7 @@ use super::*;
 use crate::classify::{Class, Classifier};
 use crate::glob::Glob;
 use crate::plan::{self, Form};
-use crate::recipe::ScriptFacts;
+use crate::script_facts::ScriptFacts;
 
 fn namespaces(globs: &[&'static str]) -> Namespaces {
     let glob = |glob: &&'static str| vec![Glob::new(Bytes::from_static(glob.as_bytes()))];

@@ -9,8 +9,8 @@ use lockwarden_resp::Request;
 
 use crate::op::{Arguments, OpaqueCommand, OpaqueKind, Target};
 use crate::pass_through::{Kept, PassThrough};
-use crate::recipe::ScriptFacts;
 use crate::rules::Mode;
+use crate::script_facts::ScriptFacts;
 use crate::scripts::guard::Guard;
 
 /// What is done with scripts that compute names of keys, where those may be locks.

@@ -7,7 +7,7 @@ use crate::op::{
     AcquireReply, Arguments, AskedTtl, ComparedBy, Comparison, ExpireCondition, ExtendSpelling,
     LockOp, ReleaseSpelling, ScriptedAcquire, ScriptedTake, Target, Test,
 };
-use crate::recipe::{DeleteCommand, Extension, Meaning, Recipe, Replies, ScriptFacts, TtlUnit};
+use crate::recipe::{Analysis, DeleteCommand, Extension, Meaning, Recipe, Replies, TtlUnit};
 use crate::table::parse_integer;
 use crate::token::OwnerToken;
 
@@ -32,11 +32,11 @@ pub(super) enum Script {
 }
 
 /// Reads `EVAL text numkeys key … arg …`, a call that names this one lock.
-pub(super) fn read(facts: &ScriptFacts, argv: &Arguments, target: &Target) -> Script {
+pub(super) fn read(script: &Analysis, argv: &Arguments, target: &Target) -> Script {
     let Some((keys, arguments)) = keys_and_arguments(argv) else {
         return Script::Unknown;
     };
-    match facts.meaning(keys, arguments, &target.key) {
+    match script.meaning(keys, arguments, &target.key) {
         Meaning::Reads => Script::Reads,
         Meaning::Unknown => Script::Unknown,
         Meaning::Recipe(recipe) => match operation(recipe, target) {

@@ -15,7 +15,8 @@ use super::{
 use crate::namespace::NamespaceId;
 use crate::op::{LockCommand, LockOp, OpaqueKind, Reach, Target};
 use crate::pass_through::PassThrough;
-use crate::recipe::{Names, Pattern, ScriptFacts, ScriptSha};
+use crate::recipe::{Names, Pattern};
+use crate::script_facts::{ScriptFacts, ScriptSha};
 use crate::table::{CommandSpec, ScriptVerb, for_each_key};
 
 /// Keys that a call of a script names beside those that it declares, above which they count as not known.
@@ -136,8 +137,8 @@ impl Classifier<'_> {
         pass: PassThrough<'r>,
         facts: Arc<ScriptFacts>,
     ) -> Class<'r> {
-        let mut named = self.named(spec, &request, &facts.names);
-        if facts.no_writes {
+        let mut named = self.named(spec, &request, &facts.analysis.names);
+        if facts.analysis.no_writes {
             (named.own, named.possible) = (None, None);
         }
         if let Some(own) = named.own {
@@ -155,13 +156,13 @@ impl Classifier<'_> {
         }
         let (frame, argv) = copied(&request);
         let meaning = match named.locks.len() {
-            1 => recipes::read(&facts, &argv, &target),
+            1 => recipes::read(&facts.analysis, &argv, &target),
             _ => Script::Unknown,
         };
         let op = match meaning {
             Script::Operation(op) => op,
             Script::Reads => return Class::PassThrough(pass),
-            Script::Unknown if facts.no_writes => return Class::PassThrough(pass),
+            Script::Unknown if facts.analysis.no_writes => return Class::PassThrough(pass),
             Script::Unknown => match self.wrapped(named, facts) {
                 Some(op) => op,
                 None => {

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use super::step::Step;
 use super::{Plan, Planning};
 use crate::op::{Reach, Target};
-use crate::recipe::{Envelope, ScriptFacts};
+use crate::script_facts::{Envelope, ScriptFacts};
 use crate::scripts::guard;
 use crate::settle::Allowed;
 use crate::token::Grant;

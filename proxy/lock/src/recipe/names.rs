@@ -13,9 +13,9 @@ mod walk;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use super::facts::shebang_and_chunk;
+use super::shebang::shebang_and_chunk;
 use super::syntax::{self, Block};
-use super::{MAX_TEXT_LEN, lexer};
+use super::{InScript, MAX_TEXT_LEN, lexer};
 use walk::Calls;
 
 /// Names of one text that are kept; a script with more counts as computing them.
@@ -26,6 +26,9 @@ const MAX_PARTS: usize = 8;
 const MAX_PART_LEN: usize = 256;
 /// Names that one row of parts comes to in a call, where it stands for several keys or arguments.
 const MAX_EXPANDED: usize = 256;
+
+/// Where the command of this name has its keys when a script calls it; `None` where there is no such command.
+pub type Commands<'c> = &'c dyn Fn(&[u8]) -> Option<InScript>;
 
 /// The names that a script gives to keys which it writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,17 +41,17 @@ pub enum Names {
 
 impl Names {
     /// Of a whole text.
-    pub(super) fn of(text: &Block) -> Names {
-        walk::names(text, Calls::One)
+    pub(super) fn of(text: &Block, commands: Commands<'_>) -> Names {
+        walk::names(text, commands, Calls::One)
     }
 
     /// Of a library of functions: those that any of them gives. A longer text counts as computing them.
-    pub fn of_library(text: &[u8]) -> Names {
+    pub fn of_library(text: &[u8], commands: Commands<'_>) -> Names {
         let (_, chunk) = shebang_and_chunk(text);
         let tree = Some(chunk).filter(|chunk| chunk.len() <= MAX_TEXT_LEN);
         let tree = tree.and_then(lexer::tokens).and_then(syntax::parse);
         tree.map_or(Names::Computed, |tree| {
-            walk::names(&tree.block, Calls::Many)
+            walk::names(&tree.block, commands, Calls::Many)
         })
     }
 

@@ -9,7 +9,7 @@ use super::syntax::Block;
 use super::{DeleteCommand, Meaning, Recipe, Replies, Reply, shape};
 
 /// Most arguments of a call for which this is done.
-pub(super) const MOST_ARGUMENTS: usize = 3;
+pub(super) const MAX_ARGUMENTS: usize = 3;
 
 /// What a script does in each call with one key, the lock, and so many arguments.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub(super) struct Release {
 impl Release {
     /// `None` where it may depend on the texts, or is something else.
     pub(super) fn of(script: &Block, arguments: usize) -> Option<Release> {
-        let nothing = [const { Bytes::new() }; MOST_ARGUMENTS];
+        let nothing = [const { Bytes::new() }; MAX_ARGUMENTS];
         let call = Call {
             keys: &nothing[..1],
             arguments: nothing.get(..arguments)?,
@@ -70,7 +70,8 @@ pub(super) fn marker(index: usize) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::{ScriptFacts, lexer, syntax};
+    use crate::recipe::tests::analysed;
+    use crate::recipe::{lexer, syntax};
 
     const DELETE: &str = "then return redis.call('del',KEYS[1]) else return 0 end";
 
@@ -124,19 +125,19 @@ mod tests {
     #[test]
     fn what_is_understood_once_is_what_each_call_means() {
         let text = format!("if redis.call('get',KEYS[1])==ARGV[1] {DELETE}");
-        let facts = ScriptFacts::of(text.as_bytes());
+        let analysis = analysed(text.as_bytes());
         let texts = ["6e3d0bcd", "", "0", "lock:a", "another"].map(Bytes::from);
         let key = Bytes::from("lock:a");
         for token in &texts {
             let call = [token.clone()];
             // A debug build follows this call, too, and compares.
-            let meaning = facts.meaning(std::slice::from_ref(&key), &call, &key);
+            let meaning = analysis.meaning(std::slice::from_ref(&key), &call, &key);
             let Meaning::Recipe(Recipe::CompareAndDelete { token: read, .. }) = meaning else {
                 panic!("{meaning:?}");
             };
             assert_eq!(read, token);
         }
-        let other = facts.meaning(&[key], &texts[..1], b"lock:b");
+        let other = analysis.meaning(&[key], &texts[..1], b"lock:b");
         assert_eq!(other, Meaning::Unknown);
     }
 }

@@ -9,8 +9,9 @@ use sha1::{Digest, Sha1};
 
 use super::packed;
 use crate::namespace::{NamespaceId, Namespaces};
+use crate::recipe::{InScript, Places};
 use crate::rules::Mode;
-use crate::table::{Effect, InScript, Listing, Places, SessionVerb, in_script, rows};
+use crate::table::{Effect, Listing, SessionVerb, in_script, rows};
 
 /// What begins the function that a guarded text is the body of: its parameters are all names that lead to the
 /// real `redis`, or to a way around the guard.

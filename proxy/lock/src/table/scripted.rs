@@ -1,55 +1,10 @@
-//! Where a command has its keys when a script calls it, in few enough shapes that a script can be told
-//! them: `recipe/names.rs` looks for names in a text by them, and a watched script is watched by them
-//! (`watch.rs`). What has no shape of its own counts as having a key in every argument.
+//! Where a command has its keys when a script calls it. [`recipe`](crate::recipe) looks for names in a text by it, and
+//! the guard around a script (`scripts/guard.rs`) watches by it. What has no shape of its own counts as having a key in
+//! every argument.
 
 use super::rows::ROWS;
 use super::{Access, CommandSpec, Effect, KeySpec, SessionVerb};
-
-/// What a command is to a script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InScript {
-    /// It has these keys.
-    Keys {
-        /// Those that it may change.
-        written: Places,
-        /// The others.
-        read: Places,
-        /// Whether it may reach into another database, where the same name is another key.
-        far: bool,
-    },
-    /// After it names point elsewhere, or it takes keys that it does not name.
-    Sweeping,
-}
-
-/// Where keys stand; positions count from the name, which is 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Places {
-    /// Nowhere.
-    None,
-    /// Every `step`-th argument from `first` to `last`; a negative one counts from the end.
-    Range {
-        /// The first.
-        first: u8,
-        /// The last.
-        last: i8,
-        /// The distance.
-        step: u8,
-    },
-    /// A number at `at`, and as many keys after it, each followed by `step - 1` other arguments.
-    Counted {
-        /// Where the number stands.
-        at: u8,
-        /// The distance.
-        step: u8,
-    },
-    /// Behind each `STORE` or `STOREDIST` from there on.
-    Stored {
-        /// The first argument that may be an option.
-        from: u8,
-    },
-    /// Any argument may be one.
-    Every,
-}
+use crate::recipe::{InScript, Places};
 
 const fn one(at: u8) -> Places {
     Places::Range {
@@ -143,13 +98,6 @@ fn of_family(name: &str) -> InScript {
         written,
         read,
         far: false,
-    }
-}
-
-impl Places {
-    /// Whether there are none.
-    pub fn is_none(self) -> bool {
-        self == Places::None
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::recipe::Names;
+use lockwarden_lock::script_facts::names_of_library;
 use lockwarden_resp::Value;
 
 use super::Backend;
@@ -161,7 +162,7 @@ fn listing(answer: &Value) -> Option<Listing> {
             .eq_ignore_ascii_case(b"LUA");
         let text = field(library, b"library_code")?.as_bytes()?;
         let names = match is_lua {
-            true => Names::of_library(text),
+            true => names_of_library(text),
             false => Names::Computed,
         };
         let names = Arc::new(names);

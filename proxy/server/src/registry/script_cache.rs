@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dashmap::DashMap;
-use lockwarden_lock::recipe::{ScriptFacts, ScriptSha};
+use lockwarden_lock::script_facts::{ScriptFacts, ScriptSha};
 
 /// Texts that are remembered.
 const MAX_TEXTS: usize = 10_000;

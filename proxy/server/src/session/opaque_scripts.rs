@@ -6,8 +6,8 @@ use lockwarden_lock::op::{LockCommand, LockOp};
 use lockwarden_lock::outcome::{self, Answers, NothingRun, RaisedAt};
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::reason::Reason;
-use lockwarden_lock::recipe::{Envelope, ScriptFacts};
 use lockwarden_lock::rules::OnViolation;
+use lockwarden_lock::script_facts::{Envelope, ScriptFacts};
 use lockwarden_resp::{Value, parse_reply};
 
 use super::client::Client;
@@ -178,7 +178,7 @@ pub(crate) fn own_no(
     let (keys, arguments) = command.argv.get(3..)?.split_at_checked(*keys)?;
     let targets = command.op.targets();
     let is_lock = |key: &[u8]| targets.iter().any(|target| target.key == key);
-    outcome::plain(&script.refusal_reply(keys, arguments, &is_lock)?)
+    outcome::plain(&script.analysis.refusal_reply(keys, arguments, &is_lock)?)
 }
 
 /// Where Redis names the script that it ran, the client knows it by another name.

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::Name;
 use super::value::{Atom, Builtin, Library, Value};
 use super::walk::{Computed, Followed, List, Walk, concatenated};
-use crate::table::{InScript, Lookup, Places, in_script, lookup};
+use crate::recipe::{InScript, Places};
 
 impl Walk<'_> {
     /// `table[index]`
@@ -216,13 +216,10 @@ impl Walk<'_> {
             return Err(Computed);
         }
         for name in name.literals().ok_or(Computed)? {
-            let Lookup::Known(spec) = lookup(&[name][..]) else {
+            let Some(InScript::Keys { written, far, .. }) = (self.commands)(name) else {
                 return Err(Computed);
             };
-            let InScript::Keys { written, far, .. } = in_script(spec) else {
-                return Err(Computed);
-            };
-            if far && may_reach_far(spec.name, words) {
+            if far && may_reach_far(name, words) {
                 return Err(Computed);
             }
             self.written_at(written, words)?;
@@ -295,13 +292,13 @@ fn stores(word: &[u8]) -> bool {
 }
 
 /// Whether the command may write a key of another database.
-fn may_reach_far(name: &str, words: &List) -> bool {
+fn may_reach_far(name: &[u8], words: &List) -> bool {
     let is_near = |option: &Value| {
         let literals = option.literals();
         literals.is_some_and(|all| all.iter().all(|word| !word.eq_ignore_ascii_case(b"db")))
     };
     let options = || words.values.iter().skip(3);
-    name == "move" || words.rest.is_some() || !options().all(is_near)
+    name.eq_ignore_ascii_case(b"move") || words.rest.is_some() || !options().all(is_near)
 }
 
 /// An element of `KEYS` or `ARGV`.

@@ -1,10 +1,10 @@
 //! Names of keys that are written, as the text of a script tells them.
 
 use super::*;
-use crate::recipe::ScriptFacts;
+use crate::recipe::tests::{analysed, commands};
 
 fn names(text: &str) -> Names {
-    ScriptFacts::of(text.as_bytes()).names
+    analysed(text.as_bytes()).names
 }
 
 /// The names beside `KEYS`, as they would be written; `?` for what is not known.
@@ -314,7 +314,8 @@ fn a_call_tells_what_its_keys_and_arguments_make_of_a_name() {
 /// The variables of a library stay from one call to the next.
 #[test]
 fn a_library_that_keeps_keys_for_other_calls_computes_names() {
-    let library = |text: &str| Names::of_library(format!("#!lua name=mine\n{text}").as_bytes());
+    let library =
+        |text: &str| Names::of_library(format!("#!lua name=mine\n{text}").as_bytes(), &commands);
     for text in [
         "local k redis.register_function('a', function(keys) k = keys[1] end) \
          redis.register_function('b', function() redis.call('del', k) end)",

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::super::syntax::{Block, Expression, Function, Name as Word, Statement};
 use super::value::{Atom, Builtin, Library, Value};
-use super::{MAX_NAMES, Name, Names};
+use super::{Commands, MAX_NAMES, Name, Names};
 
 /// How often a text is looked through. Names that go through few variables are known after three times.
 const MAX_ROUNDS: usize = 8;
@@ -25,8 +25,8 @@ pub(super) struct Computed;
 
 pub(super) type Followed<T> = Result<T, Computed>;
 
-pub(super) fn names(text: &Block, calls: Calls) -> Names {
-    let mut walk = Walk::default();
+pub(super) fn names(text: &Block, commands: Commands<'_>, calls: Calls) -> Names {
+    let mut walk = Walk::new(commands);
     for _ in 0..MAX_ROUNDS {
         walk.begin();
         match walk.block(text) {
@@ -72,8 +72,8 @@ struct Table {
     made_in: Option<usize>,
 }
 
-#[derive(Default)]
 pub(super) struct Walk<'t> {
+    pub(super) commands: Commands<'t>,
     /// In the order in which the text declares them, which is the same every time.
     variables: Vec<Value>,
     /// The functions that declare them.
@@ -95,6 +95,24 @@ pub(super) struct Walk<'t> {
 }
 
 impl<'t> Walk<'t> {
+    fn new(commands: Commands<'t>) -> Walk<'t> {
+        Walk {
+            commands,
+            variables: Vec::new(),
+            declared_in: Vec::new(),
+            closures: Vec::new(),
+            tables: Vec::new(),
+            met: [0; 3],
+            scope: Vec::new(),
+            within: Vec::new(),
+            found: BTreeSet::new(),
+            grown: false,
+            remembers: false,
+            keys_changed: false,
+            arguments_changed: false,
+        }
+    }
+
     fn begin(&mut self) {
         self.met = [0; 3];
         self.scope.clear();

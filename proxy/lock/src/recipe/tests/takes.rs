@@ -195,7 +195,7 @@ fn what_a_call_means_depends_on_its_arguments() {
 fn the_answer_about_somebody_elses_lock_is_followed_in_scripts_that_are_no_recipe() {
     let refusal = |text: &str, keys: &[&str], arguments: &[&str]| {
         let is_lock = |key: &[u8]| key.starts_with(b"lock:");
-        ScriptFacts::of(text.as_bytes()).refusal_reply(&bytes(keys), &bytes(arguments), &is_lock)
+        analysed(text.as_bytes()).refusal_reply(&bytes(keys), &bytes(arguments), &is_lock)
     };
     let keys = ["lock:a", "plain:b", "plain:latch"];
     for (text, reply) in [

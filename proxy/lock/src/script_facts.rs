@@ -1,27 +1,23 @@
-//! What a server remembers about a script text it has seen, so that a later EVALSHA means as much
-//! as the text did. Everything here follows from the text alone; where the facts are kept, and how
-//! many, is the business of the server.
+//! What the proxy remembers about a script text that it has seen, so that a later EVALSHA means as much as the
+//! text did: what `recipe` found in the text, the name of the text, and what a server was seen to make of it. Where
+//! the facts are kept, and how many, is the business of the server.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use sha1::{Digest, Sha1};
 
-use super::meaning::Call;
-use super::release::{MOST_ARGUMENTS, Release};
-use super::{MAX_TEXT_LEN, Meaning, Names, Reply, lexer, shape, syntax};
 use crate::op::Reach;
+use crate::recipe::{Analysis, InScript, Names, shebang_and_chunk};
 use crate::scripts;
 use crate::scripts::guard::{self, Guard};
+use crate::table::{Lookup, in_script, lookup};
 use crate::token::hex;
 
 /// Envelopes of one text whose names are remembered: clients may see the configuration differently.
 const MAX_ENVELOPES: usize = 8;
-
-/// What a token costs in memory once it stands in a tree, roughly and rather too much.
-const TOKEN_WEIGHT: usize = 128;
 
 /// The name Redis gives to a script: the SHA-1 of its text, byte for byte.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,20 +60,8 @@ impl fmt::Debug for ScriptSha {
 pub struct ScriptFacts {
     /// The name by which EVALSHA calls it.
     pub sha: ScriptSha,
-    /// Its tree, if it is written in the part of Lua that is understood. What it does is asked for
-    /// each call.
-    tree: Option<syntax::Block>,
-    /// What it does in every call with one key, by the number of arguments less one.
-    releases: [OnceLock<Option<Release>>; MOST_ARGUMENTS],
-    /// Bytes that these facts take.
-    weight: usize,
-    /// The names of the keys that it may write.
-    pub names: Names,
-    /// Whether it begins with `#!`, which Redis 7 reads and older servers refuse.
-    pub shebang: bool,
-    /// Whether its first line says `no-writes` in a form that the server cannot read otherwise, so
-    /// the server itself keeps it from writing.
-    pub no_writes: bool,
+    /// What its text says.
+    pub analysis: Analysis,
     /// Whether it may call another script, around a guard.
     pub calls_others: bool,
     /// The text.
@@ -100,18 +84,9 @@ impl Eq for ScriptFacts {}
 impl ScriptFacts {
     /// The facts of a text. Linear in its length.
     pub fn of(text: &[u8]) -> ScriptFacts {
-        let (tree, names, weight) = match tree(text) {
-            Some((tree, names, tokens)) => (tree, names, tokens * TOKEN_WEIGHT),
-            None => (None, Names::Computed, 0),
-        };
         ScriptFacts {
             sha: ScriptSha::of(text),
-            tree,
-            names,
-            releases: Default::default(),
-            weight: weight + text.len() + size_of::<ScriptFacts>(),
-            shebang: text.starts_with(b"#!"),
-            no_writes: says_no_writes(text),
+            analysis: Analysis::of(text, &command),
             calls_others: guard::may_call_others(text),
             text: Bytes::copy_from_slice(text),
             enveloped: Mutex::default(),
@@ -129,61 +104,9 @@ impl ScriptFacts {
             .any(|word| memchr::memmem::find(&text, word).is_some())
     }
 
-    /// What a call with these keys and arguments means for the lock key `lock`. Bounded whatever the
-    /// text is: steps, branches and turns of loops are limited.
-    pub fn meaning(&self, keys: &[Bytes], arguments: &[Bytes], lock: &[u8]) -> Meaning {
-        let Some(tree) = &self.tree else {
-            return Meaning::Unknown;
-        };
-        let is_lock = |key: &[u8]| key == lock;
-        let call = Call {
-            keys,
-            arguments,
-            lock,
-            is_lock: &is_lock,
-            any: false,
-        };
-        if let ([key], [_, others @ ..]) = (keys, arguments)
-            && let Some(release) = self.releases.get(others.len())
-            && let Some(release) = release.get_or_init(|| Release::of(tree, arguments.len()))
-            && key == lock
-        {
-            let meaning = release.meaning(arguments);
-            debug_assert_eq!(
-                meaning,
-                shape::meaning(tree, call),
-                "of all calls and of this"
-            );
-            return meaning;
-        }
-        shape::meaning(tree, call)
-    }
-
-    /// What the script would answer to this call if every lock among its keys were somebody
-    /// else's, so that a refusal can be told in its own words; of whatever type the locks are. `None`
-    /// where that is not understood, or where it would still change something. Keys that are no locks
-    /// count as absent. [`Reply::Left`] stands for what is left of the lock's TTL, which the caller
-    /// puts in. Never [`Reply::Stored`] or [`Reply::CommandResult`].
-    pub fn refusal_reply(
-        &self,
-        keys: &[Bytes],
-        arguments: &[Bytes],
-        is_lock: &dyn Fn(&[u8]) -> bool,
-    ) -> Option<Reply> {
-        let lock = keys.iter().find(|key| is_lock(key))?;
-        let call = Call {
-            keys,
-            arguments,
-            lock,
-            is_lock,
-            any: false,
-        };
-        shape::refusal(self.tree.as_ref()?, call)
-    }
-
     /// How many bytes these facts take, roughly.
     pub fn weight(&self) -> usize {
-        self.weight
+        self.analysis.weight() + self.text.len() + size_of::<ScriptFacts>()
     }
 
     /// The name by which EVALSHA calls its text in this envelope. Not to be run before
@@ -230,6 +153,19 @@ impl ScriptFacts {
     /// It took a lock.
     pub fn took_a_lock(&self) {
         self.takes.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The names that the functions of a library write, see [`Names::of_library`].
+pub fn names_of_library(text: &[u8]) -> Names {
+    Names::of_library(text, &command)
+}
+
+/// A command as the table of commands knows it, for one that a script calls.
+fn command(name: &[u8]) -> Option<InScript> {
+    match lookup(&[name][..]) {
+        Lookup::Known(spec) => Some(in_script(spec)),
+        Lookup::UnknownSubcommand | Lookup::Unknown => None,
     }
 }
 
@@ -292,66 +228,50 @@ fn only_line(shebang: &[u8], chunk: &[u8]) -> Option<usize> {
 /// What wrap.lua finds of a guard where there is none.
 const NO_GUARD: &str = "local declared,home,refused,before,placed={}\n";
 
-/// A first line that begins with `#!`, its end included, and what comes behind it.
-pub(super) fn shebang_and_chunk(text: &[u8]) -> (&[u8], &[u8]) {
-    if !text.starts_with(b"#!") {
-        return (b"", text);
-    }
-    let end = text.iter().position(|byte| *byte == b'\n');
-    text.split_at(end.map_or(text.len(), |end| end + 1))
-}
-
-/// What is known of a text that Lua can read: its tree, where it may be a recipe, the names of the keys that it
-/// writes, and how many tokens of it are kept.
-fn tree(text: &[u8]) -> Option<(Option<syntax::Block>, Names, usize)> {
-    let (shebang, chunk) = shebang_and_chunk(text);
-    if text.len() > MAX_TEXT_LEN {
-        return None;
-    }
-    let tokens = lexer::tokens(chunk)?;
-    let count = tokens.tokens.len();
-    let tree = syntax::parse(tokens)?;
-    let names = Names::of(&tree.block);
-    if !tree.plain || !shebang.is_empty() {
-        return Some((None, names, 0));
-    }
-    Some((Some(tree.block), names, count))
-}
-
-/// `#!lua flags=no-writes,…` up to a line end. A first line with anything odd in it (a control
-/// character such as NUL, where the server may stop reading; quotes, which it interprets; an
-/// unknown option) says nothing.
-fn says_no_writes(text: &[u8]) -> bool {
-    let Some(end) = text.iter().position(|byte| *byte == b'\n') else {
-        return false;
-    };
-    let Some(options) = text[..end].strip_prefix(b"#!lua ") else {
-        return false;
-    };
-    let plain = |byte: &u8| matches!(byte, b' ' | b'a'..=b'z' | b'-' | b'=' | b',');
-    if !options.iter().all(plain) {
-        return false;
-    }
-    let mut no_writes = false;
-    for option in options.split(|byte| *byte == b' ') {
-        if option.is_empty() {
-            continue;
-        }
-        let Some(flags) = option.strip_prefix(b"flags=") else {
-            return false;
-        };
-        no_writes |= flags
-            .split(|byte| *byte == b',')
-            .any(|flag| flag == b"no-writes");
-    }
-    no_writes
-}
-
 fn nibble(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),
         b'a'..=b'f' => Some(digit - b'a' + 10),
         b'A'..=b'F' => Some(digit - b'A' + 10),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sha_is_read_in_any_case_and_nothing_else_is_one() {
+        let text = b"return 1";
+        let hex = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
+        let sha = ScriptSha::of(text);
+        assert_eq!(sha.to_string(), hex);
+        assert_eq!(ScriptSha::from_hex(hex.as_bytes()), Some(sha));
+        let shouted = hex.to_ascii_uppercase();
+        assert_eq!(ScriptSha::from_hex(shouted.as_bytes()), Some(sha));
+
+        let with_g = hex.replace('e', "g");
+        for wrong in ["", &hex[1..], &format!("{hex}0"), &with_g] {
+            assert_eq!(ScriptSha::from_hex(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_command_table_says_which_keys_a_script_writes() {
+        let text = "redis.call('MSET', 'a', 'v', 'b', 'v') redis.call('sort', 'c', 'store', 'd') \
+            redis.call('zunionstore', 'e', 1, 'f') redis.call('copy', 'g', 'h') redis.call('get', 'i')";
+        let mut written = Vec::new();
+        ScriptFacts::of(text.as_bytes())
+            .analysis
+            .names
+            .in_call(&[], &[], &mut |name| {
+                written.push(name.beginning().to_vec());
+            });
+        assert_eq!(written, ["a", "b", "d", "e", "h"].map(Vec::from));
+        for computed in ["json.set", "flushall", "select"] {
+            let library = names_of_library(format!("redis.call('{computed}', 'a')").as_bytes());
+            assert_eq!(library, Names::Computed, "{computed}");
+        }
     }
 }

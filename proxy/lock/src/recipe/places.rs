@@ -1,0 +1,48 @@
+//! Where a command has its keys when a script calls it, in few enough shapes that a script can be told them. Which
+//! command has which shape is for the command table to say.
+
+/// What a command is to a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InScript {
+    /// It has these keys.
+    Keys {
+        /// Those that it may change.
+        written: Places,
+        /// The others.
+        read: Places,
+        /// Whether it may reach into another database, where the same name is another key.
+        far: bool,
+    },
+    /// After it names point elsewhere, or it takes keys that it does not name.
+    Sweeping,
+}
+
+/// Where keys stand; positions count from the name, which is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Places {
+    /// Nowhere.
+    None,
+    /// Every `step`-th argument from `first` to `last`; a negative one counts from the end.
+    Range {
+        /// The first.
+        first: u8,
+        /// The last.
+        last: i8,
+        /// The distance.
+        step: u8,
+    },
+    /// A number at `at`, and as many keys after it, each followed by `step - 1` other arguments.
+    Counted {
+        /// Where the number stands.
+        at: u8,
+        /// The distance.
+        step: u8,
+    },
+    /// Behind each `STORE` or `STOREDIST` from there on.
+    Stored {
+        /// The first argument that may be an option.
+        from: u8,
+    },
+    /// Any argument may be one.
+    Every,
+}
