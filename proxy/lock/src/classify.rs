@@ -13,6 +13,7 @@ pub use computed::{ComputedNames, ComputedScript, FunctionCall, UnseenScript};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lockwarden_lua::Names;
 use lockwarden_resp::Request;
 use smallvec::SmallVec;
 
@@ -21,7 +22,6 @@ use crate::companion::{PREFIX_MARK, names_companion};
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, Command, LockCommand, LockOp, OpaqueCommand, OpaqueKind, Target};
 use crate::pass_through::PassThrough;
-use crate::recipe::Names;
 use crate::rules::Mode;
 use crate::script_facts::{ScriptFacts, ScriptSha};
 use crate::table::{

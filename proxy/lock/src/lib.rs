@@ -3,8 +3,9 @@
 //! time and random bytes come in as arguments.
 //!
 //! In reading order: the words ([`reason`], [`record`], [`token`], [`decision`]), which keys are locks
-//! ([`glob`], [`namespace`], [`companion`], [`hidden`]), which commands there are ([`table`],
-//! [`recipe`], [`script_facts`]), what one means ([`classify`], [`op`]), what it may do ([`rules`], [`evidence`], [`settle`],
+//! ([`glob`], [`namespace`], [`companion`], [`hidden`]), which commands there are ([`table`]), what is
+//! known of an application's script ([`script_facts`]; the crate `lockwarden-lua` reads it), what a
+//! command means ([`classify`], [`op`]), what it may do ([`rules`], [`evidence`], [`settle`],
 //! [`administration`]), who may forward it ([`pass_through`]), how it is done ([`scripts`],
 //! [`own_request`], [`plan`]), what came of it ([`outcome`]) and the view of it all ([`lease`]).
 
@@ -21,10 +22,15 @@ pub mod namespace;
 pub mod companion;
 pub mod hidden;
 
-pub mod recipe;
 pub mod table;
 
 pub mod script_facts;
+
+/// The former path of [`script_facts`] and of the crate `lockwarden-lua`.
+pub mod recipe {
+    pub use crate::script_facts::{Envelope, ScriptFacts, ScriptSha};
+    pub use lockwarden_lua::*;
+}
 
 pub mod op;
 

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lockwarden_lua::{AcquireReplies, Owner, Replies, Reply, TakeReplies};
 use smallvec::SmallVec;
 
 use crate::decision::Operation;
 use crate::namespace::NamespaceId;
 use crate::reason::Reason;
-use crate::recipe::{AcquireReplies, Owner, Replies, Reply, TakeReplies};
 use crate::script_facts::ScriptFacts;
 use crate::scripts::guard::Guard;
 use crate::table::{ForeignTable, SET_CONDITIONS};

@@ -42,11 +42,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use lockwarden_lua::{Reply, TtlUnit};
 use lockwarden_resp::{put_array_header, put_bulk};
 use smallvec::SmallVec;
 
 use crate::op::{Arguments, LockOp};
-use crate::recipe::{Reply, TtlUnit};
 use crate::script_facts::{Envelope, ScriptFacts};
 use crate::scripts::{self, Script};
 use crate::settle::{Allowed, Permitted};

@@ -1,5 +1,5 @@
 //! What the proxy remembers about a script text that it has seen, so that a later EVALSHA means as much as the
-//! text did: what `recipe` found in the text, the name of the text, and what a server was seen to make of it. Where
+//! text did: what `lockwarden-lua` found in the text, the name of the text, and what a server was seen to make of it. Where
 //! the facts are kept, and how many, is the business of the server.
 
 use std::fmt;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use lockwarden_lua::{Analysis, InScript, Names, shebang_and_chunk};
 use sha1::{Digest, Sha1};
 
 use crate::op::Reach;
-use crate::recipe::{Analysis, InScript, Names, shebang_and_chunk};
 use crate::scripts;
 use crate::scripts::guard::{self, Guard};
 use crate::table::{Lookup, in_script, lookup};

@@ -2,12 +2,12 @@
 //! one lock key among its keys, and only for the keys and arguments of this call.
 
 use bytes::Bytes;
+use lockwarden_lua::{Analysis, DeleteCommand, Extension, Meaning, Recipe, Replies, TtlUnit};
 
 use crate::op::{
     AcquireReply, Arguments, AskedTtl, ComparedBy, Comparison, ExpireCondition, ExtendSpelling,
     LockOp, ReleaseSpelling, ScriptedAcquire, ScriptedTake, Target, Test,
 };
-use crate::recipe::{Analysis, DeleteCommand, Extension, Meaning, Recipe, Replies, TtlUnit};
 use crate::table::parse_integer;
 use crate::token::OwnerToken;
 

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lockwarden_lua::{Names, Pattern};
 use lockwarden_resp::Request;
 
 use super::recipes::{self, Script};
@@ -15,7 +16,6 @@ use super::{
 use crate::namespace::NamespaceId;
 use crate::op::{LockCommand, LockOp, OpaqueKind, Reach, Target};
 use crate::pass_through::PassThrough;
-use crate::recipe::{Names, Pattern};
 use crate::script_facts::{ScriptFacts, ScriptSha};
 use crate::table::{CommandSpec, ScriptVerb, for_each_key};
 

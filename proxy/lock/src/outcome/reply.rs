@@ -2,13 +2,13 @@
 //! special about it, and [`usual`] for the rest, which has no wildcard that could swallow a new outcome.
 
 use bytes::Bytes;
+use lockwarden_lua::Reply;
 use lockwarden_resp::Value;
 
 use crate::op::{
     AcquireReply, ComparedBy, Comparison, ExtendSpelling, LockOp, ReleaseSpelling, ScriptedAcquire,
     ScriptedTake,
 };
-use crate::recipe::Reply;
 use crate::rules::OnViolation;
 use crate::settle::Allowed;
 use crate::table::parse_integer;

@@ -1,12 +1,12 @@
 //! Taking one lock if it is free, and extending it if it is the caller's, as a script of the application does.
 
 use bytes::Bytes;
+use lockwarden_lua::Owner;
 
 use super::lease::adopted_ttl;
 use super::proofs::Claim;
 use super::{Plan, Planning, shown};
 use crate::op::{AskedTtl, ScriptedTake};
-use crate::recipe::Owner;
 use crate::scripts;
 use crate::settle::Allowed;
 use crate::token::{Grant, OwnerToken};

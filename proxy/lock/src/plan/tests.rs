@@ -1,4 +1,5 @@
 use bytes::Bytes;
+use lockwarden_lua::{Replies, Reply};
 use lockwarden_resp::{RequestDecoder, RequestLimits};
 use smallvec::smallvec;
 
@@ -10,7 +11,6 @@ use crate::op::{
     AcquireReply, AskedTtl, ComparedBy, Comparison, ExpireCondition, LockCommand, ReleaseSpelling,
     Target, Test,
 };
-use crate::recipe::{Replies, Reply};
 use crate::rules::{
     Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
 };

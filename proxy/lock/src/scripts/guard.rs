@@ -5,11 +5,11 @@
 use std::fmt::Write;
 use std::sync::LazyLock;
 
+use lockwarden_lua::{InScript, Places};
 use sha1::{Digest, Sha1};
 
 use super::packed;
 use crate::namespace::{NamespaceId, Namespaces};
-use crate::recipe::{InScript, Places};
 use crate::rules::Mode;
 use crate::table::{Effect, Listing, SessionVerb, in_script, rows};
 

@@ -1,10 +1,10 @@
 use bytes::Bytes;
+use lockwarden_lua::{Replies, Reply};
 use smallvec::smallvec;
 
 use super::*;
 use crate::decision::{Fault, FaultKind};
 use crate::op::{AcquireReply, ExpireCondition, Test};
-use crate::recipe::{Replies, Reply};
 use crate::rules::{Adopt, KeepAliveBy, OnRepeat, TrustAddress};
 use crate::token::OwnerToken;
 

@@ -1,10 +1,11 @@
-//! Where a command has its keys when a script calls it. [`recipe`](crate::recipe) looks for names in a text by it, and
+//! Where a command has its keys when a script calls it. [`lockwarden_lua`] looks for names in a text by it, and
 //! the guard around a script (`scripts/guard.rs`) watches by it. What has no shape of its own counts as having a key in
 //! every argument.
 
+use lockwarden_lua::{InScript, Places};
+
 use super::rows::ROWS;
 use super::{Access, CommandSpec, Effect, KeySpec, SessionVerb};
-use crate::recipe::{InScript, Places};
 
 const fn one(at: u8) -> Places {
     Places::Range {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use lockwarden_lock::own_request::OwnRequest;
-use lockwarden_lock::recipe::Names;
 use lockwarden_lock::script_facts::names_of_library;
+use lockwarden_lua::Names;
 use lockwarden_resp::Value;
 
 use super::Backend;

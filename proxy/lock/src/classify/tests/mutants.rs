@@ -2,10 +2,10 @@
 //! which a key may stand, is made weaker in every way that a slip of the hand could, and the cases
 //! that are sent to a running proxy must tell: one that was judged is not judged any more.
 
+use lockwarden_lua::Names;
 use lockwarden_tests::cases::{Case, EVAL_SHA, EVAL_TEXT, Facts, cases};
 
 use super::*;
-use crate::recipe::Names;
 use crate::table::replaced::{GRAMMARS, Role, Word, rows, with_row, with_words};
 use crate::table::{CommandSpec, CountRule, KeySpec};
 

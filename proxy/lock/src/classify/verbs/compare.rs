@@ -3,13 +3,13 @@
 //! each says what is to be run in words that every server has.
 
 use bytes::Bytes;
+use lockwarden_lua::{Replies, Reply};
 use smallvec::smallvec;
 
 use super::{ArgumentError, TtlWord};
 use crate::op::{
     Arguments, AskedTtl, ComparedBy, Comparison, LockOp, ReleaseSpelling, Target, Test,
 };
-use crate::recipe::{Replies, Reply};
 use crate::token::{OwnerToken, ValueDigest};
 
 /// What `SET … IFEQ` answers. With GET the value stands in the place of all three.

@@ -70,8 +70,8 @@ pub(super) fn marker(index: usize) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recipe::tests::analysed;
-    use crate::recipe::{lexer, syntax};
+    use crate::tests::analysed;
+    use crate::{lexer, syntax};
 
     const DELETE: &str = "then return redis.call('del',KEYS[1]) else return 0 end";
 

@@ -1,7 +1,7 @@
 //! Names of keys that are written, as the text of a script tells them.
 
 use super::*;
-use crate::recipe::tests::{analysed, commands};
+use crate::tests::{analysed, commands};
 
 fn names(text: &str) -> Names {
     analysed(text.as_bytes()).names

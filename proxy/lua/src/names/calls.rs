@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::Name;
 use super::value::{Atom, Builtin, Library, Value};
 use super::walk::{Computed, Followed, List, Walk, concatenated};
-use crate::recipe::{InScript, Places};
+use crate::{InScript, Places};
 
 impl Walk<'_> {
     /// `table[index]`

@@ -19,7 +19,6 @@ mod syntax;
 mod tests;
 mod value;
 
-pub use crate::script_facts::{Envelope, ScriptFacts, ScriptSha};
 pub use analysis::Analysis;
 pub use names::{Commands, Name, Names, Pattern};
 pub use places::{InScript, Places};

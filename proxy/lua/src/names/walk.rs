@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
-use super::super::syntax::{Block, Expression, Function, Name as Word, Statement};
 use super::value::{Atom, Builtin, Library, Value};
 use super::{Commands, MAX_NAMES, Name, Names};
+use crate::syntax::{Block, Expression, Function, Name as Word, Statement};
 
 /// How often a text is looked through. Names that go through few variables are known after three times.
 const MAX_ROUNDS: usize = 8;
