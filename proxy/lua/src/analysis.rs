@@ -5,10 +5,10 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use super::meaning::Call;
 use super::names::Commands;
 use super::release::{MAX_ARGUMENTS, Release};
 use super::shebang::{says_no_writes, shebang_and_chunk};
+use super::trace::Call;
 use super::{MAX_TEXT_LEN, Meaning, Names, Reply, lexer, shape, syntax};
 
 /// Bytes that one token takes once it stands in a tree: an estimate from above.

@@ -4,7 +4,8 @@
 
 use bytes::Bytes;
 
-use super::meaning::{Effect, Run, State, Stop};
+use super::meaning::{Run, Stop};
+use super::trace::{Effect, State};
 use super::value::Value;
 use super::{DeleteCommand, TtlUnit, canonical_integer};
 

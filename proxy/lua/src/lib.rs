@@ -17,6 +17,7 @@ mod shebang;
 mod syntax;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod value;
 
 pub use analysis::Analysis;

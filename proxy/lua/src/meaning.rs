@@ -7,8 +7,9 @@
 use bytes::Bytes;
 
 use super::syntax::{Arithmetic, Block, Comparison, Expression, Statement, list_of_ipairs};
-use super::value::{Function, Value, concatenated, error_reply, exact, line};
-use super::{DeleteCommand, Reply, TtlUnit, canonical_integer, release};
+use super::trace::{Call, Claim, Effect, End, State, Trace};
+use super::value::{Function, Value, concatenated, error_reply, exact, line, marker};
+use super::{Reply, TtlUnit, canonical_integer};
 
 /// Most steps of one run. A lock script with a loop over ten keys takes some 300.
 const MAX_STEPS: usize = 5_000;
@@ -18,76 +19,6 @@ const MAX_FORKS: usize = 5;
 
 /// Highest KEYS or ARGV index of a lock script, and most turns of one loop.
 const MAX_INDEX: usize = 64;
-
-/// One call of a script.
-#[derive(Clone, Copy)]
-pub(super) struct Call<'a> {
-    pub(super) keys: &'a [Bytes],
-    pub(super) arguments: &'a [Bytes],
-    /// The lock key that the states speak of.
-    pub(super) lock: &'a [u8],
-    /// Which keys are locks, that one among them.
-    pub(super) is_lock: &'a dyn Fn(&[u8]) -> bool,
-    /// Whether it stands for every call with so many keys and arguments: `KEYS[1]` is the lock, and what
-    /// would look at a text is not understood. See `release`.
-    pub(super) any: bool,
-}
-
-/// What the lock key holds when the script runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
-    /// Nothing.
-    Absent,
-    /// Something that is no string.
-    OtherType,
-    /// A string: that which the script compares with, or another one.
-    Held { own: bool, has_ttl: bool },
-    /// A lock of whatever type the script works with, held by somebody else, with a TTL. Other
-    /// locks are held by others too, and other keys are absent.
-    Foreign,
-}
-
-/// What a script compares the stored value with.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
-    Whole(Bytes),
-    /// With its first bytes, as many as these.
-    Prefix(Bytes),
-}
-
-/// The one change a script makes to the lock key.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
-    Delete(DeleteCommand),
-    Expire(TtlUnit, i64),
-    /// So many milliseconds more than it has.
-    Prolong(i64),
-    Persist,
-    /// Stores a value with a TTL in milliseconds, or without.
-    Put(Bytes, Option<i64>),
-}
-
-/// What a script does on one path in one state of the lock.
-#[derive(Debug)]
-pub(super) struct Trace {
-    pub(super) claim: Option<Claim>,
-    pub(super) effect: Option<Effect>,
-    /// Whether it matters in this state if there is a TTL.
-    pub(super) asked_ttl: bool,
-    /// Whether something was read that Redis may have refused to read, for another key's type.
-    pub(super) uncertain: bool,
-    pub(super) end: End,
-}
-
-/// How a script ends.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    Replied(Reply),
-    /// With an answer that the state does not decide, or with an error of Lua.
-    Unknown,
-    /// With Redis's complaint that the key is of the wrong type.
-    WrongType,
-}
 
 /// Why a run ends before the script does.
 #[derive(Debug)]
@@ -656,7 +587,7 @@ impl<'s> Run<'s> {
         match (left, right) {
             (Value::Unknown, _) | (_, Value::Unknown) => Some(Value::Unknown),
             (Value::Stored, Value::Argument(index)) | (Value::Argument(index), Value::Stored) => {
-                let claim = Claim::Whole(release::marker(*index));
+                let claim = Claim::Whole(marker(*index));
                 // Whether two arguments are equal is for each call to say.
                 let other = self.claim.as_ref().is_some_and(|known| *known != claim);
                 (!other).then(|| self.claimed(claim))

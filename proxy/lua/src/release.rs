@@ -4,8 +4,9 @@
 
 use bytes::Bytes;
 
-use super::meaning::Call;
 use super::syntax::Block;
+use super::trace::Call;
+use super::value::marker;
 use super::{DeleteCommand, Meaning, Recipe, Replies, Reply, shape};
 
 /// Most arguments of a call for which this is done.
@@ -60,11 +61,6 @@ impl Release {
             replies: self.replies.clone(),
         })
     }
-}
-
-/// What stands for the text of an argument where a text is needed. Never compared with any other text.
-pub(super) fn marker(index: usize) -> Bytes {
-    Bytes::from(index.to_string())
 }
 
 #[cfg(test)]

@@ -158,3 +158,8 @@ pub(super) fn error_reply(text: &Bytes) -> Option<Bytes> {
     }
     Some(Bytes::from([b"ERR ", text].concat()))
 }
+
+/// What stands for the text of an argument where a text is needed. Never compared with any other text.
+pub(super) fn marker(index: usize) -> Bytes {
+    Bytes::from(index.to_string())
+}
