@@ -5,11 +5,12 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 
+use super::lexer::MAX_TEXT_LEN;
 use super::names::Commands;
 use super::release::{MAX_ARGUMENTS, Release};
 use super::shebang::{says_no_writes, shebang_and_chunk};
 use super::trace::Call;
-use super::{MAX_TEXT_LEN, Meaning, Names, Reply, lexer, shape, syntax};
+use super::{Meaning, Names, Reply, lexer, recognise, syntax};
 
 /// Bytes that one token takes once it stands in a tree: an estimate from above.
 const TOKEN_WEIGHT: usize = 128;
@@ -70,12 +71,12 @@ impl Analysis {
             let meaning = release.meaning(arguments);
             debug_assert_eq!(
                 meaning,
-                shape::meaning(tree, call),
+                recognise::meaning(tree, call),
                 "of all calls and of this"
             );
             return meaning;
         }
-        shape::meaning(tree, call)
+        recognise::meaning(tree, call)
     }
 
     /// What the script would answer to this call if every lock among its keys were somebody
@@ -97,7 +98,7 @@ impl Analysis {
             is_lock,
             any: false,
         };
-        shape::refusal(self.tree.as_ref()?, call)
+        recognise::refusal(self.tree.as_ref()?, call)
     }
 
     /// How many bytes the tree takes, roughly; 0 where none is kept.

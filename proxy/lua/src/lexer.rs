@@ -4,6 +4,9 @@
 
 use bytes::Bytes;
 
+/// Longest text looked at, in bytes. The longest lock script of a library known to us has 3 KiB.
+pub const MAX_TEXT_LEN: usize = 64 * 1024;
+
 /// Most tokens of a script that is looked at. The longest scripts of queue libraries have some 8,000.
 const MAX_TOKENS: usize = 32 * 1024;
 

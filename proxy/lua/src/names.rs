@@ -13,9 +13,10 @@ mod walk;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use super::InScript;
+use super::lexer::{self, MAX_TEXT_LEN};
 use super::shebang::shebang_and_chunk;
 use super::syntax::{self, Block};
-use super::{InScript, MAX_TEXT_LEN, lexer};
 use walk::Calls;
 
 /// Names of one text that are kept; a script with more counts as computing them.

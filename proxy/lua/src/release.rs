@@ -7,7 +7,7 @@ use bytes::Bytes;
 use super::syntax::Block;
 use super::trace::Call;
 use super::value::marker;
-use super::{DeleteCommand, Meaning, Recipe, Replies, Reply, shape};
+use super::{DeleteCommand, Meaning, Recipe, Replies, Reply, recognise};
 
 /// Most arguments of a call for which this is done.
 pub(super) const MAX_ARGUMENTS: usize = 3;
@@ -36,7 +36,7 @@ impl Release {
             token,
             command,
             replies,
-        }) = shape::meaning(script, call)
+        }) = recognise::meaning(script, call)
         else {
             return None;
         };

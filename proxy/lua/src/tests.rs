@@ -7,8 +7,10 @@ mod near_misses;
 mod releases;
 mod takes;
 
+use bytes::Bytes;
 use sha1::{Digest, Sha1};
 
+use super::value::canonical_integer;
 use super::*;
 
 /// What a text says, where the commands are those of these tests.

@@ -1,9 +1,9 @@
 //! One run of a script: the call that is followed, what the lock holds before it, and the trace that is left of one
-//! path through the script. `meaning` makes the traces, `shape` reads them.
+//! path through the script. `interpreter` makes the traces, `recognise` reads them.
 
 use bytes::Bytes;
 
-use super::{DeleteCommand, Reply, TtlUnit};
+use super::recipe::{DeleteCommand, Reply, TtlUnit};
 
 /// One call of a script.
 #[derive(Clone, Copy)]
@@ -31,6 +31,17 @@ pub(super) enum State {
     /// A lock of whatever type the script works with, held by somebody else, with a TTL. Other
     /// locks are held by others too, and other keys are absent.
     Foreign,
+}
+
+impl State {
+    /// Whether the lock has a TTL; `None` where there is no lock, or no string.
+    pub(super) fn has_ttl(self) -> Option<bool> {
+        match self {
+            State::Held { has_ttl, .. } => Some(has_ttl),
+            State::Foreign => Some(true),
+            State::Absent | State::OtherType => None,
+        }
+    }
 }
 
 /// What a script compares the stored value with.

@@ -1,12 +1,15 @@
 //! What is known of a value in a script before the script runs: constants, KEYS and ARGV as they
 //! are, Redis's answers as the state of the lock makes them. What the state does not decide is
-//! [`Value::Unknown`], never a likely answer. `meaning` asks the questions.
+//! [`Value::Unknown`], never a likely answer.
 
 use bytes::Bytes;
 
-use super::{MAX_EXACT, TtlUnit, canonical_integer};
+use super::recipe::TtlUnit;
 
-/// Longest text that a script puts together.
+/// Largest whole number that is exact in Lua, which holds numbers as doubles: 2^53.
+pub(super) const MAX_EXACT: i64 = 1 << 53;
+
+/// Longest text that a script puts together, in bytes.
 const MAX_CONCATENATED: usize = 16 * 1024;
 
 /// A value as far as the call and the state of the lock decide it.
@@ -96,6 +99,16 @@ impl Value {
         }
     }
 
+    /// `-value`
+    pub(super) fn negated(&self) -> Option<Value> {
+        match self {
+            // Lua's -0 is written "-0", which Redis takes for no integer.
+            Value::Number(value) if *value != 0 => Some(Value::Number(-value)),
+            Value::Unknown => Some(Value::Unknown),
+            _ => None,
+        }
+    }
+
     /// What it is as an argument of a command, and in `..`.
     pub(super) fn word(&self) -> Option<Bytes> {
         match self {
@@ -128,6 +141,21 @@ impl Value {
     pub(super) fn differs_in_type(&self, other: &Value) -> bool {
         matches!((self.kind(), other.kind()), (Some(a), Some(b)) if a != b)
     }
+}
+
+/// The integer that a text spells, if Redis and Lua's `tonumber` read the spelling alike; else `None`.
+pub(super) fn canonical_integer(text: &[u8]) -> Option<i64> {
+    let digits = text.strip_prefix(b"-").unwrap_or(text);
+    let canonical = match digits {
+        [b'0'] => text.len() == 1,
+        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    };
+    if !canonical {
+        return None;
+    }
+    let value: i64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    (-MAX_EXACT..=MAX_EXACT).contains(&value).then_some(value)
 }
 
 /// A whole number that Lua's doubles hold exactly.

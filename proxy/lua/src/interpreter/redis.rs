@@ -1,13 +1,14 @@
-//! What Redis answers to the commands of a lock script in each state of the lock, and what they
-//! change. Commands that only read may name any key; one that writes may name the lock alone, and
-//! only once: nothing is read after the change, when the state is no longer the one that is followed.
+//! What Redis replies to the commands of a lock script in each state of the lock, what they change, and what reply it
+//! makes of the value that the script returns. Commands that only read may name any key. One that writes may name only
+//! the lock, and only once; nothing is read after the change, because the lock is no longer in the state that is
+//! followed.
 
 use bytes::Bytes;
 
-use super::meaning::{Run, Stop};
-use super::trace::{Effect, State};
-use super::value::Value;
-use super::{DeleteCommand, TtlUnit, canonical_integer};
+use super::{Run, Stop};
+use crate::recipe::{DeleteCommand, Reply, TtlUnit};
+use crate::trace::{Claim, Effect, End, State};
+use crate::value::{MAX_EXACT, Value, canonical_integer};
 
 /// Commands that read one key and change nothing, beside those that are answered below.
 const READS: [&[u8]; 19] = [
@@ -268,6 +269,33 @@ impl Run<'_> {
             }
         }
     }
+
+    /// What the client gets for the value that the script returns.
+    pub(super) fn end(&self, value: Value) -> End {
+        let reply = match value {
+            Value::Nil | Value::Bool(false) => Reply::Nil,
+            Value::Bool(true) => Reply::Integer(1),
+            Value::Number(value) => Reply::Integer(value),
+            Value::Text(text) => Reply::Bulk(text),
+            Value::Stored => match (self.state, &self.claim) {
+                (State::Held { own: true, .. }, Some(Claim::Whole(text))) => {
+                    Reply::Bulk(text.clone())
+                }
+                (State::Held { own: false, .. }, _) | (State::Held { .. }, None) => Reply::Stored,
+                _ => return End::Unknown,
+            },
+            Value::Left(unit) => Reply::Left(unit),
+            Value::Done => Reply::CommandResult,
+            Value::Status(text) => Reply::Status(text),
+            Value::Error(text) => Reply::Error(text),
+            Value::Caught => return End::WrongType,
+            Value::StoredPrefix(_) | Value::LeftAnd(_) | Value::Unknown => return End::Unknown,
+            Value::Lock | Value::Argument(_) => return End::Unknown,
+            Value::Keys | Value::Arguments | Value::Redis | Value::String => return End::Unknown,
+            Value::Function(_) => return End::Unknown,
+        };
+        End::Replied(reply)
+    }
 }
 
 /// A TTL of EXPIRE as Redis reads it: strictly.
@@ -283,6 +311,6 @@ fn milliseconds(unit: TtlUnit, value: &Value) -> Result<i64, Stop> {
         TtlUnit::Seconds => time.checked_mul(1000),
         TtlUnit::Milliseconds => Some(time),
     };
-    time.filter(|ms| (1..=super::MAX_EXACT).contains(ms))
+    time.filter(|ms| (1..=MAX_EXACT).contains(ms))
         .ok_or(Stop::NotUnderstood)
 }

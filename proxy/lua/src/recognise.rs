@@ -1,7 +1,7 @@
 //! From what a script does in each state of the lock to the one recipe that does the same, if there
 //! is one. A script is a recipe only if every state agrees; whatever is left over is not.
 
-use super::meaning::follow;
+use super::interpreter::follow;
 use super::syntax::Block;
 use super::trace::{Call, Claim, Effect, End, State, Trace};
 use super::{
