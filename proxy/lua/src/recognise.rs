@@ -1,5 +1,7 @@
-//! From what a script does in each state of the lock to the one recipe that does the same, if there
-//! is one. A script is a recipe only if every state agrees; whatever is left over is not.
+//! From the traces of a script in each state of the lock to the one recipe that does the same. A script is a recipe
+//! only if all states agree on it.
+
+use bytes::Bytes;
 
 use super::interpreter::follow;
 use super::syntax::Block;
@@ -78,153 +80,191 @@ impl States {
     }
 
     fn recipe(&self) -> Option<Recipe> {
-        if self.all().any(|trace| trace.uncertain) {
-            return None;
-        }
         let absent = only(&self.absent)?;
+        let agreed = self.agreed(absent)?;
+        match (&absent.effect, &agreed.own.effect, &agreed.own.claim) {
+            (None, Some(effect), Some(Claim::Whole(token))) => agreed.compares(token, effect),
+            (Some(Effect::Put(value, ttl)), None, _) => agreed.acquires(value, *ttl),
+            (Some(Effect::Put(value, Some(ttl))), Some(effect), Some(claim)) => {
+                agreed.acquires_or_extends(value, *ttl, effect, claim)
+            }
+            _ => None,
+        }
+    }
+
+    /// What all recipes have in common: one path in each state, one comparison, and no change to the key of anybody else.
+    fn agreed<'t>(&'t self, absent: &Trace) -> Option<Agreed<'t>> {
         let other_type = only(&self.other_type)?;
         let own = only(&self.own)?;
         let different = only(&self.different)?;
-        // One comparison, everywhere the same.
-        let claim = own.claim.as_ref();
+        let compares_otherwise = |trace: &Trace| trace.claim.is_some() && trace.claim != own.claim;
         if self
             .all()
-            .any(|trace| trace.claim.is_some() && trace.claim.as_ref() != claim)
+            .any(|trace| trace.uncertain || compares_otherwise(trace))
         {
             return None;
         }
         if different.effect.is_some() || other_type.effect.is_some() {
             return None;
         }
-        let different_reply = replied(different)?;
+        let different = replied(different)?;
         if let Some(eternal) = &self.different_eternal {
             let eternal = only(eternal)?;
-            if eternal.effect.is_some() || replied(eternal)? != different_reply {
+            if eternal.effect.is_some() || replied(eternal)? != different {
                 return None;
             }
         }
-        let own_eternal = self.own_eternal.as_deref().map(only);
-        let own_eternal = match own_eternal {
-            None => None,
-            Some(trace) => Some(trace?),
-        };
-        let absent_reply = plain(absent)?;
-        let other_reply = match &other_type.end {
-            End::WrongType => None,
-            End::Replied(reply) => Some(reply.clone()),
-            End::Unknown => return None,
-        };
-        let plain_other = other_reply.as_ref().is_none_or(is_plain);
-
-        match (&absent.effect, &own.effect, claim) {
-            (None, Some(effect), Some(Claim::Whole(token))) if plain_other => {
-                let mut replies = Replies {
-                    done: plain(own)?,
-                    different: different_reply,
-                    absent: absent_reply,
-                    no_ttl: None,
-                    other_type: other_reply,
-                };
-                if let Some(eternal) = own_eternal {
-                    if eternal.effect.is_none() {
-                        replies.no_ttl = Some(plain(eternal)?);
-                    } else if eternal.effect != own.effect || eternal.end != own.end {
-                        return None;
-                    }
-                }
-                let token = token.clone();
-                if let Effect::Delete(command) = effect {
-                    let command = *command;
-                    return replies
-                        .no_ttl
-                        .is_none()
-                        .then_some(Recipe::CompareAndDelete {
-                            token,
-                            command,
-                            replies,
-                        });
-                }
-                let extension = match effect {
-                    Effect::Delete(_) => return None,
-                    Effect::Expire(unit, ttl) => Extension::Expire(*unit, *ttl),
-                    // What is added to has to be there.
-                    Effect::Prolong(more) if *more > 0 && replies.no_ttl.is_some() => {
-                        Extension::Prolong(*more)
-                    }
-                    Effect::Persist if replies.no_ttl.is_some() => Extension::Persist,
-                    Effect::Put(value, Some(ttl)) if *value == token => Extension::Store(*ttl),
-                    Effect::Prolong(_) | Effect::Persist | Effect::Put(..) => return None,
-                };
-                Some(Recipe::CompareAndExtend {
-                    token,
-                    extension,
-                    replies,
-                })
-            }
-            (Some(Effect::Put(value, ttl)), None, _) => {
-                let held = different_reply;
-                let same = own_eternal.is_none_or(|eternal| {
-                    eternal.effect.is_none() && replied(eternal).as_ref() == Some(&held)
-                });
-                if !same || replied(own)? != held {
-                    return None;
-                }
-                // A script that never looked at the type says "held" of any.
-                if other_reply.as_ref().is_some_and(|reply| *reply != held) {
-                    return None;
-                }
-                Some(Recipe::Acquire {
-                    value: value.clone(),
-                    ttl_ms: *ttl,
-                    replies: AcquireReplies {
-                        granted: absent_reply,
-                        held,
-                        reads_value: other_reply.is_none(),
-                    },
-                })
-            }
-            (Some(Effect::Put(value, Some(ttl))), Some(effect), Some(claim)) if plain_other => {
-                if own_eternal
-                    .is_some_and(|eternal| eternal.effect != own.effect || eternal.end != own.end)
-                {
-                    return None;
-                }
-                let by_expire = match effect {
-                    Effect::Expire(unit, own_ttl) => {
-                        let own_ttl = match unit {
-                            TtlUnit::Seconds => own_ttl.checked_mul(1000)?,
-                            TtlUnit::Milliseconds => *own_ttl,
-                        };
-                        (own_ttl == *ttl).then_some(true)?
-                    }
-                    Effect::Put(own_value, own_ttl) => {
-                        (own_value == value && *own_ttl == Some(*ttl)).then_some(false)?
-                    }
-                    Effect::Delete(_) | Effect::Prolong(_) | Effect::Persist => return None,
-                };
-                let owner = match claim {
-                    Claim::Whole(token) if token == value => Owner::Whole,
-                    Claim::Prefix(token) if value.starts_with(token) && !by_expire => {
-                        Owner::Prefix(token.len())
-                    }
-                    Claim::Whole(_) | Claim::Prefix(_) => return None,
-                };
-                Some(Recipe::AcquireOrExtend {
-                    value: value.clone(),
-                    owner,
-                    ttl_ms: *ttl,
-                    by_expire,
-                    replies: TakeReplies {
-                        granted: absent_reply,
-                        extended: plain(own)?,
-                        different: different_reply,
-                        other_type: other_reply,
-                    },
-                })
-            }
-            _ => None,
-        }
+        Some(Agreed {
+            own,
+            own_eternal: match &self.own_eternal {
+                Some(traces) => Some(only(traces)?),
+                None => None,
+            },
+            absent: plain(absent)?,
+            different,
+            other_type: match &other_type.end {
+                End::WrongType => None,
+                End::Replied(reply) => Some(reply.clone()),
+                End::Unknown => return None,
+            },
+        })
     }
+}
+
+/// A script of which every state has one path.
+struct Agreed<'t> {
+    /// The path where the key holds what the script compares with.
+    own: &'t Trace,
+    /// The same where the key has no TTL, if that matters.
+    own_eternal: Option<&'t Trace>,
+    /// The reply where there is no key.
+    absent: Reply,
+    /// The reply where the key holds another value.
+    different: Reply,
+    /// The reply where the key holds no string; `None` for Redis's own complaint.
+    other_type: Option<Reply>,
+}
+
+impl Agreed<'_> {
+    /// A script that changes only the key that holds this token.
+    fn compares(self, token: &Bytes, effect: &Effect) -> Option<Recipe> {
+        let replies = Replies {
+            done: plain(self.own)?,
+            no_ttl: match self.own_eternal {
+                Some(eternal) if eternal.effect.is_none() => Some(plain(eternal)?),
+                Some(eternal) if !does_the_same(eternal, self.own) => return None,
+                Some(_) | None => None,
+            },
+            other_type: self.plain_other_type()?,
+            different: self.different,
+            absent: self.absent,
+        };
+        let token = token.clone();
+        let asks_for_ttl = replies.no_ttl.is_some();
+        let extension = match effect {
+            Effect::Delete(_) if asks_for_ttl => return None,
+            Effect::Delete(command) => {
+                return Some(Recipe::CompareAndDelete {
+                    token,
+                    command: *command,
+                    replies,
+                });
+            }
+            Effect::Expire(unit, ttl) => Extension::Expire(*unit, *ttl),
+            // There must be a TTL to add to.
+            Effect::Prolong(more) if *more > 0 && asks_for_ttl => Extension::Prolong(*more),
+            Effect::Persist if asks_for_ttl => Extension::Persist,
+            Effect::Put(value, Some(ttl)) if *value == token => Extension::Store(*ttl),
+            Effect::Prolong(_) | Effect::Persist | Effect::Put(..) => return None,
+        };
+        Some(Recipe::CompareAndExtend {
+            token,
+            extension,
+            replies,
+        })
+    }
+
+    /// A script that stores a value where there is no key, and changes nothing else.
+    fn acquires(self, value: &Bytes, ttl_ms: Option<i64>) -> Option<Recipe> {
+        let is_refusal = |trace: &Trace| {
+            trace.effect.is_none() && replied(trace).as_ref() == Some(&self.different)
+        };
+        if !is_refusal(self.own) || !self.own_eternal.is_none_or(is_refusal) {
+            return None;
+        }
+        // A script that never looked at the type says "held" of any.
+        if self
+            .other_type
+            .as_ref()
+            .is_some_and(|reply| *reply != self.different)
+        {
+            return None;
+        }
+        Some(Recipe::Acquire {
+            value: value.clone(),
+            ttl_ms,
+            replies: AcquireReplies {
+                granted: self.absent,
+                held: self.different,
+                reads_value: self.other_type.is_none(),
+            },
+        })
+    }
+
+    /// A script that stores a value where there is no key, and extends the key that holds its own.
+    fn acquires_or_extends(
+        self,
+        value: &Bytes,
+        ttl_ms: i64,
+        effect: &Effect,
+        claim: &Claim,
+    ) -> Option<Recipe> {
+        if self
+            .own_eternal
+            .is_some_and(|eternal| !does_the_same(eternal, self.own))
+        {
+            return None;
+        }
+        let (by_expire, ttl_of_own) = match effect {
+            Effect::Expire(TtlUnit::Seconds, ttl) => (true, ttl.checked_mul(1000)?),
+            Effect::Expire(TtlUnit::Milliseconds, ttl) => (true, *ttl),
+            Effect::Put(own, Some(ttl)) if own == value => (false, *ttl),
+            Effect::Put(..) | Effect::Delete(_) | Effect::Prolong(_) | Effect::Persist => {
+                return None;
+            }
+        };
+        let owner = match claim {
+            Claim::Whole(token) if token == value => Owner::Whole,
+            Claim::Prefix(token) if value.starts_with(token) && !by_expire => {
+                Owner::Prefix(token.len())
+            }
+            Claim::Whole(_) | Claim::Prefix(_) => return None,
+        };
+        let replies = TakeReplies {
+            granted: self.absent.clone(),
+            extended: plain(self.own)?,
+            other_type: self.plain_other_type()?,
+            different: self.different,
+        };
+        (ttl_of_own == ttl_ms).then_some(Recipe::AcquireOrExtend {
+            value: value.clone(),
+            owner,
+            ttl_ms,
+            by_expire,
+            replies,
+        })
+    }
+
+    /// [`Agreed::other_type`], where it is a plain reply.
+    fn plain_other_type(&self) -> Option<Option<Reply>> {
+        let is_plain = self.other_type.as_ref().is_none_or(is_plain);
+        is_plain.then(|| self.other_type.clone())
+    }
+}
+
+/// Whether two paths make the same change and end alike.
+fn does_the_same(one: &Trace, other: &Trace) -> bool {
+    one.effect == other.effect && one.end == other.end
 }
 
 /// The one path of a state; none where something unknown decides between several.
