@@ -6,11 +6,13 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 
 use super::lexer::MAX_TEXT_LEN;
-use super::names::Commands;
+use super::names::{Commands, Names};
+use super::recipe::{Meaning, Reply};
 use super::release::{MAX_ARGUMENTS, Release};
 use super::shebang::{says_no_writes, shebang_and_chunk};
+use super::syntax::Block;
 use super::trace::Call;
-use super::{Meaning, Names, Reply, lexer, recognise, syntax};
+use super::{lexer, parser, recognise};
 
 /// Bytes that one token takes once it stands in a tree: an estimate from above.
 const TOKEN_WEIGHT: usize = 128;
@@ -19,7 +21,7 @@ const TOKEN_WEIGHT: usize = 128;
 #[derive(Debug)]
 pub struct Analysis {
     /// Its tree, if it is written in the part of Lua that is understood.
-    tree: Option<syntax::Block>,
+    tree: Option<Block>,
     /// What it does in every call with one key, by the number of arguments less one.
     releases: [OnceLock<Option<Release>>; MAX_ARGUMENTS],
     /// Bytes that the tree takes.
@@ -109,14 +111,14 @@ impl Analysis {
 
 /// What is known of a text that Lua can read: its tree, where it may be a recipe, the names of the keys that it
 /// writes, and how many tokens of it are kept.
-fn tree(text: &[u8], commands: Commands<'_>) -> Option<(Option<syntax::Block>, Names, usize)> {
+fn tree(text: &[u8], commands: Commands<'_>) -> Option<(Option<Block>, Names, usize)> {
     let (shebang, chunk) = shebang_and_chunk(text);
     if text.len() > MAX_TEXT_LEN {
         return None;
     }
     let tokens = lexer::tokens(chunk)?;
     let count = tokens.tokens.len();
-    let tree = syntax::parse(tokens)?;
+    let tree = parser::parse(tokens)?;
     let names = Names::of(&tree.block, commands);
     if !tree.plain || !shebang.is_empty() {
         return Some((None, names, 0));

@@ -1,7 +1,7 @@
 //! Understands the scripts of applications by their text: what a call of one does to a lock, and which keys it may
 //! write. Nothing here runs a script or guesses.
 //!
-//! [`Analysis::of`] reads a text once: `lexer` cuts it into words, `syntax` puts them together to a tree.
+//! [`Analysis::of`] reads a text once: `lexer` cuts it into words, `parser` puts them together to a tree.
 //! [`Analysis::meaning`] tells what one call means. The `interpreter` follows the tree once for each state that the lock
 //! can be in, with the keys and arguments of the call, and leaves a `trace` of each path; `recognise` finds the one
 //! [`Recipe`] that does the same in all states, or none. So a script counts by what it does and not by how it is spelled;
@@ -12,6 +12,7 @@ mod analysis;
 mod interpreter;
 mod lexer;
 mod names;
+mod parser;
 mod places;
 mod recipe;
 mod recognise;

@@ -15,8 +15,9 @@ use smallvec::SmallVec;
 
 use super::InScript;
 use super::lexer::{self, MAX_TEXT_LEN};
+use super::parser;
 use super::shebang::shebang_and_chunk;
-use super::syntax::{self, Block};
+use super::syntax::Block;
 use walk::Calls;
 
 /// Names of one text that are kept; a script with more counts as computing them.
@@ -50,7 +51,7 @@ impl Names {
     pub fn of_library(text: &[u8], commands: Commands<'_>) -> Names {
         let (_, chunk) = shebang_and_chunk(text);
         let tree = Some(chunk).filter(|chunk| chunk.len() <= MAX_TEXT_LEN);
-        let tree = tree.and_then(lexer::tokens).and_then(syntax::parse);
+        let tree = tree.and_then(lexer::tokens).and_then(parser::parse);
         tree.map_or(Names::Computed, |tree| {
             walk::names(&tree.block, commands, Calls::Many)
         })

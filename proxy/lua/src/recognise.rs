@@ -4,11 +4,11 @@
 use bytes::Bytes;
 
 use super::interpreter::follow;
-use super::syntax::Block;
-use super::trace::{Call, Claim, Effect, End, State, Trace};
-use super::{
+use super::recipe::{
     AcquireReplies, Extension, Meaning, Owner, Recipe, Replies, Reply, TakeReplies, TtlUnit,
 };
+use super::syntax::Block;
+use super::trace::{Call, Claim, Effect, End, State, Trace};
 
 /// What a call does.
 pub(super) fn meaning(script: &Block, call: Call<'_>) -> Meaning {

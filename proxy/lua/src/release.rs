@@ -4,10 +4,11 @@
 
 use bytes::Bytes;
 
+use super::recipe::{DeleteCommand, Meaning, Recipe, Replies, Reply};
+use super::recognise;
 use super::syntax::Block;
 use super::trace::Call;
 use super::value::marker;
-use super::{DeleteCommand, Meaning, Recipe, Replies, Reply, recognise};
 
 /// Most arguments of a call for which this is done.
 pub(super) const MAX_ARGUMENTS: usize = 3;
@@ -67,13 +68,13 @@ impl Release {
 mod tests {
     use super::*;
     use crate::tests::analysed;
-    use crate::{lexer, syntax};
+    use crate::{lexer, parser};
 
     const DELETE: &str = "then return redis.call('del',KEYS[1]) else return 0 end";
 
     fn found(text: &str, arguments: usize) -> Option<usize> {
         let tokens = lexer::tokens(text.as_bytes()).expect("tokens");
-        let tree = syntax::parse(tokens).expect("a tree");
+        let tree = parser::parse(tokens).expect("a tree");
         Release::of(&tree.block, arguments).map(|release| release.argument)
     }
 
