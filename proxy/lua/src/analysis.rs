@@ -6,7 +6,8 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 
 use super::lexer::MAX_TEXT_LEN;
-use super::names::{Commands, Names};
+use super::names::Names;
+use super::places::Commands;
 use super::recipe::{Meaning, Reply};
 use super::release::{MAX_ARGUMENTS, Release};
 use super::shebang::{says_no_writes, shebang_and_chunk};

@@ -26,8 +26,8 @@ mod value;
 
 pub use analysis::Analysis;
 pub use lexer::MAX_TEXT_LEN;
-pub use names::{Commands, Name, Names, Pattern};
-pub use places::{InScript, Places};
+pub use names::{Name, Names, Pattern};
+pub use places::{Commands, InScript, Places};
 pub use recipe::{
     AcquireReplies, DeleteCommand, Extension, Meaning, Owner, Recipe, Replies, Reply, TakeReplies,
     TtlUnit,

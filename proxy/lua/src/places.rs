@@ -46,3 +46,6 @@ pub enum Places {
     /// Any argument may be one.
     Every,
 }
+
+/// Where the command of this name has its keys when a script calls it; `None` where there is no such command.
+pub type Commands<'c> = &'c dyn Fn(&[u8]) -> Option<InScript>;

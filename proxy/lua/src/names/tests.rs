@@ -1,5 +1,6 @@
 //! Names of keys that are written, as the text of a script tells them.
 
+use super::name::Part;
 use super::*;
 use crate::tests::{analysed, commands};
 

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Name, Part};
+use super::name::{Name, Part};
 
 /// Possibilities that are kept apart.
 const MAX_ATOMS: usize = 16;
@@ -129,6 +129,17 @@ impl Value {
         self
     }
 
+    /// The texts that it may be, each with each of another value behind it.
+    pub(super) fn then(&self, other: &Value) -> Value {
+        let mut text = Value::default();
+        for left in self.names() {
+            for right in other.names() {
+                text.join(&Value::name(left.then(&right)));
+            }
+        }
+        text
+    }
+
     /// Whether there are too many possibilities to be followed.
     pub(super) fn is_too_wide(&self) -> bool {
         self.0.len() > MAX_ATOMS
@@ -190,5 +201,42 @@ impl Value {
     pub(super) fn is_inert(&self) -> bool {
         let inert = |atom: &Atom| matches!(atom, Atom::Name(_) | Atom::Number(_) | Atom::Data);
         self.0.iter().all(inert)
+    }
+}
+
+/// Values in a row, as a call or an assignment has them.
+#[derive(Debug, Default)]
+pub(super) struct List {
+    pub(super) values: Vec<Value>,
+    /// Any number of these follow.
+    pub(super) rest: Option<Value>,
+}
+
+impl List {
+    /// The value at this place; nil, which is nothing, beyond the last.
+    pub(super) fn at(&self, place: usize) -> Value {
+        let rest = || self.rest.clone().unwrap_or_default();
+        self.values.get(place).cloned().unwrap_or_else(rest)
+    }
+
+    /// All of them from a place on.
+    pub(super) fn from(&self, place: usize) -> Value {
+        let mut all = self.rest.clone().unwrap_or_default();
+        for value in self.values.iter().skip(place) {
+            all.join(value);
+        }
+        all
+    }
+
+    pub(super) fn all(&self) -> Value {
+        self.from(0)
+    }
+
+    /// Without the first.
+    pub(super) fn without_first(&self) -> List {
+        List {
+            values: self.values.iter().skip(1).cloned().collect(),
+            rest: self.rest.clone(),
+        }
     }
 }

@@ -1,13 +1,41 @@
-//! What functions do with what they are given, and which keys a command of Redis writes.
+//! What functions do with their arguments: those of the script, of Lua, and of `redis`.
 
 use bytes::Bytes;
 
-use super::Name;
-use super::value::{Atom, Builtin, Library, Value};
-use super::walk::{Computed, Followed, List, Walk, concatenated};
-use crate::{InScript, Places};
+use super::{Closure, Computed, Followed, Walk};
+use crate::names::name::Name;
+use crate::names::value::{Atom, Builtin, Library, List, Value};
+use crate::syntax::Function;
 
-impl Walk<'_> {
+impl<'t> Walk<'t> {
+    /// A function that the script makes.
+    pub(super) fn function(&mut self, function: &'t Function) -> Followed<Value> {
+        let closure = self.closures.meet(Closure::default())?;
+        let outer = self.scope.len();
+        let first = self.variables.met;
+        self.within.push(closure);
+        for parameter in &function.parameters {
+            self.declare(parameter)?;
+        }
+        self.closures.all[closure].parameters = (first, function.parameters.len());
+        self.open_block(&function.body)?;
+        self.within.pop();
+        self.scope.truncate(outer);
+        Ok(Value::of(Atom::Closure(closure)))
+    }
+
+    /// A call of a function of the script.
+    fn call_closure(&mut self, closure: usize, arguments: &List) -> Followed<Value> {
+        let (first, count) = self.closures.all[closure].parameters;
+        for at in 0..count {
+            self.grow(first + at, &arguments.at(at))?;
+        }
+        let beyond = arguments.from(count);
+        let closure = &mut self.closures.all[closure];
+        self.grown |= closure.varargs.join(&beyond);
+        Ok(closure.returns.clone())
+    }
+
     /// `table[index]`
     pub(super) fn element(&mut self, table: &Value, index: &Value) -> Followed<Value> {
         let mut element = Value::default();
@@ -208,97 +236,6 @@ impl Walk<'_> {
         self.call(&callbacks, &given)?;
         Ok(Value::default())
     }
-
-    /// `redis.call(name, …)`: the keys that it writes.
-    fn command(&mut self, words: &List) -> Followed<()> {
-        let name = words.at(0);
-        if words.values.is_empty() && words.rest.is_some() {
-            return Err(Computed);
-        }
-        for name in name.literals().ok_or(Computed)? {
-            let Some(InScript::Keys { written, far, .. }) = (self.commands)(name) else {
-                return Err(Computed);
-            };
-            if far && may_reach_far(name, words) {
-                return Err(Computed);
-            }
-            self.written_at(written, words)?;
-        }
-        Ok(())
-    }
-
-    fn written_at(&mut self, places: Places, words: &List) -> Followed<()> {
-        let known = words.values.len();
-        match places {
-            Places::None => Ok(()),
-            Places::Every => self.written(&words.from(1)),
-            Places::Range { first, last, step } => {
-                let end = match words.rest {
-                    // How many words there are is not known.
-                    Some(_) if last < 0 => usize::MAX,
-                    _ if last < 0 => (known + 1).saturating_sub(usize::from(last.unsigned_abs())),
-                    _ => usize::from(last.unsigned_abs()) + 1,
-                };
-                let mut place = usize::from(first);
-                while place < end.min(known) {
-                    self.written(&words.at(place))?;
-                    place += usize::from(step);
-                }
-                match &words.rest {
-                    Some(rest) if end > known => self.written(rest),
-                    _ => Ok(()),
-                }
-            }
-            Places::Counted { at, step } => {
-                let (at, step) = (usize::from(at), usize::from(step));
-                let counts = words.values.get(at).and_then(Value::numbers);
-                let Some(most) = counts.and_then(|counts| counts.into_iter().max()) else {
-                    return self.written(&words.from(at + 1));
-                };
-                let end = usize::try_from(most)
-                    .ok()
-                    .and_then(|most| most.checked_mul(step)?.checked_add(at + 1))
-                    .ok_or(Computed)?;
-                for place in (at + 1..end.min(known)).step_by(step) {
-                    self.written(&words.at(place))?;
-                }
-                match &words.rest {
-                    Some(rest) if end > known => self.written(rest),
-                    _ => Ok(()),
-                }
-            }
-            Places::Stored { from } => {
-                for place in usize::from(from)..known {
-                    match words.values[place].literals() {
-                        // What may be the word may be followed by a key.
-                        None => return self.written(&words.from(place + 1)),
-                        Some(options) if options.iter().any(|word| stores(word)) => {
-                            self.written(&words.at(place + 1))?;
-                        }
-                        Some(_) => {}
-                    }
-                }
-                match &words.rest {
-                    Some(rest) => self.written(rest),
-                    None => Ok(()),
-                }
-            }
-        }
-    }
-}
-
-fn stores(word: &[u8]) -> bool {
-    word.eq_ignore_ascii_case(b"store") || word.eq_ignore_ascii_case(b"storedist")
-}
-
-/// Whether the command may write a key of another database.
-fn may_reach_far(name: &[u8], words: &List) -> bool {
-    let is_near = |option: &Value| {
-        let literals = option.literals();
-        literals.is_some_and(|all| all.iter().all(|word| !word.eq_ignore_ascii_case(b"db")))
-    };
-    let options = || words.values.iter().skip(3);
-    name.eq_ignore_ascii_case(b"move") || words.rest.is_some() || !options().all(is_near)
 }
 
 /// An element of `KEYS` or `ARGV`.
@@ -352,11 +289,11 @@ fn formatted(arguments: &List) -> Value {
                     arguments.at(place)
                 }
                 // What it comes to, and what follows it, is not known.
-                _ => return concatenated(&text, &Value::data()),
+                _ => return text.then(&Value::data()),
             },
             byte => Value::name(Name::text(vec![byte])),
         };
-        text = concatenated(&text, &piece);
+        text = text.then(&piece);
     }
     text
 }
