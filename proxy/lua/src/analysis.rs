@@ -21,9 +21,9 @@ const TOKEN_WEIGHT: usize = 128;
 /// What follows from the text of a script alone.
 #[derive(Debug)]
 pub struct Analysis {
-    /// Its tree, if it is written in the part of Lua that is understood.
+    /// Its tree, if the text keeps to the part of Lua that recipes are written in; else `None`.
     tree: Option<Block>,
-    /// What it does in every call with one key, by the number of arguments less one.
+    /// What it does in every call with one key, at the number of arguments minus one.
     releases: [OnceLock<Option<Release>>; MAX_ARGUMENTS],
     /// Bytes that the tree takes.
     weight: usize,
@@ -31,15 +31,15 @@ pub struct Analysis {
     pub names: Names,
     /// Whether it begins with `#!`, which Redis 7 reads and older servers refuse.
     pub shebang: bool,
-    /// Whether its first line says `no-writes` in a form that the server cannot read otherwise, so
-    /// the server itself keeps it from writing.
+    /// Whether its first line says `no-writes` in a form that every server reads as such. Then the server itself keeps
+    /// the script from writing.
     pub no_writes: bool,
 }
 
 impl Analysis {
-    /// Reads a text, for which `commands` says where each command of Redis has its keys. Linear in the length of the
-    /// text. A text that is longer than [`MAX_TEXT_LEN`], or that Lua cannot read, computes its names and has no
-    /// known meaning.
+    /// Reads a text; `commands` tells where each command of Redis has its keys. Takes time linear in the length of the
+    /// text. If the text is longer than [`MAX_TEXT_LEN`] or is not in Lua, its names are [`Names::Computed`] and every
+    /// call means [`Meaning::Unknown`].
     pub fn of(text: &[u8], commands: Commands<'_>) -> Analysis {
         let (tree, names, tokens) = tree(text, commands).unwrap_or((None, Names::Computed, 0));
         Analysis {
@@ -52,8 +52,8 @@ impl Analysis {
         }
     }
 
-    /// What a call with these keys and arguments means for the lock key `lock`. Bounded whatever the
-    /// text is: steps, branches and turns of loops are limited.
+    /// Returns what a call with these keys and arguments means for the lock key `lock`. The time is bounded for every
+    /// text: steps, branches and turns of loops are limited, and a call above a limit is [`Meaning::Unknown`].
     pub fn meaning(&self, keys: &[Bytes], arguments: &[Bytes], lock: &[u8]) -> Meaning {
         let Some(tree) = &self.tree else {
             return Meaning::Unknown;
@@ -82,11 +82,10 @@ impl Analysis {
         recognise::meaning(tree, call)
     }
 
-    /// What the script would answer to this call if every lock among its keys were somebody
-    /// else's, so that a refusal can be told in its own words; of whatever type the locks are. `None`
-    /// where that is not understood, or where it would still change something. Keys that are no locks
-    /// count as absent. [`Reply::Left`] stands for what is left of the lock's TTL, which the caller
-    /// puts in. Never [`Reply::Stored`] or [`Reply::CommandResult`].
+    /// Returns what the script would reply to this call if others held all locks among its keys, so that a refusal can
+    /// use the script's own words. The locks may be of any type; keys that are no locks count as absent. Returns `None`
+    /// if the script is not understood, or would still change something. [`Reply::Left`] stands for the remaining TTL
+    /// of the lock, which the caller puts in; [`Reply::Stored`] and [`Reply::CommandResult`] are never returned.
     pub fn refusal_reply(
         &self,
         keys: &[Bytes],
@@ -104,14 +103,14 @@ impl Analysis {
         recognise::refusal(self.tree.as_ref()?, call)
     }
 
-    /// How many bytes the tree takes, roughly; 0 where none is kept.
+    /// Returns roughly how many bytes the tree takes; 0 if none is kept.
     pub fn weight(&self) -> usize {
         self.weight
     }
 }
 
-/// What is known of a text that Lua can read: its tree, where it may be a recipe, the names of the keys that it
-/// writes, and how many tokens of it are kept.
+/// Reads a text that Lua can read: its tree if it may be a recipe, the names of the keys that it writes, and the number
+/// of tokens in the tree.
 fn tree(text: &[u8], commands: Commands<'_>) -> Option<(Option<Block>, Names, usize)> {
     let (shebang, chunk) = shebang_and_chunk(text);
     if text.len() > MAX_TEXT_LEN {

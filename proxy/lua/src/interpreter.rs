@@ -26,13 +26,13 @@ const MAX_INDEX: usize = 64;
 /// Why a run ends before the script does.
 enum Stop {
     NotUnderstood,
-    /// `redis.call` raised Redis's complaint that the key is of the wrong type.
+    /// `redis.call` raised the WRONGTYPE error of Redis.
     WrongType,
-    /// Lua raised a complaint of its own.
+    /// Lua raised an error of its own.
     Raised,
 }
 
-/// Every path of the script in this state, or `None` if one of them is not understood.
+/// Returns the traces of all paths of the script in this state, or `None` if one of them is not understood.
 pub(super) fn follow(script: &Block, call: Call<'_>, state: State) -> Option<Vec<Trace>> {
     let mut traces = Vec::new();
     let mut branches = Vec::new();
@@ -90,8 +90,9 @@ struct Run<'s> {
     asked_ttl: bool,
     uncertain: bool,
     steps: usize,
-    /// How branches on something unknown are taken, in their order.
+    /// How this run takes each branch on an unknown value, in their order.
     branches: Vec<bool>,
+    /// How many of them it has taken.
     taken: usize,
 }
 
@@ -231,7 +232,7 @@ impl<'s> Run<'s> {
         Ok(())
     }
 
-    /// KEYS or ARGV.
+    /// The texts of KEYS or ARGV, for a loop over them.
     fn items(&self, list: &Value) -> Followed<&'s [Bytes]> {
         let items = match list {
             _ if self.call.any => return Err(Stop::NotUnderstood),
@@ -245,7 +246,7 @@ impl<'s> Run<'s> {
         Ok(items)
     }
 
-    /// The values for so many names: all are computed, missing ones are nil.
+    /// The values for this many names. All expressions are evaluated; missing values are nil.
     fn assigned(&mut self, names: usize, values: &'s [Expression]) -> Followed<Vec<Value>> {
         let mut assigned = self.values(values)?;
         assigned.resize(names, Value::Nil);
@@ -265,7 +266,7 @@ impl<'s> Run<'s> {
         self.decided(&value)
     }
 
-    /// The truth of a value. An unknown one is taken both ways, one run after the other.
+    /// Whether a value counts as true. An unknown one is taken both ways, in one run after the other.
     fn decided(&mut self, value: &Value) -> Followed<bool> {
         if let Some(truth) = value.truth() {
             return Ok(truth);

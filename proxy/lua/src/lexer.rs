@@ -1,19 +1,20 @@
-//! The words of a script, cut as Lua 5.1 cuts them (the Lua inside Redis). A text that Lua would not
-//! cut either is not read at all. Lock scripts use a part of the language; whether a text keeps to it is
-//! noted here and in `syntax`, which puts the tokens together.
+//! Cuts a script into tokens as Lua 5.1 does, the Lua inside Redis. A text that Lua refuses is not read at all. Lock
+//! scripts use a part of the language; whether a text keeps to it is noted here and in `parser`, which puts the tokens
+//! together.
 
 use bytes::Bytes;
 
-/// Longest text looked at, in bytes. The longest lock script of a library known to us has 3 KiB.
+/// Longest text that is read, in bytes. The longest lock script of a known library has 3 KiB.
 pub const MAX_TEXT_LEN: usize = 64 * 1024;
 
-/// Most tokens of a script that is looked at. The longest scripts of queue libraries have some 8,000.
+/// Most tokens of a script that is read. The longest scripts of queue libraries have some 8,000.
 const MAX_TOKENS: usize = 32 * 1024;
 
 /// Most tokens of a script that may be a recipe. Lock scripts have 20 to 150.
 const MAX_PLAIN_TOKENS: usize = 2048;
 
-/// More digits than these are no TTL or answer of a lock script, and fewer are exact in a double.
+/// Most digits of a number whose value is read. No TTL or reply of a lock script has more, and a double holds them
+/// exactly.
 const MAX_DIGITS: usize = 15;
 
 /// One word, sign or constant.
@@ -85,11 +86,11 @@ pub(super) struct Spanned<'t> {
 #[derive(Debug)]
 pub(super) struct Tokens<'t> {
     pub(super) tokens: Vec<Spanned<'t>>,
-    /// Whether the text keeps to the part of Lua that recipes are written in, as far as tokens tell.
+    /// Whether the tokens keep to the part of Lua that recipes are written in.
     pub(super) plain: bool,
 }
 
-/// The tokens of a text, or `None` where Lua finds none, or its versions differ.
+/// Returns the tokens of a text, or `None` if Lua refuses the text or its versions read it differently.
 pub(super) fn tokens(text: &[u8]) -> Option<Tokens<'_>> {
     // Lua's lexer treats NUL differently in its several versions, and no script has one.
     if text.contains(&0) {
@@ -122,7 +123,7 @@ struct Lexer<'t> {
 }
 
 impl<'t> Lexer<'t> {
-    /// Passes blanks and comments; says whether a line began among them.
+    /// Skips blanks and comments; returns whether a line began among them.
     fn skip_blanks(&mut self) -> Option<bool> {
         let mut on_new_line = false;
         loop {
@@ -141,7 +142,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// Passes a comment after its `--`; says whether it spans lines.
+    /// Skips a comment after its `--`; returns whether it spans lines.
     fn skip_comment(&mut self) -> Option<bool> {
         if let Some(level) = self.long_bracket() {
             let comment = self.long_text(level)?;
@@ -243,7 +244,7 @@ impl<'t> Lexer<'t> {
         })
     }
 
-    /// Lua reads letters and points behind digits as part of the number, and a sign behind an exponent.
+    /// To Lua, letters and points after digits belong to the number, and so does a sign after an `e`.
     fn number(&mut self) -> Option<Token<'t>> {
         let mut number = self
             .take_while(|byte| byte.is_ascii_digit() || byte == b'.')
@@ -306,7 +307,7 @@ impl<'t> Lexer<'t> {
         Some(Bytes::from(string))
     }
 
-    /// The level of a long bracket that opens here, which it passes; else nothing moves.
+    /// If a long bracket opens here, skips it and returns its level.
     fn long_bracket(&mut self) -> Option<usize> {
         let after = self.rest.strip_prefix(b"[")?;
         let level = after.iter().take_while(|byte| **byte == b'=').count();
@@ -314,12 +315,12 @@ impl<'t> Lexer<'t> {
         Some(level)
     }
 
-    /// What stands up to the closing long bracket of this level, which it passes.
+    /// Returns the text before the closing long bracket of this level, and skips both.
     fn long_text(&mut self, level: usize) -> Option<&'t [u8]> {
         let mut at = 0;
         loop {
             match self.rest.get(at..)? {
-                // Lua 5.1 counts, refuses or ignores `[[` inside `[[ … ]]`, as it was built.
+                // Whether Lua 5.1 counts, refuses or ignores `[[` inside `[[ … ]]` depends on how it was built.
                 [b'[', b'[', ..] if level == 0 => return None,
                 [b']', after @ ..] => {
                     let signs = after.iter().take_while(|byte| **byte == b'=').count();
@@ -328,7 +329,7 @@ impl<'t> Lexer<'t> {
                         self.rest = &after[level + 1..];
                         return Some(text);
                     }
-                    // The signs are passed with the bracket, so a row of them is read once.
+                    // Skipping the signs with the bracket means that a row of them is read once.
                     at += 1 + signs;
                 }
                 [_, ..] => at += 1,
@@ -344,7 +345,7 @@ impl<'t> Lexer<'t> {
             return Some(Token::Text(Bytes::copy_from_slice(text)));
         }
         self.plain = false;
-        // Lua drops a first line end, and makes a line feed of each other one.
+        // Lua drops a line end at the beginning, and turns each other one into a line feed.
         if let [b'\n' | b'\r', ..] = text {
             text = after_line_end(text);
         }
@@ -362,7 +363,7 @@ impl<'t> Lexer<'t> {
     }
 }
 
-/// What follows a line end: `\n`, `\r`, or both in any order.
+/// Skips a line end: `\n`, `\r`, or both in any order.
 fn after_line_end(text: &[u8]) -> &[u8] {
     match text {
         [b'\n', b'\r', rest @ ..] | [b'\r', b'\n', rest @ ..] | [_, rest @ ..] => rest,

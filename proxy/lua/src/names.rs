@@ -18,22 +18,23 @@ use super::shebang::shebang_and_chunk;
 use super::syntax::Block;
 use walk::Calls;
 
-/// The names that a script gives to keys which it writes.
+/// The names of the keys that a script may write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Names {
     /// Those of its `KEYS`, and these.
     Known(Vec<Name>),
-    /// Any: nobody knows before it runs.
+    /// Any key: only the run tells.
     Computed,
 }
 
 impl Names {
-    /// Of a whole text.
+    /// Returns the names that a script writes.
     pub(super) fn of(text: &Block, commands: Commands<'_>) -> Names {
         Names::found(walk::names(text, commands, Calls::One))
     }
 
-    /// Of a library of functions: those that any of them gives. A longer text counts as computing them.
+    /// Returns the names that the functions of a library write, all together. If the text is longer than
+    /// [`MAX_TEXT_LEN`] or is not in Lua, they are [`Names::Computed`].
     pub fn of_library(text: &[u8], commands: Commands<'_>) -> Names {
         let (_, chunk) = shebang_and_chunk(text);
         let tree = Some(chunk).filter(|chunk| chunk.len() <= MAX_TEXT_LEN);
@@ -45,12 +46,13 @@ impl Names {
         names.map_or(Names::Computed, Names::Known)
     }
 
-    /// None beside `KEYS`.
+    /// No names beside `KEYS`.
     pub fn none() -> Names {
         Names::Known(Vec::new())
     }
 
-    /// What they come to in a call, as [`Name::in_call`] says it of each.
+    /// Calls `each` with the keys that the names may be in a call, see [`Name::in_call`]. Does nothing for
+    /// [`Names::Computed`].
     pub fn in_call(&self, keys: &[&[u8]], arguments: &[&[u8]], each: &mut impl FnMut(&Pattern)) {
         if let Names::Known(names) = self {
             for name in names {

@@ -1,8 +1,7 @@
-//! Puts the words of a text together to its tree, by the grammar of Lua 5.1. Lock scripts keep to a part of Lua: locals,
-//! assignments, calls, `if`, `do`, `for` and `return`, and arithmetic on whole numbers. Whether a text does is noted here.
-//! The parser owns the shape of a text and its limits, and never decides what anything means: `interpreter` follows the
-//! tree of a text that keeps to that part, `names` looks through any. This file has the statements, `expressions` the
-//! rest.
+//! Makes the tree of a text from its tokens, by the grammar of Lua 5.1. Lock scripts keep to a part of Lua: locals,
+//! assignments, calls, `if`, `do`, `for`, `return`, and arithmetic on whole numbers. Whether a text does is noted here.
+//! The parser owns the limits of a tree, and never decides what anything means: `interpreter` follows the tree of a text
+//! that keeps to that part, `names` looks through any. This file has the statements, `expressions` the rest.
 
 mod expressions;
 
@@ -48,7 +47,7 @@ pub(super) struct Tree {
     pub(super) plain: bool,
 }
 
-/// The tree of a whole text, or `None` where Lua finds none, or it is too deep.
+/// Returns the tree of a text, or `None` if Lua refuses the text or the tree would be too deep.
 pub(super) fn parse(text: Tokens<'_>) -> Option<Tree> {
     let mut parser = Parser {
         tokens: text.tokens.into_iter().peekable(),
@@ -78,7 +77,7 @@ impl<'t> Parser<'t> {
         self.tokens.peek().map(|spanned| &spanned.token)
     }
 
-    /// Passes the next token if it is this one.
+    /// Skips the next token if it is this one; returns whether it was.
     fn accept(&mut self, token: &Token<'_>) -> bool {
         self.tokens
             .next_if(|spanned| spanned.token == *token)
@@ -96,7 +95,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Parses something nested, unless it is nested too deep.
+    /// Parses one level deeper, unless that is too deep.
     fn nested<T>(&mut self, parse: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
         if self.depth == MAX_DEPTH {
             return None;
@@ -228,7 +227,7 @@ impl<'t> Parser<'t> {
         Some(Statement::Assign(vec![target], vec![function]))
     }
 
-    /// From the parameters on; `method` is the one that is not written.
+    /// A function from its parameters on; `method` is the parameter that a method does not write, `self`.
     fn function(&mut self, method: Option<Name>) -> Option<Function> {
         self.plain = false;
         self.expect(&Token::Open)?;
@@ -269,7 +268,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// A loop over a list or over numbers. What is looped over is not decided here.
+    /// A `for` loop, over a list or over numbers.
     fn repetition(&mut self) -> Option<Statement> {
         let first = self.name()?;
         if self.accept(&Token::Assign) {

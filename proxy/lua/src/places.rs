@@ -1,5 +1,5 @@
-//! Where a command has its keys when a script calls it, in few enough shapes that a script can be told them. Which
-//! command has which shape is for the command table to say.
+//! Where a command has its keys when a script calls it. The shapes are few, so that a script can be told them too. The
+//! command table decides which command has which shape.
 
 /// What a command is to a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum InScript {
         /// Whether it may reach into another database, where the same name is another key.
         far: bool,
     },
-    /// After it names point elsewhere, or it takes keys that it does not name.
+    /// Names mean other keys after it, or it changes keys that it does not name.
     Sweeping,
 }
 
@@ -22,7 +22,7 @@ pub enum InScript {
 pub enum Places {
     /// Nowhere.
     None,
-    /// Every `step`-th argument from `first` to `last`; a negative one counts from the end.
+    /// Every `step`-th argument from `first` to `last`; a negative `last` counts from the end.
     Range {
         /// The first.
         first: u8,
@@ -38,7 +38,7 @@ pub enum Places {
         /// The distance.
         step: u8,
     },
-    /// Behind each `STORE` or `STOREDIST` from there on.
+    /// Behind each `STORE` or `STOREDIST` from `from` on.
     Stored {
         /// The first argument that may be an option.
         from: u8,
@@ -47,5 +47,5 @@ pub enum Places {
     Every,
 }
 
-/// Where the command of this name has its keys when a script calls it; `None` where there is no such command.
+/// Looks up where the command of this name has its keys; `None` if there is no such command.
 pub type Commands<'c> = &'c dyn Fn(&[u8]) -> Option<InScript>;

@@ -1,4 +1,4 @@
-//! What a call of a script may mean for a lock: the words in which this crate reports it.
+//! What a call of a script may mean for a lock, as this crate reports it.
 
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ use bytes::Bytes;
 pub enum Meaning {
     /// It does this, and nothing else.
     Recipe(Recipe),
-    /// It changes nothing, whatever the lock and any other key holds.
+    /// It changes nothing, whatever the lock and the other keys hold.
     Reads,
     /// Not known.
     Unknown,
@@ -26,16 +26,16 @@ pub enum Recipe {
         token: Bytes,
         /// The command that deletes.
         command: DeleteCommand,
-        /// What the script answers.
+        /// What the script replies.
         replies: Replies,
     },
     /// Gives the key another TTL if this is its value.
     CompareAndExtend {
         /// What the value is compared with.
         token: Bytes,
-        /// How.
+        /// How it is extended.
         extension: Extension,
-        /// What the script answers.
+        /// What the script replies.
         replies: Replies,
     },
     /// Stores a value if there is no key.
@@ -44,7 +44,7 @@ pub enum Recipe {
         value: Bytes,
         /// Its TTL; `None` for none.
         ttl_ms: Option<i64>,
-        /// What the script answers.
+        /// What the script replies.
         replies: AcquireReplies,
     },
     /// Stores a value if there is no key, and extends the key if it is the caller's.
@@ -55,9 +55,9 @@ pub enum Recipe {
         owner: Owner,
         /// The TTL, in both cases.
         ttl_ms: i64,
-        /// Whether the caller's own is extended by EXPIRE; else it is stored anew.
+        /// Whether the caller's own key is extended by EXPIRE or PEXPIRE; else it is stored again.
         by_expire: bool,
-        /// What the script answers.
+        /// What the script replies.
         replies: TakeReplies,
     },
 }
@@ -76,15 +76,15 @@ pub enum DeleteCommand {
 pub enum Extension {
     /// `EXPIRE` or `PEXPIRE`. Zero or less deletes the key.
     Expire(TtlUnit, i64),
-    /// `PEXPIRE` with what PTTL says and so many milliseconds more. Only where there is a TTL.
+    /// `PEXPIRE` with the result of PTTL plus this many milliseconds. Only if there is a TTL.
     Prolong(i64),
-    /// `PERSIST`. Only where there is a TTL.
+    /// `PERSIST`. Only if there is a TTL.
     Persist,
     /// `SET` of the same value with a TTL in milliseconds.
     Store(i64),
 }
 
-/// The unit of a TTL: that of the command that sets it.
+/// The unit of a TTL in the command that sets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TtlUnit {
     /// `EXPIRE`.
@@ -98,11 +98,11 @@ pub enum TtlUnit {
 pub enum Owner {
     /// It holds the value that would be stored.
     Whole,
-    /// It begins like that value, for so many bytes.
+    /// Its first bytes are those of that value; this is their number.
     Prefix(usize),
 }
 
-/// What a comparing script answers in each state of the lock.
+/// What a comparing script replies in each state of the lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replies {
     /// The value was equal and the command was done.
@@ -111,37 +111,37 @@ pub struct Replies {
     pub different: Reply,
     /// There is no such key.
     pub absent: Reply,
-    /// The value was equal and the key has no TTL, where a script then does nothing.
+    /// The value was equal and the key has no TTL, if the script does nothing then.
     pub no_ttl: Option<Reply>,
-    /// The key holds no string; `None` where Redis's own complaint is the answer.
+    /// The key holds no string; `None` if the client gets Redis's own error.
     pub other_type: Option<Reply>,
 }
 
-/// What a script answers that takes a free lock.
+/// The replies of a script that takes a free lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcquireReplies {
     /// The value was stored.
     pub granted: Reply,
     /// There is a key.
     pub held: Reply,
-    /// It reads the value, so that Redis complains where the key holds no string.
+    /// Whether it reads the value, so that the client gets Redis's own error if the key holds no string.
     pub reads_value: bool,
 }
 
-/// What a script answers that takes a free lock or extends its own.
+/// The replies of a script that takes a free lock or extends its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakeReplies {
     /// The value was stored where there was no key.
     pub granted: Reply,
-    /// The caller's own was extended.
+    /// The caller's own key was extended.
     pub extended: Reply,
     /// The key is somebody else's.
     pub different: Reply,
-    /// The key holds no string; `None` where Redis's own complaint is the answer.
+    /// The key holds no string; `None` if the client gets Redis's own error.
     pub other_type: Option<Reply>,
 }
 
-/// One answer of a script, as the client sees it on the wire.
+/// One reply of a script, as the client sees it on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// An integer; Lua's `true` is 1.
@@ -156,8 +156,8 @@ pub enum Reply {
     Error(Bytes),
     /// The integer that DEL, UNLINK, EXPIRE, PEXPIRE or PERSIST returned. Only where the key was changed.
     CommandResult,
-    /// The value that the script read from somebody else's key, as a bulk string.
+    /// The value that the script read from a key of another holder, as a bulk string.
     Stored,
-    /// What is left of the lock key's TTL; -1 where it has none.
+    /// The remaining TTL of the lock key; -1 if it has none.
     Left(TtlUnit),
 }

@@ -10,7 +10,7 @@ use super::recipe::{
 use super::syntax::Block;
 use super::trace::{Call, Claim, Effect, End, State, Trace};
 
-/// What a call does.
+/// Returns what a call means for the lock.
 pub(super) fn meaning(script: &Block, call: Call<'_>) -> Meaning {
     match states(script, call) {
         None => Meaning::Unknown,
@@ -21,12 +21,13 @@ pub(super) fn meaning(script: &Block, call: Call<'_>) -> Meaning {
     }
 }
 
-/// What the script answers where the lock is somebody else's, if it leaves everything as it is.
+/// Returns the script's reply if another client holds the lock, or `None` if it would change something or that reply is
+/// not known.
 pub(super) fn refusal(script: &Block, call: Call<'_>) -> Option<Reply> {
     let traces = follow(script, call, State::Foreign)?;
     let [trace] = &traces[..] else { return None };
     match (&trace.effect, &trace.end) {
-        // What is stored belongs to somebody else, and is not known here.
+        // The stored value is the other client's, and is not known here.
         (None, End::Replied(Reply::Stored | Reply::CommandResult)) => None,
         (None, End::Replied(reply)) => Some(reply.clone()),
         _ => None,
@@ -37,7 +38,7 @@ struct States {
     absent: Vec<Trace>,
     other_type: Vec<Trace>,
     own: Vec<Trace>,
-    /// Where it matters whether there is a TTL: without one.
+    /// The same without a TTL, if that matters.
     own_eternal: Option<Vec<Trace>>,
     different: Vec<Trace>,
     different_eternal: Option<Vec<Trace>>,
@@ -92,7 +93,7 @@ impl States {
         }
     }
 
-    /// What all recipes have in common: one path in each state, one comparison, and no change to the key of anybody else.
+    /// What all recipes have in common: one path in each state, one comparison, and no change to a key of others.
     fn agreed<'t>(&'t self, absent: &Trace) -> Option<Agreed<'t>> {
         let other_type = only(&self.other_type)?;
         let own = only(&self.own)?;
@@ -192,7 +193,7 @@ impl Agreed<'_> {
         if !is_refusal(self.own) || !self.own_eternal.is_none_or(is_refusal) {
             return None;
         }
-        // A script that never looked at the type says "held" of any.
+        // A script that does not look at the type takes a key of any type for a held lock.
         if self
             .other_type
             .as_ref()
@@ -267,7 +268,7 @@ fn does_the_same(one: &Trace, other: &Trace) -> bool {
     one.effect == other.effect && one.end == other.end
 }
 
-/// The one path of a state; none where something unknown decides between several.
+/// The one path of a state; `None` if an unknown value decides between several.
 fn only(traces: &[Trace]) -> Option<&Trace> {
     match traces {
         [trace] => Some(trace),
@@ -282,7 +283,7 @@ fn replied(trace: &Trace) -> Option<Reply> {
     }
 }
 
-/// A reply that says the same whatever else the key holds.
+/// A reply that does not depend on what the key holds.
 fn plain(trace: &Trace) -> Option<Reply> {
     replied(trace).filter(is_plain)
 }

@@ -1,6 +1,6 @@
-//! The most usual script, a comparison with an argument and a deletion, followed once for all its calls.
-//! The texts of keys and arguments are then nobody's to look at: whatever would, ends the following, and
-//! the script is followed anew for each call. So a release found here is what every call does.
+//! The most usual script, which compares with an argument and deletes, is followed once for all its calls. In that run
+//! the texts of keys and arguments are not known. A script that would look at one is not understood here, and is
+//! followed again for each call. So every call does the release that is found here.
 
 use bytes::Bytes;
 
@@ -13,17 +13,18 @@ use super::value::marker;
 /// Most arguments of a call for which this is done.
 pub(super) const MAX_ARGUMENTS: usize = 3;
 
-/// What a script does in each call with one key, the lock, and so many arguments.
+/// A release that a script does in each call with one key, the lock, and a certain number of arguments.
 #[derive(Debug)]
 pub(super) struct Release {
-    /// Which of them is compared with the value of the lock.
+    /// The place of the argument that is compared with the value of the lock.
     argument: usize,
     command: DeleteCommand,
     replies: Replies,
 }
 
 impl Release {
-    /// `None` where it may depend on the texts, or is something else.
+    /// Returns the release that every call with this many arguments does, or `None` if it may depend on the texts, or is
+    /// none.
     pub(super) fn of(script: &Block, arguments: usize) -> Option<Release> {
         let nothing = [const { Bytes::new() }; MAX_ARGUMENTS];
         let call = Call {
@@ -43,7 +44,7 @@ impl Release {
         };
         let said = [&replies.done, &replies.different, &replies.absent];
         let is_bulk = |reply: &Reply| matches!(reply, Reply::Bulk(_));
-        // It may be the argument that it answers with.
+        // The reply may be the argument, which differs from call to call.
         if said.into_iter().chain(&replies.other_type).any(is_bulk) {
             return None;
         }
@@ -54,7 +55,7 @@ impl Release {
         })
     }
 
-    /// In this call.
+    /// Returns what this call means.
     pub(super) fn meaning(&self, arguments: &[Bytes]) -> Meaning {
         Meaning::Recipe(Recipe::CompareAndDelete {
             token: arguments[self.argument].clone(),

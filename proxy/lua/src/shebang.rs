@@ -1,6 +1,7 @@
-//! The first line of a script where it is a shebang: Redis 7 reads it, and Lua never sees it.
+//! The shebang line of a script, `#!lua …`: Redis 7 reads it, and Lua never sees it.
 
-/// A first line that begins with `#!`, its end included, and what comes behind it.
+/// Splits a text behind its first line if that begins with `#!`; else the first part is empty. The line keeps its line
+/// end.
 pub fn shebang_and_chunk(text: &[u8]) -> (&[u8], &[u8]) {
     if !text.starts_with(b"#!") {
         return (b"", text);
@@ -9,9 +10,8 @@ pub fn shebang_and_chunk(text: &[u8]) -> (&[u8], &[u8]) {
     text.split_at(end.map_or(text.len(), |end| end + 1))
 }
 
-/// `#!lua flags=no-writes,…` up to a line end. A first line with anything odd in it (a control
-/// character such as NUL, where the server may stop reading; quotes, which it interprets; an
-/// unknown option) says nothing.
+/// Whether the first line is `#!lua flags=no-writes,…`. A line with anything unusual in it does not count: a control
+/// character such as NUL, where the server may stop reading, quotes, which it interprets, or an unknown option.
 pub(super) fn says_no_writes(text: &[u8]) -> bool {
     let Some(end) = text.iter().position(|byte| *byte == b'\n') else {
         return false;

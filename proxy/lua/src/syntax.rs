@@ -96,7 +96,7 @@ pub(super) enum Arithmetic {
     Other,
 }
 
-/// What is looped over by `in ipairs(list)`.
+/// Returns the list in `in ipairs(list)`.
 pub(super) fn list_of_ipairs(lists: &[Expression]) -> Option<&Expression> {
     let [Expression::Call(function, arguments)] = lists else {
         return None;

@@ -1,5 +1,5 @@
-//! One run of a script: the call that is followed, what the lock holds before it, and the trace that is left of one
-//! path through the script. `interpreter` makes the traces, `recognise` reads them.
+//! One run of a script: the call that is followed, what the lock holds before it, and the trace of one path through the
+//! script. `interpreter` makes the traces, `recognise` reads them.
 
 use bytes::Bytes;
 
@@ -10,9 +10,9 @@ use super::recipe::{DeleteCommand, Reply, TtlUnit};
 pub(super) struct Call<'a> {
     pub(super) keys: &'a [Bytes],
     pub(super) arguments: &'a [Bytes],
-    /// The lock key that the states speak of.
+    /// The lock key whose state is given.
     pub(super) lock: &'a [u8],
-    /// Which keys are locks, that one among them.
+    /// Whether a key is a lock; `lock` is one.
     pub(super) is_lock: &'a dyn Fn(&[u8]) -> bool,
     /// Whether it stands for every call with this many keys and arguments. `KEYS[1]` is the lock then, and
     /// a script that looks at a text is not understood. See `release`.
@@ -26,15 +26,15 @@ pub(super) enum State {
     Absent,
     /// Something that is no string.
     OtherType,
-    /// A string: that which the script compares with, or another one.
+    /// A string: the one that the script compares with (`own`), or another one.
     Held { own: bool, has_ttl: bool },
-    /// A lock of whatever type the script works with, held by somebody else, with a TTL. Other
-    /// locks are held by others too, and other keys are absent.
+    /// A lock with a TTL that another client holds, of the type that the script works with. Others hold the other
+    /// locks too, and other keys are absent.
     Foreign,
 }
 
 impl State {
-    /// Whether the lock has a TTL; `None` where there is no lock, or no string.
+    /// Whether the lock has a TTL; `None` if there is no lock, or it is no string.
     pub(super) fn has_ttl(self) -> Option<bool> {
         match self {
             State::Held { has_ttl, .. } => Some(has_ttl),
@@ -48,7 +48,7 @@ impl State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Claim {
     Whole(Bytes),
-    /// With its first bytes, as many as these.
+    /// These bytes with as many of its first bytes.
     Prefix(Bytes),
 }
 
@@ -57,7 +57,7 @@ pub(super) enum Claim {
 pub(super) enum Effect {
     Delete(DeleteCommand),
     Expire(TtlUnit, i64),
-    /// So many milliseconds more than it has.
+    /// Adds this many milliseconds to the TTL.
     Prolong(i64),
     Persist,
     /// Stores a value with a TTL in milliseconds, or without.
@@ -69,9 +69,9 @@ pub(super) enum Effect {
 pub(super) struct Trace {
     pub(super) claim: Option<Claim>,
     pub(super) effect: Option<Effect>,
-    /// Whether it matters in this state if there is a TTL.
+    /// Whether the path depends on whether the lock has a TTL.
     pub(super) asked_ttl: bool,
-    /// Whether something was read that Redis may have refused to read, for another key's type.
+    /// Whether it read something that Redis may refuse to read, because of the key's type.
     pub(super) uncertain: bool,
     pub(super) end: End,
 }
@@ -80,8 +80,8 @@ pub(super) struct Trace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Replied(Reply),
-    /// With an answer that the state does not decide, or with an error of Lua.
+    /// With a reply that the state does not decide, or with an error of Lua.
     Unknown,
-    /// With Redis's complaint that the key is of the wrong type.
+    /// With the WRONGTYPE error of Redis.
     WrongType,
 }

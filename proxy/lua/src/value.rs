@@ -1,6 +1,5 @@
-//! What is known of a value in a script before the script runs: constants, KEYS and ARGV as they
-//! are, Redis's answers as the state of the lock makes them. What the state does not decide is
-//! [`Value::Unknown`], never a likely answer.
+//! What is known of a value before the script runs: constants, KEYS and ARGV as they are, and replies of Redis as far as
+//! the state of the lock decides them. All else is [`Value::Unknown`], never a likely value.
 
 use bytes::Bytes;
 
@@ -19,27 +18,27 @@ pub(super) enum Value {
     Bool(bool),
     Number(i64),
     Text(Bytes),
-    /// `KEYS[1]`, the lock key, where any call is followed and not one: a text that nobody looks at.
+    /// `KEYS[1]`, the lock key, in a run that stands for every call: a text that nothing may look at.
     Lock,
-    /// The same of this argument.
+    /// The argument at this place, from 0, in such a run.
     Argument(usize),
     /// The text in the lock key.
     Stored,
-    /// The first so many bytes of the text in the lock key, or all of it where it is shorter.
+    /// The first bytes of the text in the lock key, at most this many.
     StoredPrefix(usize),
-    /// What TTL or PTTL says of the lock key.
+    /// The result of TTL or PTTL for the lock key.
     Left(TtlUnit),
-    /// The lock key's PTTL and so many milliseconds. Only where it has a TTL.
+    /// The lock key's PTTL plus this many milliseconds. Only if it has a TTL.
     LeftAnd(i64),
-    /// The 1 with which the effect answers.
+    /// The 1 that the changing command returns.
     Done,
     /// `{ok = …}`
     Status(Bytes),
-    /// `{err = …}`, in the words that reach the client.
+    /// `{err = …}`, as the client gets it.
     Error(Bytes),
     /// The error of Redis that `redis.pcall` caught.
     Caught,
-    /// Something that was read or computed and that nothing here decides.
+    /// A value that the call and the state do not decide.
     Unknown,
     Keys,
     Arguments,
@@ -63,7 +62,7 @@ pub(super) enum Function {
 }
 
 impl Value {
-    /// What Lua's `if` makes of it; `None` where nobody knows.
+    /// Whether Lua's `if` takes it for true; `None` if that is not known.
     pub(super) fn truth(&self) -> Option<bool> {
         match self {
             Value::Nil | Value::Bool(false) => Some(false),
@@ -82,7 +81,7 @@ impl Value {
         matches!(self, Value::Nil | Value::Bool(_))
     }
 
-    /// The number it is, where that is known. A text is none: only arithmetic makes it one.
+    /// The number that it is, if that is known. A text is no number; only arithmetic turns it into one.
     pub(super) fn number(&self) -> Option<i64> {
         match self {
             Value::Number(value) => Some(*value),
@@ -91,7 +90,7 @@ impl Value {
         }
     }
 
-    /// The number that arithmetic and `tonumber` make of it.
+    /// The number that arithmetic and `tonumber` turn it into.
     pub(super) fn to_number(&self) -> Option<i64> {
         match self {
             Value::Text(text) => canonical_integer(text),
@@ -109,7 +108,7 @@ impl Value {
         }
     }
 
-    /// What it is as an argument of a command, and in `..`.
+    /// The text that it is as an argument of a command and in `..`.
     pub(super) fn word(&self) -> Option<Bytes> {
         match self {
             Value::Text(text) => Some(text.clone()),
@@ -122,7 +121,7 @@ impl Value {
         self.kind() == Some(3)
     }
 
-    /// Which of Lua's types it has, where two values of different types are to be told apart.
+    /// A number for its type in Lua, to tell types apart; `None` if the type is not known.
     fn kind(&self) -> Option<u8> {
         match self {
             Value::Nil => Some(0),
@@ -158,26 +157,26 @@ pub(super) fn canonical_integer(text: &[u8]) -> Option<i64> {
     (-MAX_EXACT..=MAX_EXACT).contains(&value).then_some(value)
 }
 
-/// A whole number that Lua's doubles hold exactly.
+/// The number as a value, if a double holds it exactly.
 pub(super) fn exact(number: Option<i64>) -> Option<Value> {
     number
         .filter(|number| (-MAX_EXACT..=MAX_EXACT).contains(number))
         .map(Value::Number)
 }
 
-/// The texts one after the other.
+/// The texts joined, unless that is longer than [`MAX_CONCATENATED`].
 pub(super) fn concatenated(words: &[Bytes]) -> Option<Value> {
     let length: usize = words.iter().map(Bytes::len).sum();
     (length <= MAX_CONCATENATED).then(|| Value::Text(Bytes::from(words.concat())))
 }
 
-/// A text that fits on a status or error line unchanged.
+/// The text, if a status or error line holds it unchanged.
 pub(super) fn line(text: Bytes) -> Option<Bytes> {
     let plain = text.iter().all(|byte| matches!(byte, b' '..=b'~'));
     (plain && !text.is_empty()).then_some(text)
 }
 
-/// What `redis.error_reply` makes of its text: Redis 7 puts ERR before one without a code.
+/// The error that `redis.error_reply` makes of a text: Redis 7 puts `ERR` before a text without a code.
 pub(super) fn error_reply(text: &Bytes) -> Option<Bytes> {
     let text = line(text.clone())?;
     let text = text.strip_prefix(b"-").unwrap_or(&text);
@@ -187,7 +186,7 @@ pub(super) fn error_reply(text: &Bytes) -> Option<Bytes> {
     Some(Bytes::from([b"ERR ", text].concat()))
 }
 
-/// What stands for the text of an argument where a text is needed. Never compared with any other text.
+/// Stands for the text of an argument in a run that stands for every call. It is never compared with another text.
 pub(super) fn marker(index: usize) -> Bytes {
     Bytes::from(index.to_string())
 }

@@ -92,7 +92,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// A table that Redis takes for a reply: `{ok = …}` or `{err = …}`.
+    /// A table that Redis turns into a reply: `{ok = …}` or `{err = …}`.
     fn reply_table(&mut self, fields: &'s [(Option<Expression>, Expression)]) -> Followed<Value> {
         let [(Some(Expression::Text(field)), value)] = fields else {
             return Err(Stop::NotUnderstood);
@@ -105,7 +105,7 @@ impl<'s> Run<'s> {
         reply.ok_or(Stop::NotUnderstood)
     }
 
-    /// `and` and `or`: the first part of this truth, or the last part, whatever it is.
+    /// `or` and `and`: the first part that counts as `wanted`, else the last part.
     fn first_that_is(&mut self, wanted: bool, parts: &'s [Expression]) -> Followed<Value> {
         let Some((last, earlier)) = parts.split_last() else {
             return Err(Stop::NotUnderstood);
@@ -165,7 +165,7 @@ impl<'s> Run<'s> {
     }
 }
 
-/// `list[number]`, from 1; nil beyond its end.
+/// `list[number]`, counted from 1; nil beyond the end.
 fn item(list: &[Bytes], number: i64) -> Option<Value> {
     let index = usize::try_from(number).ok()?.checked_sub(1)?;
     if index >= MAX_INDEX {

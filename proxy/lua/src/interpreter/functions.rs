@@ -75,7 +75,7 @@ fn to_number(value: &Value) -> Option<Value> {
     }
 }
 
-/// `string.sub(text, from, to)` for places counted from the left.
+/// `string.sub(text, from, to)`, for places that count from the left.
 fn part(text: &Bytes, from: i64, to: i64) -> Option<Bytes> {
     let from = usize::try_from(from).ok()?.checked_sub(1)?;
     let to = usize::try_from(to).ok()?.min(text.len());

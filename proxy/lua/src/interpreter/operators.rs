@@ -1,4 +1,4 @@
-//! Arithmetic and comparisons, and what a comparison with the lock's value claims.
+//! Arithmetic and comparisons. A comparison with the lock's value is what tells the holder from others.
 
 use super::Run;
 use crate::recipe::TtlUnit;
@@ -43,7 +43,7 @@ impl Run<'_> {
         }
     }
 
-    /// The number that arithmetic makes of a value; a missing TTL is -1.
+    /// The number that arithmetic turns a value into; a missing TTL is -1.
     fn whole(&mut self, value: &Value) -> Option<i64> {
         match value {
             Value::Left(_) if self.has_ttl() == Some(false) => Some(-1),
@@ -51,7 +51,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the lock has a TTL, where the state says so.
+    /// Whether the lock has a TTL, if the state decides that; notes that the run has asked.
     pub(super) fn has_ttl(&mut self) -> Option<bool> {
         self.asked_ttl = true;
         self.state.has_ttl()
@@ -76,7 +76,7 @@ impl Run<'_> {
         }
     }
 
-    /// `left < right` or `left <= right`. A TTL that is there is zero or more.
+    /// `left < right` or `left <= right`. A TTL that exists is zero or more.
     fn ordered(
         &mut self,
         left: &Value,
@@ -93,7 +93,7 @@ impl Run<'_> {
         let holds_now = holds(a, b);
         let has_ttl = self.state.has_ttl() == Some(true);
         let grows = |value: &Value| matches!(value, Value::Left(_)) && has_ttl;
-        // At its least the TTL decides only what every longer one decides too.
+        // The result for the least TTL counts only if it is the same for every longer one.
         let sure = match (grows(left), grows(right)) {
             (false, false) => true,
             (true, false) => !holds_now,
@@ -106,7 +106,7 @@ impl Run<'_> {
         })
     }
 
-    /// The least number that a value can be, where that is known.
+    /// The least number that a value can be, if that is known.
     fn least(&mut self, value: &Value) -> Option<i64> {
         match value {
             Value::Left(_) => self.has_ttl().map(|has_ttl| if has_ttl { 0 } else { -1 }),
@@ -122,7 +122,7 @@ impl Run<'_> {
             (Value::Unknown, _) | (_, Value::Unknown) => Some(Value::Unknown),
             (Value::Stored, Value::Argument(index)) | (Value::Argument(index), Value::Stored) => {
                 let claim = Claim::Whole(marker(*index));
-                // Whether two arguments are equal is for each call to say.
+                // Two arguments may be equal in one call and differ in another.
                 let other = self.claim.as_ref().is_some_and(|known| *known != claim);
                 (!other).then(|| self.claimed(claim))
             }
@@ -153,8 +153,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether the lock holds this. A script that compares with one thing only is followed; what a
-    /// second comparison says is unknown, unless the first one decided it.
+    /// Whether the lock holds this. The first comparison is decided by the state; the result of a comparison with
+    /// something else is unknown, unless it follows from the first.
     fn claimed(&mut self, claim: Claim) -> Value {
         let own = match self.state {
             State::Held { own, .. } => own,

@@ -10,7 +10,7 @@ use crate::recipe::{DeleteCommand, Reply, TtlUnit};
 use crate::trace::{Claim, Effect, End, State};
 use crate::value::{MAX_EXACT, Value, canonical_integer};
 
-/// Commands that read one key and change nothing, beside those that are answered below.
+/// Commands that read one key and change nothing; `on_the_lock` and `elsewhere` have more of them.
 const READS: [&[u8]; 19] = [
     b"hmget",
     b"hgetall",
@@ -33,7 +33,7 @@ const READS: [&[u8]; 19] = [
     b"zrevrank",
 ];
 
-/// Commands that look for one member of a collection.
+/// Commands that look for one member of a collection, and their reply if there is none.
 const MEMBERSHIPS: [(&[u8], Value); 4] = [
     (b"hexists", Value::Number(0)),
     (b"hget", Value::Bool(false)),
@@ -110,7 +110,7 @@ impl Run<'_> {
         }
     }
 
-    /// The answer of a command for strings.
+    /// The reply of a command that reads a string.
     fn read(&self, absent: Value, held: Value) -> Answer {
         match self.state {
             State::Absent => Ok(absent),
@@ -126,13 +126,13 @@ impl Run<'_> {
         }
     }
 
-    /// A read whose answer is not known here, and which Redis may refuse for the key's type.
+    /// A read whose reply is not known, and which Redis may refuse because of the key's type.
     fn unknown(&mut self) -> Answer {
         self.uncertain = true;
         Ok(Value::Unknown)
     }
 
-    /// A command on a key that is not the lock, or on a name that is not known: only a read.
+    /// A command on another key than the lock, or on a key that is not known. It may only read.
     fn elsewhere(&mut self, name: &[u8]) -> Answer {
         let reads = READS.contains(&name)
             || MEMBERSHIPS.iter().any(|(command, _)| *command == name)
@@ -146,7 +146,7 @@ impl Run<'_> {
         self.unknown()
     }
 
-    /// The same on a key that is taken to be absent.
+    /// The same on a key that counts as absent.
     fn elsewhere_nothing(&mut self, name: &[u8], rest: &[Value]) -> Answer {
         if let Some((_, no)) = MEMBERSHIPS.iter().find(|(command, _)| *command == name) {
             return Ok(no.clone());
@@ -159,7 +159,7 @@ impl Run<'_> {
         }
     }
 
-    /// A change that Redis answers with 1 where there is a key and with 0 where there is none.
+    /// A change that returns 1 if there is a key and 0 if there is none.
     fn change(&mut self, effect: Effect) -> Answer {
         match self.state {
             State::Absent => Ok(Value::Number(0)),
@@ -198,7 +198,7 @@ impl Run<'_> {
                 _ => return Err(Stop::NotUnderstood),
             };
             let number = options.next().ok_or(Stop::NotUnderstood)?;
-            // Redis complains of a second TTL.
+            // Redis refuses a second TTL.
             if ttl.replace(milliseconds(unit, number)?).is_some() {
                 return Err(Stop::NotUnderstood);
             }
@@ -234,7 +234,7 @@ impl Run<'_> {
         Ok(Value::Status(Bytes::from_static(b"OK")))
     }
 
-    /// SETNX and EXPIRE in one script are one change, and the only one of two parts.
+    /// EXPIRE after a SETNX is part of the same change. No other change has two parts.
     fn after_the_change(&mut self, name: &[u8], rest: &[Value]) -> Answer {
         let unit = match name {
             b"expire" => TtlUnit::Seconds,
@@ -261,8 +261,8 @@ impl Run<'_> {
             State::Held { .. } => Err(Stop::WrongType),
             State::OtherType => self.unknown(),
             State::Foreign => {
-                // What the caller names itself by is not in a lock that is somebody else's; of
-                // other members nothing is known.
+                // The caller's own name is no member of a lock that another client holds. Of other members
+                // nothing is known.
                 let own =
                     matches!(rest, [Value::Text(member)] if self.call.arguments.contains(member));
                 Ok(if own { no.clone() } else { Value::Unknown })
@@ -270,7 +270,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the client gets for the value that the script returns.
+    /// How the run ends if the script returns this value.
     pub(super) fn end(&self, value: Value) -> End {
         let reply = match value {
             Value::Nil | Value::Bool(false) => Reply::Nil,
@@ -298,7 +298,7 @@ impl Run<'_> {
     }
 }
 
-/// A TTL of EXPIRE as Redis reads it: strictly.
+/// The TTL of an EXPIRE, which Redis reads strictly.
 fn time(value: &Value) -> Result<i64, Stop> {
     let text = value.word().ok_or(Stop::NotUnderstood)?;
     canonical_integer(&text).ok_or(Stop::NotUnderstood)

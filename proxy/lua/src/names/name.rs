@@ -1,16 +1,16 @@
-//! One name of a key, as far as the text of a script tells it, and what it comes to in a call.
+//! One name of a key, as far as the text of a script tells it, and which keys it may be in a call.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-/// Parts of one name; longer ones end in something unknown.
+/// Most parts of a name; a longer name ends in an unknown part.
 const MAX_PARTS: usize = 8;
-/// Bytes of one part that stands in the text itself.
+/// Longest part that stands in the text itself, in bytes; a longer one counts as unknown.
 const MAX_PART_LEN: usize = 256;
-/// Names that one row of parts comes to in a call, where it stands for several keys or arguments.
+/// Most keys that one name may be in a call, if a part stands for several keys or arguments.
 const MAX_EXPANDED: usize = 256;
 
-/// One name, as the parts that it is put together from.
+/// One name, as the row of its parts.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Name(pub(super) SmallVec<[Part; 4]>);
 
@@ -28,31 +28,31 @@ pub(super) enum Part {
 }
 
 impl Name {
+    fn of(part: Part) -> Name {
+        Name(SmallVec::from_iter([part]))
+    }
+
     pub(super) fn text(text: impl Into<Bytes>) -> Name {
-        Name::rest().or(Part::Text(text.into()))
-    }
-
-    pub(super) fn rest() -> Name {
-        Name(SmallVec::from_iter([Part::Rest]))
-    }
-
-    pub(super) fn key(place: Option<u8>) -> Name {
-        Name(SmallVec::from_iter([Part::Key(place)]))
-    }
-
-    pub(super) fn argument(place: Option<u8>) -> Name {
-        Name(SmallVec::from_iter([Part::Argument(place)]))
-    }
-
-    /// This one part, where it is short enough.
-    fn or(self, part: Part) -> Name {
-        match &part {
-            Part::Text(text) if text.len() > MAX_PART_LEN => self,
-            _ => Name(SmallVec::from_iter([part])),
+        let text = text.into();
+        match text.len() <= MAX_PART_LEN {
+            true => Name::of(Part::Text(text)),
+            false => Name::rest(),
         }
     }
 
-    /// The whole of it, where it stands in the text.
+    pub(super) fn rest() -> Name {
+        Name::of(Part::Rest)
+    }
+
+    pub(super) fn key(place: Option<u8>) -> Name {
+        Name::of(Part::Key(place))
+    }
+
+    pub(super) fn argument(place: Option<u8>) -> Name {
+        Name::of(Part::Argument(place))
+    }
+
+    /// The whole name, if it stands in the text.
     pub(super) fn as_text(&self) -> Option<&Bytes> {
         match &self.0[..] {
             [Part::Text(text)] => Some(text),
@@ -99,7 +99,7 @@ impl Name {
         Name(parts)
     }
 
-    /// The same where a script has changed the list that its `KEYS`, or `ARGV`, are in.
+    /// The same name in a script that changes the list `KEYS`, or `ARGV`.
     pub(super) fn in_changed_lists(&self, keys: bool, arguments: bool) -> Name {
         let mut parts = self.0.clone();
         for part in &mut parts {
@@ -112,8 +112,8 @@ impl Name {
         Name(parts)
     }
 
-    /// What the name comes to in a call with these keys and arguments: each name that it may be, once. One that
-    /// would have a missing part is none, because Lua raises an error.
+    /// Calls `each` with every key that the name may be in a call with these keys and arguments. A name with a part that
+    /// the call does not have is none, because Lua raises an error.
     pub fn in_call(&self, keys: &[&[u8]], arguments: &[&[u8]], each: &mut impl FnMut(&Pattern)) {
         let mut patterns = vec![Pattern::default()];
         for part in &self.0 {
@@ -154,16 +154,16 @@ impl Name {
     }
 }
 
-/// A name as far as a call decides it: what it begins with and what it ends with.
+/// A key as far as the call decides it: its beginning and its ending.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pattern {
     beginning: Vec<u8>,
-    /// What follows the last part that is not known; `None` where all is known.
+    /// What follows the last unknown part; `None` if all is known.
     ending: Option<Vec<u8>>,
 }
 
 impl Pattern {
-    /// The name, where all of it is known.
+    /// The whole key, if all of it is known.
     pub fn exact(&self) -> Option<&[u8]> {
         match self.ending {
             None => Some(&self.beginning),
@@ -171,12 +171,12 @@ impl Pattern {
         }
     }
 
-    /// What it begins with, for sure.
+    /// What the key certainly begins with.
     pub fn beginning(&self) -> &[u8] {
         &self.beginning
     }
 
-    /// What it ends with, for sure.
+    /// What the key certainly ends with.
     pub fn ending(&self) -> &[u8] {
         self.ending.as_deref().unwrap_or(&self.beginning)
     }

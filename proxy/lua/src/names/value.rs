@@ -1,14 +1,14 @@
-//! What a variable of a script may hold at any time, as far as names of keys go: a set of possibilities
-//! that only grows while a text is looked through.
+//! What a variable of a script may hold at any time, as far as names of keys matter: a set of possibilities, which only
+//! grows while a text is looked through.
 
 use smallvec::SmallVec;
 
 use super::name::{Name, Part};
 
-/// Possibilities that are kept apart.
+/// Most possibilities that are kept apart.
 const MAX_ATOMS: usize = 16;
 
-/// One possibility. Nil and booleans are none: nothing is named by them.
+/// One possibility. Nil and booleans are left out, because they are never part of a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Atom {
     /// A text put together like this.
@@ -40,7 +40,7 @@ pub(super) enum Library {
     Other,
 }
 
-/// A function that a script finds there.
+/// A function that Lua or Redis provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Builtin {
     /// `redis.call`, `redis.pcall`
@@ -86,7 +86,7 @@ impl Value {
     }
 
     pub(super) fn name(name: Name) -> Value {
-        // What is not known at all need not be told from other data.
+        // A name of which nothing is known is data like any other.
         match name.0[..] {
             [Part::Rest] => Value::data(),
             _ => Value::of(Atom::Name(name)),
@@ -101,7 +101,7 @@ impl Value {
         self.0.is_empty()
     }
 
-    /// Adds the possibilities of another; says whether there are new ones.
+    /// Adds the possibilities of another value; returns whether there are new ones.
     pub(super) fn join(&mut self, other: &Value) -> bool {
         let mut grown = false;
         for atom in &other.0 {
@@ -140,12 +140,12 @@ impl Value {
         text
     }
 
-    /// Whether there are too many possibilities to be followed.
+    /// Whether there are too many possibilities to follow.
     pub(super) fn is_too_wide(&self) -> bool {
         self.0.len() > MAX_ATOMS
     }
 
-    /// The texts that it may be, in a name or as a name; `None` where they are too many.
+    /// The texts that it may be, as names or as parts of names.
     pub(super) fn names(&self) -> impl Iterator<Item = Name> {
         self.0.iter().filter_map(|atom| match atom {
             Atom::Name(name) => Some(name.clone()),
@@ -155,7 +155,7 @@ impl Value {
         })
     }
 
-    /// Every text that it may be, where each stands in the script and it can be nothing else.
+    /// The texts that it may be, if all of them stand in the script and it can be nothing else.
     pub(super) fn literals(&self) -> Option<SmallVec<[&[u8]; 2]>> {
         fn literal(atom: &Atom) -> Option<&[u8]> {
             match atom {
@@ -166,7 +166,7 @@ impl Value {
         self.0.iter().map(literal).collect()
     }
 
-    /// The whole numbers that it may be, where it can be nothing else.
+    /// The whole numbers that it may be, if it can be nothing else.
     pub(super) fn numbers(&self) -> Option<SmallVec<[i64; 2]>> {
         let number = |atom: &Atom| match atom {
             Atom::Number(number) => Some(*number),
@@ -175,7 +175,7 @@ impl Value {
         self.0.iter().map(number).collect()
     }
 
-    /// The tables that the script makes among the possibilities.
+    /// The tables of the script that it may be.
     pub(super) fn tables(&self) -> impl Iterator<Item = usize> {
         self.0.iter().filter_map(|atom| match atom {
             Atom::Table(table) => Some(*table),
@@ -183,7 +183,7 @@ impl Value {
         })
     }
 
-    /// Whether it may be, or hold, what is given to a call: a key, an argument, or what has such in it.
+    /// Whether it may be a key or an argument of a call, or hold one.
     pub(super) fn is_of_a_call(&self) -> bool {
         self.0.iter().any(|atom| match atom {
             Atom::Name(name) => {
@@ -197,23 +197,23 @@ impl Value {
         })
     }
 
-    /// Whether it is data and nothing else: no list that names come from, and nothing that could be called.
+    /// Whether it is only data: no list that names come from, and nothing that can be called.
     pub(super) fn is_inert(&self) -> bool {
         let inert = |atom: &Atom| matches!(atom, Atom::Name(_) | Atom::Number(_) | Atom::Data);
         self.0.iter().all(inert)
     }
 }
 
-/// Values in a row, as a call or an assignment has them.
+/// A list of values, as a call or an assignment has it.
 #[derive(Debug, Default)]
 pub(super) struct List {
     pub(super) values: Vec<Value>,
-    /// Any number of these follow.
+    /// Any number of further values, each of which may be this.
     pub(super) rest: Option<Value>,
 }
 
 impl List {
-    /// The value at this place; nil, which is nothing, beyond the last.
+    /// The value at this place; beyond the last one nil, which is the empty set.
     pub(super) fn at(&self, place: usize) -> Value {
         let rest = || self.rest.clone().unwrap_or_default();
         self.values.get(place).cloned().unwrap_or_else(rest)

@@ -92,7 +92,7 @@ struct Variable {
 struct Closure {
     /// Its first parameter among the variables, and how many it has.
     parameters: (usize, usize),
-    /// What it may be given beyond them.
+    /// The arguments beyond its parameters.
     varargs: Value,
     returns: Value,
 }
@@ -103,9 +103,9 @@ struct Table {
     fields: BTreeMap<Bytes, Value>,
     /// What it may hold under any other key.
     elements: Value,
-    /// Those keys.
+    /// The other keys.
     keys: Value,
-    /// It is also held where nobody follows it.
+    /// Whether something that is not followed holds the table, too.
     is_data: bool,
     /// The function that makes it.
     made_in: Option<usize>,
@@ -259,7 +259,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// What the variables of a `for … in` may hold: the first, and the others.
+    /// What the variables of a `for … in` may hold: first the first variable, then the others.
     fn iterated(&mut self, lists: &'t [Expression]) -> Followed<(Value, Value)> {
         if let Some(Expression::Call(function, arguments)) = lists.first() {
             let function = self.value(function)?;
@@ -330,7 +330,7 @@ impl<'t> Walk<'t> {
         local.map(|(_, variable)| *variable)
     }
 
-    /// A variable may hold this, too.
+    /// Adds to what a variable may hold.
     fn grow(&mut self, variable: usize, value: &Value) -> Followed<()> {
         let variable = &mut self.variables.all[variable].value;
         self.grown |= variable.join(value);

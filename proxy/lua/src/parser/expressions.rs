@@ -41,8 +41,8 @@ impl Parser<'_> {
         Some(node(parts))
     }
 
-    /// Comparisons, of which a second one is about what the first one says: a row of them is as deep as
-    /// it is long.
+    /// `a == b`, and `a == b == c`, where the second comparison takes the result of the first: a row of comparisons is
+    /// as deep as it is long.
     fn comparison(&mut self) -> Option<Expression> {
         let depth = self.depth;
         let mut left = self.concatenation()?;
@@ -126,7 +126,7 @@ impl Parser<'_> {
         })
     }
 
-    /// `a ^ b`, which binds stronger than a sign before it, and weaker than one behind it.
+    /// `a ^ b`, which binds stronger than a sign before `a`, and weaker than one before `b`.
     fn power(&mut self) -> Option<Expression> {
         let base = match self.peek()? {
             Token::Name(_) | Token::Open => self.suffixed()?,

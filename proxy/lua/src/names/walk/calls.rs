@@ -107,7 +107,7 @@ impl<'t> Walk<'t> {
             results.join(&match atom {
                 Atom::Closure(closure) => self.call_closure(*closure, arguments)?,
                 Atom::Function(builtin) => self.call_builtin(*builtin, arguments)?,
-                // Where it can be called at all, it is a function of Lua's own, perhaps of a text.
+                // If it can be called at all, it is a function of Lua, such as one of a text.
                 Atom::Data => {
                     self.call_back(&arguments.all(), &Value::data())?;
                     Value::data()
@@ -190,7 +190,7 @@ impl<'t> Walk<'t> {
         }
     }
 
-    /// A library calls these functions with such values.
+    /// A function of Lua calls these functions with such values.
     fn call_back(&mut self, functions: &Value, value: &Value) -> Followed<()> {
         let given = List {
             values: Vec::new(),
@@ -207,7 +207,7 @@ impl<'t> Walk<'t> {
         Ok(())
     }
 
-    /// A list whose places change, and into which a value may come.
+    /// The places in a list change, and a value may be put into it.
     fn change(&mut self, list: &Value, value: &Value) -> Followed<()> {
         for atom in list.atoms() {
             match atom {
@@ -270,7 +270,7 @@ fn of_library(library: Library, field: &[u8]) -> Followed<Builtin> {
     })
 }
 
-/// `string.format(…)`: with `%s` and `%%`, and up to anything else.
+/// `string.format(…)`, as far as it uses only `%s` and `%%`.
 fn formatted(arguments: &List) -> Value {
     let format = arguments.at(0);
     let formats = format.literals();
@@ -288,7 +288,7 @@ fn formatted(arguments: &List) -> Value {
                     place += 1;
                     arguments.at(place)
                 }
-                // What it comes to, and what follows it, is not known.
+                // The text of this and all that follows is not known.
                 _ => return text.then(&Value::data()),
             },
             byte => Value::name(Name::text(vec![byte])),

@@ -67,7 +67,7 @@ impl Walk<'_> {
             Places::Stored { from } => {
                 for place in usize::from(from)..known {
                     match words.values[place].literals() {
-                        // What may be the word may be followed by a key.
+                        // If this may be the option, the next word may be a key.
                         None => return self.written(&words.from(place + 1)),
                         Some(options) if options.iter().any(|word| stores(word)) => {
                             self.written(&words.at(place + 1))?;
@@ -83,7 +83,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A key that is written has this name.
+    /// The value is the name of a key that is written.
     fn written(&mut self, value: &Value) -> Followed<()> {
         for name in value.names() {
             if name.is_key() {

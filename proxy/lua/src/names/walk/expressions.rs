@@ -1,4 +1,4 @@
-//! What an expression may come to.
+//! What the value of an expression may be.
 
 use super::{Computed, Followed, Walk};
 use crate::names::name::Name;
@@ -125,7 +125,7 @@ impl<'t> Walk<'t> {
             b"unpack" => function(Builtin::Unpack),
             b"xpcall" => function(Builtin::ProtectedCallWithHandler),
             b"rawequal" | b"tonumber" | b"type" => function(Builtin::Pure),
-            // Some of the others lead around all that is followed here: _G, getfenv, loadstring.
+            // Some other names give access to everything without being followed: _G, getfenv, loadstring.
             _ => return Err(Computed),
         }))
     }

@@ -48,13 +48,13 @@ impl<'t> Walk<'t> {
         Ok(())
     }
 
-    /// A function puts a value where it stays after a call, unless that is its own.
+    /// Notes that a function keeps a value where it stays after the call, unless `owner` is this function.
     pub(super) fn kept(&mut self, owner: Option<usize>, value: &Value) {
         let stays = !self.within.is_empty() && self.within.last().copied() != owner;
         self.remembers |= stays && value.is_of_a_call();
     }
 
-    /// What a walk through a table meets: its keys, and what it holds.
+    /// The keys and the values that `pairs` finds in a table.
     pub(super) fn walked(&self, table: &Value) -> Followed<(Value, Value)> {
         let is_followed = |atom: &Atom| !matches!(atom, Atom::Redis | Atom::Library(_));
         match table.atoms().iter().all(is_followed) {
@@ -68,7 +68,7 @@ impl<'t> Walk<'t> {
         self.store(table, &Value::data(), value)
     }
 
-    /// The value goes where nobody follows it: what comes back from there is data.
+    /// The value goes where it is not followed; what is read from there is data.
     pub(super) fn absorb(&mut self, value: &Value) -> Followed<()> {
         for atom in value.atoms() {
             match atom {
