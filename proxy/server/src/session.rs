@@ -19,6 +19,7 @@ pub(crate) mod gather_facts;
 mod intercept;
 mod judge;
 mod key_listings;
+mod learn;
 pub(crate) mod multiplexing;
 mod observed_reads;
 pub(crate) mod opaque_scripts;

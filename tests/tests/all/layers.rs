@@ -29,7 +29,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
     (
         "telemetry",
         &[
-            &["vocabulary"],
+            &["fold", "vocabulary"],
             &["events"],
             &["metrics", "logging"],
             &["audit"],

@@ -158,3 +158,53 @@ fn the_glossary_is_in_order_and_names_types_and_files_that_exist() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+/// Whether a name of `docs/life-of-a-command.md` exists: a file by its path or beside the spine, a function or a variant
+/// by its last word, wherever its first is known.
+fn exists(name: &str, sources: &str) -> bool {
+    if name.ends_with(".rs") || name.ends_with(".lua") {
+        let folders = ["", "proxy/server/src/session", "proxy/lock/src/scripts"];
+        return folders
+            .iter()
+            .any(|folder| repository().join(folder).join(name).is_file());
+    }
+    let words: Vec<&str> = name.split("::").collect();
+    let Some((last, before)) = words.split_last() else {
+        return false;
+    };
+    let spellings = ["fn", "struct", "enum", "trait", "const", "static", "mod"];
+    let is_declared = |word: &str| {
+        let declared = spellings
+            .iter()
+            .any(|kind| sources.contains(&format!("{kind} {word}")));
+        let variant = ["(", " {", ","]
+            .iter()
+            .any(|end| sources.contains(&format!("\n    {word}{end}")));
+        declared || variant
+    };
+    before.iter().all(|word| is_declared(word)) && is_declared(last)
+}
+
+#[test]
+fn every_name_on_the_way_of_a_command_exists() {
+    let crates = ["server", "lock", "lua", "policy", "resp"];
+    let sources = crates.map(|name| repository().join("proxy").join(name).join("src"));
+    let sources = sources.iter().filter(|path| path.is_dir());
+    let sources = sources.map(|path| rust_below(path)).collect::<String>();
+    let page = prose(&repository().join("docs/life-of-a-command.md")).join("\n");
+    let named = page.split('`').skip(1).step_by(2);
+    let is_name = |word: &&str| {
+        let is_path = |letter: char| letter.is_ascii_alphanumeric() || "_:/.-".contains(letter);
+        let tells = word.contains("::") || word.ends_with(".rs") || word.ends_with(".lua");
+        word.chars().all(is_path) && tells
+    };
+    let named: Vec<&str> = named.filter(is_name).collect();
+    assert!(named.len() > 60, "{} names", named.len());
+    let wrong: Vec<&&str> = named
+        .iter()
+        .filter(|name| !exists(name, &sources))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert!(!exists("Session::nothing_of_the_kind", &sources));
+    assert!(!exists("nothing.rs", &sources));
+}

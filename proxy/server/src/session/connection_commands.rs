@@ -2,32 +2,26 @@
 //! go on from what Redis has accepted. `CLIENT REPLY` is the exception: the proxy does it, and the
 //! backend always answers. Those on which the reading of what follows depends are order barriers.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::op::Arguments;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::pass_through::{Kept, PassThrough};
-use lockwarden_lock::recipe::ScriptSha;
 use lockwarden_lock::table::{SessionVerb, parse_integer};
-use lockwarden_lock::token::Grant;
-use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
+use lockwarden_resp::Protocol;
 
 use super::client::Client;
 use super::connection_state::{Block, Place, ReplyMode, StateChange};
 use super::transport::pushes::Channels;
 use super::transport::request_buffer::RequestBuffer;
-use super::transport::{End, Muted, Reply, maintenance_notices};
-use super::{Look, Session, replicas};
+use super::transport::{End, Muted, maintenance_notices};
+use super::{Look, Session};
 use crate::backend::profile::Login;
 use crate::holders::handover::Ended;
-use crate::state::effects;
 use crate::telemetry::events::DEFAULT_USER;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult};
-
-/// A user who may not read a record is not tried with the next before this time has passed.
-const UNREADABLE_FOR: Duration = Duration::from_secs(10);
 
 impl Session {
     pub(crate) async fn session_verb(
@@ -51,41 +45,14 @@ impl Session {
                     self.client.unwatch();
                     self.end(pass, muted);
                 } else {
-                    self.transport.forward(pass, muted);
-                    self.client.queued();
+                    self.relay(pass, muted);
                 }
             }
-            SessionVerb::Reset => {
-                self.client.connection.block = None;
-                self.client.unwatch();
-                // It ends OFF before it is answered, a SKIP just before it after that.
-                let heard = match self.client.connection.reply_mode {
-                    ReplyMode::Off => Muted::No,
-                    ReplyMode::On | ReplyMode::Skip => muted,
-                };
-                self.change_state(StateChange::Reset, pass, heard);
-                return self.settled(inbox).await;
-            }
+            SessionVerb::Reset => return self.reset(inbox, pass, muted).await,
             // Redis hangs up and reads no further.
-            SessionVerb::Quit => {
-                self.took_leave = true;
-                self.client.ended = Ended::ByClient(Instant::now());
-                self.client.connection.block = None;
-                if self.transport.is_shared() {
-                    self.answer_locally(BytesMut::from(&b"+OK\r\n"[..]), muted);
-                } else {
-                    self.transport.forward(pass, muted);
-                }
-                return Err(self.last_replies(inbox).await);
-            }
+            SessionVerb::Quit => return Err(self.quit(inbox, pass, muted).await),
             SessionVerb::Auth => {
-                let (user, password) = match &words[..] {
-                    [user, password] => (user.clone(), password.clone()),
-                    [password] => (Bytes::from_static(DEFAULT_USER), password.clone()),
-                    // Redis will say that this is none.
-                    _ => (Bytes::from_static(DEFAULT_USER), Bytes::new()),
-                };
-                let change = StateChange::Auth(Login { user, password });
+                let change = StateChange::Auth(login(&words));
                 return self.log_in(inbox, change, pass, muted).await;
             }
             SessionVerb::Hello => {
@@ -97,10 +64,7 @@ impl Session {
             }
             SessionVerb::Select => match words.first().and_then(|word| database(word)) {
                 Some(db) => self.change_state(StateChange::Select(db), pass, muted),
-                None => {
-                    self.transport.forward(pass, muted);
-                    self.client.queued();
-                }
+                None => self.relay(pass, muted),
             },
             SessionVerb::ClientSetName => {
                 let name = words.get(1).cloned().unwrap_or_default();
@@ -112,8 +76,7 @@ impl Session {
                     self.client.connection.library.set(what, value);
                     self.client.introduce();
                 }
-                self.transport.forward(pass, muted);
-                self.client.queued();
+                self.relay(pass, muted);
             }
             SessionVerb::ClientMaintNotifications => {
                 match maintenance_notices::without_addresses(&words) {
@@ -125,17 +88,7 @@ impl Session {
                 }
                 self.client.queued();
             }
-            SessionVerb::ClientTracking => {
-                let says = |what: &[u8]| words.iter().any(|word| word.eq_ignore_ascii_case(what));
-                // With BCAST Redis does not note what is read.
-                let on = says(b"ON");
-                let reads = on && !says(b"BCAST");
-                self.change_state(StateChange::Tracking { on, reads }, pass, muted);
-                // Nothing may be read between this command and the next.
-                if self.client.connection.block.is_none() {
-                    return self.settled(inbox).await;
-                }
-            }
+            SessionVerb::ClientTracking => return self.track(inbox, &words, pass, muted).await,
             SessionVerb::ClientReply => {
                 return self.client_reply(inbox, &words, pass, muted).await;
             }
@@ -159,6 +112,65 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// Forwards a command that was counted.
+    fn relay(&mut self, pass: PassThrough<'_>, muted: Muted) {
+        self.transport.forward(pass, muted);
+        self.client.queued();
+    }
+
+    async fn reset(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        self.client.connection.block = None;
+        self.client.unwatch();
+        // It ends OFF before it is answered, a SKIP just before it after that.
+        let heard = match self.client.connection.reply_mode {
+            ReplyMode::Off => Muted::No,
+            ReplyMode::On | ReplyMode::Skip => muted,
+        };
+        self.change_state(StateChange::Reset, pass, heard);
+        self.settled(inbox).await
+    }
+
+    async fn quit(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> End {
+        self.took_leave = true;
+        self.client.ended = Ended::ByClient(Instant::now());
+        self.client.connection.block = None;
+        if self.transport.is_shared() {
+            self.answer_locally(BytesMut::from(&b"+OK\r\n"[..]), muted);
+        } else {
+            self.transport.forward(pass, muted);
+        }
+        self.last_replies(inbox).await
+    }
+
+    async fn track(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        words: &[Bytes],
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) -> Result<(), End> {
+        let says = |what: &[u8]| words.iter().any(|word| word.eq_ignore_ascii_case(what));
+        // With BCAST Redis does not note what is read.
+        let on = says(b"ON");
+        let reads = on && !says(b"BCAST");
+        self.change_state(StateChange::Tracking { on, reads }, pass, muted);
+        // Nothing may be read between this command and the next.
+        match self.client.connection.block {
+            None => self.settled(inbox).await,
+            Some(_) => Ok(()),
+        }
     }
 
     /// Forwards a command whose reply says whether the state changed.
@@ -191,136 +203,6 @@ impl Session {
         }
     }
 
-    /// A reply that somebody wanted to look at.
-    pub(crate) fn learn(
-        &mut self,
-        reply: Reply<Look>,
-        inbox: &mut RequestBuffer,
-    ) -> Result<(), End> {
-        let Reply { look, frame, muted } = reply;
-        match look {
-            Look::State(change) => {
-                self.client.connection.unsettled =
-                    self.client.connection.unsettled.saturating_sub(1);
-                if muted == Muted::No {
-                    self.transport.reply(&frame);
-                }
-                self.apply(*change, frame.first() != Some(&b'-'), inbox);
-            }
-            Look::ReadGrant => {
-                self.client.connection.unsettled =
-                    self.client.connection.unsettled.saturating_sub(1);
-                if frame.starts_with(b"-NOPERM") {
-                    self.client.connection.unreadable_until = Some(Instant::now() + UNREADABLE_FOR);
-                }
-                let value = parse_reply(&frame, self.client.connection.protocol);
-                let grant = value.ok().and_then(|value| value.as_bytes().cloned());
-                self.client
-                    .connection
-                    .read_grants
-                    .push(grant.and_then(|grant| Grant::from_slice(&grant)));
-            }
-            Look::ReadValue(keys) => {
-                self.client.connection.unsettled =
-                    self.client.connection.unsettled.saturating_sub(1);
-                if muted == Muted::No {
-                    self.transport.reply(&frame);
-                }
-                self.client.observe(*keys, &frame);
-            }
-            Look::Scripts(names) => {
-                if muted == Muted::No {
-                    let told = self.client.only_known(&names, &frame);
-                    self.transport.reply(&told);
-                }
-            }
-            Look::Queued(step) => self.learn_of_queued(&step, &frame, muted),
-            Look::Rights(asked) => self.client.learn_of_rights(&asked, &frame),
-            Look::Renewed(renewed) => {
-                self.own_step_failed(&frame);
-                if let Ok(value) = parse_reply(&frame, self.client.connection.protocol) {
-                    effects::renewal_answered(&self.client.shared, &renewed.0, &renewed.1, &value);
-                }
-            }
-            Look::Role => self.learn_role(&frame),
-            Look::Replicas => {
-                if replicas::names_any(&frame) {
-                    self.client.shared.metrics.replicas_told();
-                }
-                if muted == Muted::No {
-                    self.transport.reply(&frame);
-                }
-            }
-            // A session whose client is gone reads these itself.
-            Look::Own | Look::Marked(_) => self.own_step_failed(&frame),
-            Look::Answer => {
-                return Err(End::OutOfStep("an answer that nobody waits for".into()));
-            }
-        }
-        Ok(())
-    }
-
-    /// Changes the state as Redis did.
-    pub(crate) fn apply(&mut self, change: StateChange, accepted: bool, inbox: &mut RequestBuffer) {
-        match (change, accepted) {
-            // A nested MULTI was refused, but the block it stands in goes on.
-            (StateChange::Multi, false) => self.client.connection.block = None,
-            // Redis 6.2 may have logged it in before it found what was wrong.
-            (StateChange::Ended | StateChange::Hello { login: Some(_), .. }, false) => {
-                self.client.connection.is_pinned = true;
-            }
-            (_, false) | (StateChange::Multi | StateChange::Ended, true) => {}
-            (StateChange::Select(db), true) => self.client.connection.selected = db,
-            (StateChange::Auth(login), true) => self.logged_in(login, inbox),
-            (
-                StateChange::Hello {
-                    protocol,
-                    login,
-                    name,
-                },
-                true,
-            ) => {
-                if let Some(protocol) = protocol {
-                    self.client.connection.protocol = protocol;
-                    self.transport.pushes.set_resp3(protocol == Protocol::Resp3);
-                }
-                if let Some(login) = login {
-                    self.logged_in(login, inbox);
-                }
-                if let Some(name) = name {
-                    self.client.connection.set_name(name);
-                    self.client.introduce();
-                }
-            }
-            (StateChange::Name(name), true) => {
-                self.client.connection.set_name(name);
-                self.client.introduce();
-            }
-            (StateChange::Tracking { on, reads }, true) => {
-                (
-                    self.client.connection.is_tracking,
-                    self.client.connection.tracking,
-                ) = (on, reads);
-            }
-            (StateChange::Reset, true) => {
-                self.client.connection.reset();
-                self.client.connection.was_let_in =
-                    !self.client.shared.backend.server.may_want_password();
-                self.client.introduce();
-                self.transport.pushes.reset();
-                if self.client.shared.backend.server.wants_password() {
-                    inbox.set_limits(RequestLimits::before_auth());
-                }
-            }
-            (StateChange::Monitor, true) => self.transport.pushes.set_monitoring(),
-            (StateChange::Loaded(text), true) => {
-                self.client.shared.script_cache.saw(&text);
-            }
-            (StateChange::Functions, true) => self.client.shared.functions.forget(),
-            (StateChange::Subscribed, true) => self.transport.pushes.set_unknown(),
-        }
-    }
-
     /// `SCRIPT EXISTS`. Inside a block its answer is Redis's alone.
     pub(crate) fn script_exists(&mut self, names: Arguments, pass: PassThrough<'_>, muted: Muted) {
         self.client
@@ -332,18 +214,6 @@ impl Session {
         }
         self.transport
             .forward_and_look(pass, Look::Scripts(Box::new(names)), muted);
-    }
-
-    fn logged_in(&mut self, login: Login, inbox: &mut RequestBuffer) {
-        // Whether this user may select the database that another has selected is not known, and a new connection
-        // would have to.
-        self.client.connection.is_pinned |=
-            self.client.connection.selected != 0 && self.client.connection.user != login.user;
-        self.client.connection.set_user(login.user.clone());
-        // Nowhere else is the password of any use.
-        self.client.connection.login = self.multiplexed.then_some(login);
-        self.client.introduce();
-        inbox.set_limits(RequestLimits::default());
     }
 
     async fn monitor(
@@ -508,24 +378,6 @@ impl Client {
         }
     }
 
-    /// Says 1 only of scripts that the server has and this proxy knows.
-    fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
-        let known = |name: &Bytes| {
-            ScriptSha::from_hex(name).and_then(|sha| self.shared.script_cache.get(&sha))
-        };
-        let Ok(Value::Array(mut items)) = parse_reply(frame, self.connection.protocol) else {
-            return BytesMut::from(&frame[..]);
-        };
-        for (item, name) in items.iter_mut().zip(names) {
-            if known(name).is_none() {
-                *item = Value::Integer(0);
-            }
-        }
-        let mut told = BytesMut::new();
-        put_value(&mut told, &Value::Array(items), self.connection.protocol);
-        told
-    }
-
     /// Every WATCH of this connection is over.
     pub(crate) fn unwatch(&mut self) {
         self.connection.is_watching = false;
@@ -534,6 +386,17 @@ impl Client {
         }
         self.evidence.unwatched();
     }
+}
+
+/// Who `AUTH` says that the client is.
+fn login(words: &[Bytes]) -> Login {
+    let (user, password) = match words {
+        [user, password] => (user.clone(), password.clone()),
+        [password] => (Bytes::from_static(DEFAULT_USER), password.clone()),
+        // Redis will say that this is none.
+        _ => (Bytes::from_static(DEFAULT_USER), Bytes::new()),
+    };
+    Login { user, password }
 }
 
 /// `HELLO [version [AUTH user password] [SETNAME name]]`; what Redis refuses changes nothing.

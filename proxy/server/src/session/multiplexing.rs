@@ -60,7 +60,7 @@ pub(crate) enum Way {
     /// The one in use.
     InUse,
     /// The shared one for this traffic, once everything is answered that went by the other.
-    ProxyState(Traffic),
+    Shared(Traffic),
     /// One of the session's own.
     Own,
     /// None: no server knows such a command where connections are shared.
@@ -154,7 +154,7 @@ impl Session {
                 mixing.has_written = true;
                 if in_use == Traffic::Reads && !self.transport.may_change_uplink() {
                     mixing.is_usual = true;
-                    return Way::ProxyState(Traffic::Writes);
+                    return Way::Shared(Traffic::Writes);
                 }
                 Traffic::Writes
             }
@@ -193,7 +193,7 @@ impl Session {
         self.all_answered(inbox).await?;
         match way {
             Way::InUse | Way::Nowhere => Ok(None),
-            Way::ProxyState(traffic) => {
+            Way::Shared(traffic) => {
                 self.transport.backend_link().turn_to(traffic);
                 Ok(None)
             }

@@ -24,7 +24,7 @@ enum Cut {
     /// It has none, or nobody has looked.
     No,
     /// It comes as it is.
-    Renewals,
+    Kept,
     /// Zeros stand in its place. Of its own bytes so many are still to come, behind so many that stay.
     Replaced { to_come: usize, stay: usize },
 }
@@ -75,7 +75,7 @@ impl RequestBuffer {
 
     /// The long argument is wanted as it is.
     pub(crate) fn keep_long_argument(&mut self) {
-        self.cut = Cut::Renewals;
+        self.cut = Cut::Kept;
     }
 
     /// So many zeros stand for the long argument: the request must not be carried out.

@@ -1,0 +1,184 @@
+//! What replies that a session looked at change in what is known of its client.
+
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_lock::op::Arguments;
+use lockwarden_lock::recipe::ScriptSha;
+use lockwarden_lock::token::Grant;
+use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
+
+use super::client::Client;
+use super::connection_state::StateChange;
+use super::transport::request_buffer::RequestBuffer;
+use super::transport::{End, Muted, Reply};
+use super::{Look, Session, replicas};
+use crate::backend::profile::Login;
+use crate::state::effects;
+
+/// A user who may not read a record is not tried with the next before this time has passed.
+const UNREADABLE_FOR: Duration = Duration::from_secs(10);
+
+impl Session {
+    /// A reply that somebody wanted to look at.
+    pub(crate) fn learn(
+        &mut self,
+        reply: Reply<Look>,
+        inbox: &mut RequestBuffer,
+    ) -> Result<(), End> {
+        let Reply { look, frame, muted } = reply;
+        match look {
+            Look::State(change) => {
+                self.client.connection.unsettled =
+                    self.client.connection.unsettled.saturating_sub(1);
+                if muted == Muted::No {
+                    self.transport.reply(&frame);
+                }
+                self.apply(*change, frame.first() != Some(&b'-'), inbox);
+            }
+            Look::ReadGrant => {
+                self.client.connection.unsettled =
+                    self.client.connection.unsettled.saturating_sub(1);
+                if frame.starts_with(b"-NOPERM") {
+                    self.client.connection.unreadable_until = Some(Instant::now() + UNREADABLE_FOR);
+                }
+                let value = parse_reply(&frame, self.client.connection.protocol);
+                let grant = value.ok().and_then(|value| value.as_bytes().cloned());
+                self.client
+                    .connection
+                    .read_grants
+                    .push(grant.and_then(|grant| Grant::from_slice(&grant)));
+            }
+            Look::ReadValue(keys) => {
+                self.client.connection.unsettled =
+                    self.client.connection.unsettled.saturating_sub(1);
+                if muted == Muted::No {
+                    self.transport.reply(&frame);
+                }
+                self.client.observe(*keys, &frame);
+            }
+            Look::Scripts(names) => {
+                if muted == Muted::No {
+                    let told = self.client.only_known(&names, &frame);
+                    self.transport.reply(&told);
+                }
+            }
+            Look::Queued(step) => self.learn_of_queued(&step, &frame, muted),
+            Look::Rights(asked) => self.client.learn_of_rights(&asked, &frame),
+            Look::Renewed(renewed) => {
+                self.own_step_failed(&frame);
+                if let Ok(value) = parse_reply(&frame, self.client.connection.protocol) {
+                    effects::renewal_answered(&self.client.shared, &renewed.0, &renewed.1, &value);
+                }
+            }
+            Look::Role => self.learn_role(&frame),
+            Look::Replicas => {
+                if replicas::names_any(&frame) {
+                    self.client.shared.metrics.replicas_told();
+                }
+                if muted == Muted::No {
+                    self.transport.reply(&frame);
+                }
+            }
+            // A session whose client is gone reads these itself.
+            Look::Own | Look::Marked(_) => self.own_step_failed(&frame),
+            Look::Answer => {
+                return Err(End::OutOfStep("an answer that nobody waits for".into()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the state as Redis did.
+    pub(crate) fn apply(&mut self, change: StateChange, accepted: bool, inbox: &mut RequestBuffer) {
+        match (change, accepted) {
+            // A nested MULTI was refused, but the block it stands in goes on.
+            (StateChange::Multi, false) => self.client.connection.block = None,
+            // Redis 6.2 may have logged it in before it found what was wrong.
+            (StateChange::Ended | StateChange::Hello { login: Some(_), .. }, false) => {
+                self.client.connection.is_pinned = true;
+            }
+            (_, false) | (StateChange::Multi | StateChange::Ended, true) => {}
+            (StateChange::Select(db), true) => self.client.connection.selected = db,
+            (StateChange::Auth(login), true) => self.logged_in(login, inbox),
+            (
+                StateChange::Hello {
+                    protocol,
+                    login,
+                    name,
+                },
+                true,
+            ) => {
+                if let Some(protocol) = protocol {
+                    self.client.connection.protocol = protocol;
+                    self.transport.pushes.set_resp3(protocol == Protocol::Resp3);
+                }
+                if let Some(login) = login {
+                    self.logged_in(login, inbox);
+                }
+                if let Some(name) = name {
+                    self.client.connection.set_name(name);
+                    self.client.introduce();
+                }
+            }
+            (StateChange::Name(name), true) => {
+                self.client.connection.set_name(name);
+                self.client.introduce();
+            }
+            (StateChange::Tracking { on, reads }, true) => {
+                (
+                    self.client.connection.is_tracking,
+                    self.client.connection.tracking,
+                ) = (on, reads);
+            }
+            (StateChange::Reset, true) => {
+                self.client.connection.reset();
+                self.client.connection.was_let_in =
+                    !self.client.shared.backend.server.may_want_password();
+                self.client.introduce();
+                self.transport.pushes.reset();
+                if self.client.shared.backend.server.wants_password() {
+                    inbox.set_limits(RequestLimits::before_auth());
+                }
+            }
+            (StateChange::Monitor, true) => self.transport.pushes.set_monitoring(),
+            (StateChange::Loaded(text), true) => {
+                self.client.shared.script_cache.saw(&text);
+            }
+            (StateChange::Functions, true) => self.client.shared.functions.forget(),
+            (StateChange::Subscribed, true) => self.transport.pushes.set_unknown(),
+        }
+    }
+
+    pub(super) fn logged_in(&mut self, login: Login, inbox: &mut RequestBuffer) {
+        // Whether this user may select the database that another has selected is not known, and a new connection
+        // would have to.
+        self.client.connection.is_pinned |=
+            self.client.connection.selected != 0 && self.client.connection.user != login.user;
+        self.client.connection.set_user(login.user.clone());
+        // Nowhere else is the password of any use.
+        self.client.connection.login = self.multiplexed.then_some(login);
+        self.client.introduce();
+        inbox.set_limits(RequestLimits::default());
+    }
+}
+
+impl Client {
+    /// Says 1 only of scripts that the server has and this proxy knows.
+    pub(super) fn only_known(&self, names: &Arguments, frame: &Bytes) -> BytesMut {
+        let known = |name: &Bytes| {
+            ScriptSha::from_hex(name).and_then(|sha| self.shared.script_cache.get(&sha))
+        };
+        let Ok(Value::Array(mut items)) = parse_reply(frame, self.connection.protocol) else {
+            return BytesMut::from(&frame[..]);
+        };
+        for (item, name) in items.iter_mut().zip(names) {
+            if known(name).is_none() {
+                *item = Value::Integer(0);
+            }
+        }
+        let mut told = BytesMut::new();
+        put_value(&mut told, &Value::Array(items), self.connection.protocol);
+        told
+    }
+}

@@ -1,0 +1,162 @@
+//! Findings about how locks are used: they are counted and told, and change nothing.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockwarden_lock::decision::Operation;
+use lockwarden_lock::op::Target;
+use lockwarden_lock::outcome::Granted;
+use lockwarden_lock::plan::Who;
+use lockwarden_lock::reason::Reason;
+use lockwarden_lock::token::stored_form;
+
+use super::super::client::Client;
+use crate::ruleset::Active;
+use crate::telemetry::events::EventKind;
+use crate::telemetry::logging::Example;
+use crate::telemetry::vocabulary::Observation;
+
+use super::Settled;
+
+/// What a record holds as the owner in a lock whose type has none: the type, which is nobody's value.
+const TYPES: [&[u8]; 5] = [b"hash", b"zset", b"list", b"set", b"stream"];
+
+impl Client {
+    /// A former holder acted while another holds the lock. A lease whose time is not over was given
+    /// back by other means, for example with its owner token over another connection: that is no
+    /// overlap. Answers whether it was one.
+    pub(super) fn acted_late(&mut self, one: &Settled<'_>, late: bool, now: Instant) -> bool {
+        if !late {
+            return false;
+        }
+        let own = self.evidence.own(one.key, now);
+        let ends = own.and_then(|own| own.ends);
+        let overlapped = ends.is_none_or(|ends| ends <= now);
+        self.evidence.lapsed(one.key, now);
+        self.shared.renewals.remove(one.key, Some(self.number));
+        overlapped
+    }
+
+    /// An acquire was refused, because the lock is held. `own`: this very connection holds it, so
+    /// several threads share it. A command on several locks is answered once for all of them, so what
+    /// the connection knows of each is asked, too.
+    pub(super) fn refused_the_lock(
+        &mut self,
+        one: &Settled<'_>,
+        own: bool,
+        active: &Active,
+        now: Instant,
+    ) {
+        if own && self.evidence.own(one.key, now).is_some() {
+            self.observed(Observation::SharedSession, one.target, active, now);
+        }
+        self.evidence.refused(one.key, one.stored);
+    }
+
+    /// A release or extension that met a lease, whether it was refused or not: one without an owner
+    /// token, by a connection that did not get the lock when it last tried, is found.
+    pub(super) fn touched_the_lease(&mut self, one: &Settled<'_>, active: &Active, now: Instant) {
+        let gives_back = matches!(one.operation, Operation::Release | Operation::Extend);
+        if gives_back && one.tokenless && self.evidence.was_refused(one.key) {
+            self.observed(Observation::RefusedThenReleased, one.target, active, now);
+        }
+    }
+
+    /// A release that proved nothing, by a connection that neither took the lock nor tried to: where that
+    /// happens again and again, locks are taken by one process and given back by another.
+    pub(super) fn handed_over(
+        &mut self,
+        one: &Settled<'_>,
+        reason: Reason,
+        active: &Active,
+        now: Instant,
+    ) {
+        let by_another = one.operation == Operation::Release
+            && one.tokenless
+            && reason == Reason::NotOwner
+            && !self.evidence.was_refused(one.key)
+            && self.evidence.own(one.key, now).is_none();
+        let namespace = &active.namespace(one.target.namespace).name;
+        if by_another
+            && self
+                .shared
+                .hand_overs
+                .given_back(namespace, &one.target.key, now)
+        {
+            self.observed(Observation::HandedOver, one.target, active, now);
+        }
+    }
+
+    /// A lock was granted with a value: one that another client was granted lately is found.
+    pub(super) fn uses_a_token(
+        &mut self,
+        one: &Settled<'_>,
+        who: &Who,
+        value: &Bytes,
+        granted: &Granted,
+        active: &Active,
+        now: Instant,
+    ) {
+        if granted.again.is_some() || TYPES.contains(&&value[..]) {
+            return;
+        }
+        let shared = self.shared.owner_tokens.granted(
+            &active.namespace(one.target.namespace).name,
+            &stored_form(value),
+            who.identity(&one.allowed.rules),
+            granted.shared_token,
+            now,
+        );
+        if shared {
+            self.observed(Observation::SharedToken, one.target, active, now);
+        }
+    }
+
+    /// Counts a finding, and logs it: one line a kind, namespace and minute.
+    pub(super) fn observed(
+        &mut self,
+        kind: Observation,
+        target: &Target,
+        active: &Active,
+        now: Instant,
+    ) {
+        let details = active.namespace(target.namespace);
+        details.metrics.observations.at(kind).inc();
+        let example = Example {
+            key: target.key.clone(),
+            name: self.connection.name.clone(),
+            client: self.peer,
+        };
+        let folder = &self.shared.observations;
+        if let Some(line) = folder.observed(&details.name, kind, example, now) {
+            line.log();
+        }
+        let entry = self.entry(EventKind::Observed(kind), target, "", None, active);
+        self.shared.events.leave(entry);
+    }
+
+    /// The client closed its connection in order: leases that are meant to go on without it for
+    /// longer than the ceiling are found.
+    pub(crate) fn report_outlived(&mut self) {
+        let (active, now) = (self.active(), Instant::now());
+        let mut outlived = Vec::new();
+        for (key, own) in self.evidence.held() {
+            let Some(namespace) = active.namespaces.find(&key.key) else {
+                continue;
+            };
+            let ceiling = active.namespace(namespace).ceiling_ms;
+            let current = self.shared.mirror.current(key);
+            let longer = ceiling.is_some_and(|ms| {
+                let ceiling = Duration::from_millis(ms);
+                own.asked_end.is_some_and(|end| end > now + ceiling)
+            });
+            if longer && current.is_some_and(|(grant, _)| grant == own.grant) {
+                let key = key.key.clone();
+                outlived.push(Target { namespace, key });
+            }
+        }
+        for target in outlived {
+            self.observed(Observation::Outlived, &target, &active, now);
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What a lease that was granted, extended or cut means for the connection's evidence, for keep-alive and the mirror.
+
+use std::time::{Duration, Instant};
+
+use lockwarden_lock::evidence::Own;
+use lockwarden_lock::lease::LeaseEvent;
+use lockwarden_lock::op::{AskedTtl, LockOp};
+use lockwarden_lock::outcome::{Ended, Granted, Outcome};
+use lockwarden_lock::plan::{Renewal, Who, outlive_ms};
+use lockwarden_lock::rules::{KeepAliveBy, TrustAddress};
+use lockwarden_lock::token::{Grant, Process, stored_form};
+
+use super::super::client::Client;
+use crate::holders::identify;
+use crate::registry::renewals::SameClient;
+use crate::registry::undelivered::Undelivered;
+use crate::ruleset::Active;
+use crate::state::effects;
+
+use super::{Settled, asked_end};
+
+impl Client {
+    pub(super) fn granted(
+        &mut self,
+        one: &Settled<'_>,
+        granted: &Granted,
+        active: &Active,
+        now: Instant,
+    ) {
+        let (Some(drawn), Some(value)) = (one.grant, one.stored) else {
+            return;
+        };
+        let grant = granted.again.unwrap_or(drawn);
+        let who = self.connection.who();
+        let lease = Undelivered {
+            namespace: one.target.namespace,
+            key: one.key.clone(),
+            session: who.session,
+            grant: Some(grant),
+        };
+        self.pending_grants.granted(lease, one.spoken_after);
+        let ttl = (granted.ttl_ms > 0).then(|| Duration::from_millis(granted.ttl_ms));
+        let own = Own {
+            grant,
+            fence: granted.fence,
+            stored: stored_form(value),
+            ends: ttl.map(|ttl| one.sent(now) + ttl),
+            asked_end: asked_end(granted.asked_ms, now),
+            lapsed: None,
+        };
+        self.evidence.granted(one.key.clone(), own);
+        let event = LeaseEvent::Granted {
+            namespace: one.target.namespace,
+            grant,
+            fence: granted.fence,
+            session: who.session,
+            ttl,
+        };
+        let ended = self.shared.mirror.apply(one.key, event, now);
+        if let (Some(ended), Ended::RanOut(_)) = (ended, granted.ended) {
+            effects::count_hold(&ended, active);
+        }
+        self.keep(one, &who, grant, granted.ttl_ms, granted.kept, now);
+        self.uses_a_token(one, &who, value, granted, active, now);
+        if self.is_first && granted.again.is_none() {
+            self.may_be_job(one, &who, grant, granted.asked_ms == 0, active);
+        }
+        let identity = who.identity(&one.allowed.rules);
+        if who.process == Process::Pending && identity == who.client.with_process(Process::Pending)
+        {
+            let peer = self.connection.peer();
+            identify::identify_later(&self.shared, peer, one.key.clone(), grant);
+        }
+        tracing::debug!(
+            namespace = %active.namespace(one.target.namespace).name,
+            key = %String::from_utf8_lossy(&one.target.key),
+            fence = granted.fence.0,
+            ttl_ms = granted.ttl_ms,
+            again = granted.again.is_some(),
+            client = %self.peer,
+            "granted"
+        );
+    }
+
+    /// A lock was granted to the first command of a connection: that may be all that its client is there for.
+    pub(super) fn may_be_job(
+        &mut self,
+        one: &Settled<'_>,
+        who: &Who,
+        grant: Grant,
+        endless: bool,
+        active: &Active,
+    ) {
+        let rules = &one.allowed.rules;
+        let running = self.connection.peer().running();
+        let is_elsewhere = !who.local && endless && who.is_distinctive(rules);
+        if running.is_some() || is_elsewhere {
+            let whose = (grant, who.identity(rules));
+            let namespace = &active.namespace(one.target.namespace).name;
+            if self.shared.jobs.took(one.key, whose, running, namespace) {
+                self.first_lock = Some((one.key.clone(), grant));
+            }
+        }
+    }
+
+    pub(super) fn extended(
+        &mut self,
+        one: &Settled<'_>,
+        ttl_ms: u64,
+        kept: bool,
+        own: bool,
+        now: Instant,
+    ) {
+        let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
+        let ends = ttl.map(|ttl| one.sent(now) + ttl);
+        if own {
+            self.evidence
+                .extended(one.key, ends, one.stored.map(stored_form));
+        }
+        self.shared
+            .mirror
+            .apply(one.key, LeaseEvent::Extended { ttl }, now);
+        let grant = self.evidence.own(one.key, now).map(|own| own.grant);
+        match grant.filter(|_| own) {
+            Some(grant) => self.keep(one, &self.connection.who(), grant, ttl_ms, kept, now),
+            // Somebody else's lease: its holder's session goes on keeping it alive.
+            None if kept => {}
+            None => self.shared.renewals.remove(one.key, None),
+        }
+    }
+
+    /// Keep-alive begins or ends with the terms of the lease.
+    pub(super) fn keep(
+        &self,
+        one: &Settled<'_>,
+        who: &Who,
+        grant: Grant,
+        ttl_ms: u64,
+        kept: bool,
+        now: Instant,
+    ) {
+        if !kept || ttl_ms == 0 {
+            self.shared.renewals.remove(one.key, None);
+            return;
+        }
+        let obligations = &one.allowed.obligations;
+        // Every renewal gives what the policy would give again: the default, or the ceiling.
+        let renewal = Renewal {
+            lock: one.target.key.clone(),
+            grant,
+            ttl_ms,
+            keep_alive_ms: obligations.keep_alive_ms.unwrap_or(0),
+            outlive_ms: outlive_ms(one.allowed),
+        };
+        let rules = &one.allowed.rules;
+        let distinctive = who.is_distinctive(rules);
+        let same_client = match rules.trust_address {
+            _ if rules.hand_over
+                && let Some(application) = who.application =>
+            {
+                SameClient::Identity(application)
+            }
+            TrustAddress::Process => SameClient::Identity(who.client),
+            TrustAddress::Auto | TrustAddress::No if who.local => {
+                SameClient::Process(who.client, self.connection.peer().clone(), distinctive)
+            }
+            TrustAddress::Auto | TrustAddress::No
+                if distinctive && rules.keep_alive_by == KeepAliveBy::Identity =>
+            {
+                SameClient::Identity(who.client)
+            }
+            TrustAddress::Auto | TrustAddress::No => SameClient::Nobody,
+        };
+        self.shared.renewals.add(
+            &self.holder,
+            same_client,
+            one.target.namespace,
+            one.key.clone(),
+            renewal,
+            now,
+        );
+    }
+
+    /// Whether the TTL is shorter than the one that was asked for.
+    pub(super) fn clamped(&self, op: &LockOp, ttl_ms: u64, one: &Settled<'_>) -> bool {
+        let asked = match op {
+            LockOp::Acquire { ttl, .. }
+            | LockOp::Take { ttl, .. }
+            | LockOp::Store { ttl, .. }
+            | LockOp::Extend { ttl, .. } => *ttl,
+            LockOp::Wrapped { .. } => {
+                // An invented TTL is the default, one that was cut the ceiling.
+                let kept = match &one.answer.outcome {
+                    Outcome::Granted(granted) => granted.kept,
+                    Outcome::Extended { kept, .. } => *kept,
+                    _ => false,
+                };
+                return kept && one.allowed.obligations.ttl_cap_ms == Some(ttl_ms);
+            }
+            LockOp::AcquireAll { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } => {
+                AskedTtl::None
+            }
+        };
+        match asked {
+            AskedTtl::For(ms) => one.enforced && i64::try_from(ttl_ms).is_ok_and(|ttl| ttl < ms),
+            AskedTtl::Until(_) | AskedTtl::Further(_) => {
+                one.enforced && one.allowed.obligations.ttl_cap_ms == Some(ttl_ms)
+            }
+            AskedTtl::None | AskedTtl::Keep => false,
+        }
+    }
+}
