@@ -176,6 +176,10 @@ pub struct Refused {
 }
 
 /// What is to be done with a command.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly every command is permitted, and a box would be an allocation for each"
+)]
 #[derive(Debug)]
 pub enum Settled {
     /// One atomic step.

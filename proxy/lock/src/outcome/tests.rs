@@ -70,6 +70,23 @@ fn only_a_lease_that_may_be_ones_own_is_tried_once_more() {
 }
 
 #[test]
+fn an_answer_about_another_number_of_locks_is_none_to_this_command() {
+    let one = read_one(&[text("U")]).expect("an answer");
+    let locks = ["a", "b"];
+    let counted = |answers: &Answers| answers.of_each(&locks).map(|each| each.len());
+    assert_eq!(counted(&Answers::One(one.clone())), Ok(2));
+    let both = vec![one.clone(), one.clone()];
+    assert_eq!(counted(&Answers::Many(2, both)), Ok(2));
+    let script = |each| Answers::Script(ScriptEnd::Returned, each, None);
+    for each in [vec![], vec![one.clone()], vec![one; 3]] {
+        assert_eq!(counted(&Answers::Many(1, each.clone())), Err(NotAnAnswer));
+        assert_eq!(counted(&script(each)), Err(NotAnAnswer));
+    }
+    let failed = Answers::Error(Bytes::from_static(b"OOM"));
+    assert_eq!(counted(&failed), Ok(0));
+}
+
+#[test]
 fn a_refusal_has_a_reason() {
     let fields = |reason| {
         Value::Array(vec![
