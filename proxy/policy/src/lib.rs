@@ -17,6 +17,7 @@ mod loader;
 mod meter;
 mod source;
 mod store;
+mod sync;
 mod ticker;
 
 pub use chains::Chains;

@@ -2,7 +2,8 @@
 //! epoch up once a millisecond while somebody may have to be stopped, and sleeps otherwise, so that
 //! an idle proxy does not wake a thousand times a second. What a look finds is judged in `deadline.rs`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+mod need;
+
 use std::sync::{Arc, Weak};
 use std::thread::{self, Thread};
 
@@ -10,21 +11,17 @@ use wasmtime::Engine;
 
 use crate::deadline::TICK;
 use crate::error::HostError;
+use need::Need;
 
 /// How long the ticker goes on after the last deadline that it was needed for: waking it costs a
 /// call about 5 µs, which a busy proxy then pays ten times a second at most.
 const LINGER: u64 = 100;
 
-/// While the ticker sleeps, what it is needed until.
-const ASLEEP: u64 = 0;
-
 /// The ticks of one engine. The thread ends when the last one who may call a policy is gone.
 pub(crate) struct Ticker {
     engine: Engine,
-    /// Ticks so far. Never behind the engine's epoch: counted first.
-    ticks: AtomicU64,
-    /// The thread does not sleep before this many ticks; [`ASLEEP`] while it does.
-    needed_until: AtomicU64,
+    /// Its ticks are never behind the engine's epoch: they are counted first.
+    need: Need,
     thread: Thread,
 }
 
@@ -42,8 +39,7 @@ impl Ticker {
             .map_err(HostError::Ticker)?;
         let ticker = Arc::new(Ticker {
             engine: engine.clone(),
-            ticks: AtomicU64::new(1),
-            needed_until: AtomicU64::new(ASLEEP),
+            need: Need::new(LINGER),
             thread: thread.thread().clone(),
         });
         // It is received: nothing ends the thread before.
@@ -54,46 +50,7 @@ impl Ticker {
     /// Promises so many ticks to a call. To be called after the store's deadline was set: then the
     /// thread cannot fall asleep before it has counted to that deadline.
     pub(crate) fn promise(&self, ticks: u64) {
-        // One more, because the epoch that the deadline was reckoned from may be newer than the
-        // count read here.
-        let until = self
-            .ticks
-            .load(Ordering::Relaxed)
-            .saturating_add(ticks)
-            .saturating_add(1);
-        if self.needed_until.load(Ordering::Relaxed) < until {
-            self.promise_until(until);
-        }
-    }
-
-    #[cold]
-    fn promise_until(&self, until: u64) {
-        let until = until.saturating_add(LINGER);
-        let before = self.needed_until.fetch_max(until, Ordering::AcqRel);
-        if before == ASLEEP {
-            self.thread.unpark();
-        }
-    }
-
-    /// Counts, and falls asleep if nobody needs more.
-    fn tick(&self) {
-        let ticks = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
-        self.engine.increment_epoch();
-        let needed_until = self.needed_until.load(Ordering::Relaxed);
-        if needed_until <= ticks {
-            // Fails if somebody was promised more meanwhile. Whoever is, from here on, finds the
-            // ticker asleep and wakes it.
-            let _ = self.needed_until.compare_exchange(
-                needed_until,
-                ASLEEP,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            );
-        }
-    }
-
-    fn is_asleep(&self) -> bool {
-        self.needed_until.load(Ordering::Acquire) == ASLEEP
+        self.need.promise(ticks, || self.thread.unpark());
     }
 }
 
@@ -107,7 +64,7 @@ impl Drop for Ticker {
 /// The thread. It holds no ticker while it waits, so that its end is seen.
 fn run(ticker: &Weak<Ticker>) {
     while let Some(strong) = ticker.upgrade() {
-        let asleep = strong.is_asleep();
+        let asleep = strong.need.is_asleep();
         drop(strong);
         if asleep {
             // Whoever wakes it between the question and here has it return at once.
@@ -116,7 +73,7 @@ fn run(ticker: &Weak<Ticker>) {
         }
         thread::sleep(TICK);
         if let Some(ticker) = ticker.upgrade() {
-            ticker.tick();
+            ticker.need.tick(|| ticker.engine.increment_epoch());
         }
     }
 }
@@ -127,6 +84,7 @@ mod tests {
 
     use super::*;
     use crate::engine;
+    use crate::sync::Ordering;
 
     #[track_caller]
     fn wait_until(what: &str, holds: impl Fn() -> bool) {
@@ -140,13 +98,13 @@ mod tests {
     #[test]
     fn it_ticks_for_as_long_as_was_promised_then_sleeps_and_can_be_woken() {
         let ticker = Ticker::start(&engine::start().unwrap().engine).unwrap();
-        let counted = || ticker.ticks.load(Ordering::Relaxed);
-        assert!(ticker.is_asleep(), "nobody needs it yet");
+        let counted = || ticker.need.ticks.load(Ordering::Relaxed);
+        assert!(ticker.need.is_asleep(), "nobody needs it yet");
         for promised in [1, 20, 3] {
             let before = counted();
             ticker.promise(promised);
-            assert!(!ticker.is_asleep());
-            wait_until("it sleeps again", || ticker.is_asleep());
+            assert!(!ticker.need.is_asleep());
+            wait_until("it sleeps again", || ticker.need.is_asleep());
             assert!(counted() >= before + promised + LINGER);
         }
         let asleep = counted();
@@ -161,10 +119,10 @@ mod tests {
             for _ in 0..4 {
                 threads.spawn(|| {
                     for round in 0..20 {
-                        let before = ticker.ticks.load(Ordering::Relaxed);
+                        let before = ticker.need.ticks.load(Ordering::Relaxed);
                         ticker.promise(2);
                         wait_until("two ticks are over", || {
-                            ticker.ticks.load(Ordering::Relaxed) >= before + 2
+                            ticker.need.ticks.load(Ordering::Relaxed) >= before + 2
                         });
                         // Around the moment at which it falls asleep.
                         thread::sleep(TICK * (95 + round / 2));

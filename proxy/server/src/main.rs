@@ -5,6 +5,7 @@
 mod clock;
 mod net;
 mod random;
+mod sync;
 mod text;
 
 mod config;

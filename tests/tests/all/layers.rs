@@ -10,6 +10,7 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 /// The folders and files at the top of `proxy/server/src`, the lowest first. Those of one line do not import one another.
 const LAYERS: &[&[&str]] = &[
+    &["sync"],
     &["clock", "net", "random", "text"],
     &["config"],
     &["telemetry"],

@@ -2,9 +2,13 @@
 //! process, a proxy that is about to stop. A session sleeps on its sockets and on one of these; what
 //! is said meanwhile waits until it looks.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering, fence};
-use std::task::{Context, Waker};
+mod bits;
+
+use std::task::Context;
+
+#[cfg(test)]
+use crate::sync::Ordering;
+use bits::Bits;
 
 /// There is something to do over the session's own connection.
 const WORK: u8 = 1;
@@ -15,11 +19,7 @@ const EVICT: u8 = 4;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Wakeup {
-    /// The session's task, which is the same from its beginning to its end.
-    sleeper: OnceLock<Waker>,
-    said: AtomicU8,
-}
+pub(crate) struct Wakeup(Bits);
 
 /// What was said since the session looked last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,44 +32,28 @@ pub(crate) struct Said {
 impl Wakeup {
     /// Leases want to be renewed, or records to be completed, over the session's own connection.
     pub(crate) fn work(&self) {
-        self.say(WORK);
+        self.0.say(WORK);
     }
 
     /// The proxy is about to stop.
     pub(crate) fn drain(&self) {
-        self.say(DRAIN);
+        self.0.say(DRAIN);
     }
 
     /// The session has to end at once: it holds too much memory.
     pub(crate) fn evict(&self) {
-        self.say(EVICT);
+        self.0.say(EVICT);
     }
 
     #[cfg(test)]
     pub(crate) fn is_evicted(&self) -> bool {
-        self.said.load(Ordering::Relaxed) & EVICT != 0
-    }
-
-    fn say(&self, what: u8) {
-        self.said.fetch_or(what, Ordering::Release);
-        fence(Ordering::SeqCst);
-        if let Some(sleeper) = self.sleeper.get() {
-            sleeper.wake_by_ref();
-        }
+        self.0.said.load(Ordering::Relaxed) & EVICT != 0
     }
 
     /// What was said, if anything was; otherwise the task is woken when something is. It is always the
     /// same task that looks.
     pub(crate) fn look(&self, cx: &Context<'_>) -> Option<Said> {
-        if self.sleeper.get().is_none() {
-            self.sleeper.get_or_init(|| cx.waker().clone());
-            // Whoever spoke and found nobody to wake has said it before the look below.
-            fence(Ordering::SeqCst);
-        }
-        if self.said.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let said = self.said.swap(0, Ordering::Acquire);
+        let said = self.0.look(cx)?;
         Some(Said {
             work: said & WORK != 0,
             drain: said & DRAIN != 0,

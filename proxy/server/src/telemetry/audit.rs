@@ -123,7 +123,7 @@ impl Audit {
     pub(crate) fn reload(&self, config: &AuditConfig, events: &EventLog) {
         let Some(line) = &self.line else { return };
         self.follow_settings(config, events);
-        line.reopen(config.limits);
+        line.waiting.reopen(config.limits);
     }
 
     /// Whether standard output is the trail's.
@@ -211,7 +211,7 @@ impl Follower for Scribe {
             self.line.lose(dropped - self.dropped);
         }
         self.dropped = dropped;
-        self.line.wake();
+        self.line.waiting.wake();
         if self.line.is_stuck_since(now) {
             tracing::error!(
                 sink = self.sink,
@@ -226,7 +226,7 @@ impl Follower for Scribe {
         if self.audit.level() != AuditLevel::Off {
             self.line.push(Notice::new("stopped"), now);
         }
-        self.line.stop();
+        self.line.waiting.stop();
     }
 }
 

@@ -6,25 +6,23 @@
 mod event;
 mod fingerprint;
 mod questions;
+mod waiting;
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::{JoinHandle, Thread};
-use std::time::{Duration, Instant};
+use std::thread::JoinHandle;
+use std::time::Instant;
 
 #[cfg(test)]
 pub(crate) use event::example;
 pub(crate) use event::{Caller, DEFAULT_USER, EventKind, LockEvent, Took, Verdict};
 pub(crate) use fingerprint::{Fingerprint, Fingerprints};
 pub(crate) use questions::{Asked, Recorder, asked_about};
+use waiting::Waiting;
 
 /// Entries that wait for the followers; above that new ones are dropped.
 const MAX_WAITING: usize = 65_536;
-/// Entries are handed over at most this often, many at once.
-const PAUSE: Duration = Duration::from_millis(50);
-/// Followers are given the time at least this often.
-const TICK: Duration = Duration::from_secs(1);
 
 /// Somebody who keeps or shows what happened.
 pub(crate) trait Follower: Send {
@@ -37,11 +35,7 @@ pub(crate) trait Follower: Send {
 
 /// See the module.
 pub(crate) struct EventLog {
-    waiting: Mutex<Vec<LockEvent>>,
-    /// The thread of the followers sleeps until it is woken.
-    asleep: AtomicBool,
-    follower: OnceLock<Thread>,
-    stopping: AtomicBool,
+    waiting: Waiting<LockEvent>,
     dropped: AtomicU64,
     /// Entries are being dropped now.
     full: AtomicBool,
@@ -60,10 +54,7 @@ impl EventLog {
     /// An empty log without followers.
     pub(crate) fn new(fingerprints: Fingerprints) -> EventLog {
         EventLog {
-            waiting: Mutex::default(),
-            asleep: AtomicBool::new(false),
-            follower: OnceLock::new(),
-            stopping: AtomicBool::new(false),
+            waiting: Waiting::new(),
             dropped: AtomicU64::new(0),
             full: AtomicBool::new(false),
             wants_questions: AtomicBool::new(false),
@@ -73,22 +64,9 @@ impl EventLog {
 
     /// Leaves an entry. Never waits for a follower; without one nothing is kept.
     pub(crate) fn leave(&self, entry: LockEvent) {
-        let Some(follower) = self.follower.get() else {
-            return;
-        };
-        {
-            let mut waiting = self.waiting();
-            if waiting.len() >= MAX_WAITING {
-                drop(waiting);
-                self.full.store(true, Ordering::Relaxed);
-                self.dropped.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-            waiting.push(entry);
-        }
-        // One wake-up serves all that come in the pause after it.
-        if self.asleep.swap(false, Ordering::AcqRel) {
-            follower.unpark();
+        if !self.waiting.put(entry, MAX_WAITING) {
+            self.full.store(true, Ordering::Relaxed);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -137,7 +115,7 @@ impl EventLog {
                     follower.finish();
                 }
             })?;
-        self.follower.get_or_init(|| thread.thread().clone());
+        self.waiting.wait_for(thread.thread().clone());
         Ok(Following {
             events: self.clone(),
             thread: Some(thread),
@@ -147,10 +125,7 @@ impl EventLog {
     fn hand_over(&self, followers: &mut [Box<dyn Follower>]) {
         let mut entries = Vec::new();
         loop {
-            // Said before the look, so that whoever leaves an entry after it wakes this thread.
-            self.asleep.store(true, Ordering::Release);
-            let stopping = self.stopping.load(Ordering::Acquire);
-            std::mem::swap(&mut *self.waiting(), &mut entries);
+            let stopping = self.waiting.take(&mut entries);
             self.full.store(false, Ordering::Relaxed);
             let now = Instant::now();
             for follower in &mut *followers {
@@ -161,16 +136,8 @@ impl EventLog {
             if stopping {
                 return;
             }
-            if busy {
-                std::thread::sleep(PAUSE);
-            } else {
-                std::thread::park_timeout(TICK);
-            }
+            self.waiting.rest(busy);
         }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Vec<LockEvent>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -182,12 +149,11 @@ pub(crate) struct Following {
 
 impl Drop for Following {
     fn drop(&mut self) {
-        self.events.stopping.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            if thread.join().is_err() {
-                tracing::error!("the thread of the trail panicked");
-            }
+        self.events.waiting.stop();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the trail panicked");
         }
     }
 }
@@ -240,7 +206,7 @@ mod tests {
         for _ in 0..2 * MAX_WAITING + 10 {
             events.leave(example("lock:a"));
         }
-        assert!(events.waiting().len() <= MAX_WAITING);
+        assert!(events.waiting.entries().len() <= MAX_WAITING);
         assert!(events.dropped() >= 10);
         drop(let_go);
         drop(following);

@@ -1,15 +1,17 @@
 //! The queue between the thread of the event log, which words records, and the thread that writes them. It
 //! is bounded: where writing falls behind or fails, records are lost and counted, and nobody waits.
 
+mod waiting;
+
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use prometheus::IntCounter;
 use serde::Serialize;
 
 use super::record::Numbered;
-use crate::config::Limits;
+use waiting::Waiting;
+pub(super) use waiting::Work;
 
 /// Bytes that wait to be written: a minute of a busy lock's records. As much again is with the
 /// thread that writes.
@@ -18,48 +20,18 @@ const MAX_WAITING: usize = 8 * 1024 * 1024;
 /// A write that takes longer than this has failed as far as `audit_required` is concerned.
 const STUCK: Duration = Duration::from_secs(5);
 
-/// How long the end of the process waits for the last records.
-const PATIENCE: Duration = Duration::from_secs(2);
-
 /// See the module.
 pub(super) struct Line {
-    queue: Mutex<Queue>,
-    /// Something was put into the queue, or the thread that writes has ended.
-    changed: Condvar,
+    pub(super) waiting: Waiting,
     writable: AtomicBool,
     seq: AtomicU64,
     dropped: IntCounter,
 }
 
-#[derive(Default)]
-struct Queue {
-    lines: Vec<u8>,
-    /// What waits longest waits since then.
-    since: Option<Instant>,
-    lost: u64,
-    reopen: Option<Limits>,
-    stopping: bool,
-    ended: bool,
-}
-
-/// What the thread that writes has to do.
-#[derive(Debug, Default)]
-pub(super) struct Work {
-    /// Whole lines, one after the other.
-    pub(super) lines: Vec<u8>,
-    /// How many more there were for which there was no room.
-    pub(super) lost: u64,
-    /// The file is to be opened anew, with these limits from now on.
-    pub(super) reopen: Option<Limits>,
-    /// This is the last.
-    pub(super) stopping: bool,
-}
-
 impl Line {
     pub(super) fn new(dropped: IntCounter) -> Line {
         Line {
-            queue: Mutex::default(),
-            changed: Condvar::new(),
+            waiting: Waiting::default(),
             writable: AtomicBool::new(true),
             seq: AtomicU64::new(0),
             dropped,
@@ -69,7 +41,7 @@ impl Line {
     /// Puts a record or notice into the queue, if there is room.
     pub(super) fn push(&self, mut line: impl Numbered, now: Instant) {
         line.number(self.next_seq());
-        let mut queue = self.queue();
+        let mut queue = self.waiting.queue();
         if queue.lines.len() >= MAX_WAITING {
             queue.lost += 1;
             drop(queue);
@@ -81,26 +53,15 @@ impl Line {
         queue.since.get_or_insert(now);
     }
 
-    /// Wakes the thread that writes: what was pushed is all for now.
-    pub(super) fn wake(&self) {
-        self.changed.notify_all();
-    }
-
     /// Records that were lost on their way here.
     pub(super) fn lose(&self, records: u64) {
-        self.queue().lost += records;
+        self.waiting.queue().lost += records;
         self.dropped.inc_by(records);
-    }
-
-    /// The file is to be opened anew, with these limits from now on.
-    pub(super) fn reopen(&self, limits: Limits) {
-        self.queue().reopen = Some(limits);
-        self.changed.notify_all();
     }
 
     /// Finds out that writing is stuck; answers whether it was found out now.
     pub(super) fn is_stuck_since(&self, now: Instant) -> bool {
-        let since = self.queue().since;
+        let since = self.waiting.queue().since;
         let stuck = since.is_some_and(|since| now.saturating_duration_since(since) > STUCK);
         stuck && self.writable.swap(false, Ordering::Relaxed)
     }
@@ -114,7 +75,7 @@ impl Line {
     pub(super) fn set_writable(&self, writable: bool) {
         if writable {
             // What waits has waited for a sink that works again; from now on it counts anew.
-            let mut queue = self.queue();
+            let mut queue = self.waiting.queue();
             queue.since = queue.since.map(|_| Instant::now());
         }
         self.writable.store(writable, Ordering::Relaxed);
@@ -124,58 +85,12 @@ impl Line {
         self.seq.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// What there is to do; waits for something at most this long. Where records cannot be written,
-    /// they stay here.
-    pub(super) fn take(&self, patience: Duration, with_lines: bool) -> Work {
-        let idle = |queue: &mut Queue| {
-            let lines = with_lines && (!queue.lines.is_empty() || queue.lost > 0);
-            !lines && queue.reopen.is_none() && !queue.stopping
-        };
-        let (mut queue, _) = self
-            .changed
-            .wait_timeout_while(self.queue(), patience, idle)
-            .unwrap_or_else(PoisonError::into_inner);
-        let mut work = Work {
-            reopen: queue.reopen.take(),
-            stopping: queue.stopping,
-            ..Work::default()
-        };
-        if with_lines {
-            queue.since = None;
-            work.lines = std::mem::take(&mut queue.lines);
-            work.lost = std::mem::take(&mut queue.lost);
-        }
-        work
-    }
-
     /// Gives up what could not be written at the end, beside what still waits here; answers how many
     /// records that are.
     pub(super) fn end(&self, unwritten: u64) -> u64 {
-        let rest = count(&std::mem::take(&mut self.queue().lines));
+        let rest = count(&std::mem::take(&mut self.waiting.queue().lines));
         self.dropped.inc_by(rest + unwritten);
         rest + unwritten
-    }
-
-    /// The last word of the thread that writes.
-    pub(super) fn ended(&self) {
-        self.queue().ended = true;
-        self.changed.notify_all();
-    }
-
-    /// Has everything written, as far as that is possible in a short time.
-    pub(super) fn stop(&self) {
-        let mut queue = self.queue();
-        queue.stopping = true;
-        self.changed.notify_all();
-        // What cannot be written by then never will be; the log has said why.
-        drop(
-            self.changed
-                .wait_timeout_while(queue, PATIENCE, |queue| !queue.ended),
-        );
-    }
-
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -214,7 +129,7 @@ mod tests {
             line.push(long.clone(), now);
         }
         assert!(!line.is_writable());
-        let work = line.take(Duration::ZERO, true);
+        let work = line.waiting.take(Duration::ZERO, true);
         assert!(work.lines.len() < MAX_WAITING + 70 * 1024);
         assert_eq!(count(&work.lines) + work.lost, 200);
         assert_eq!(line.dropped.get(), work.lost);

@@ -62,13 +62,13 @@ impl Writer {
             } else {
                 self.settle_at.saturating_duration_since(Instant::now())
             };
-            let work = self.line.take(patience, !self.failing);
+            let work = self.line.waiting.take(patience, !self.failing);
             let stopping = work.stopping;
             self.try_on(work);
             if stopping {
                 if !self.failing {
                     self.settle_at = Instant::now();
-                    let rest = self.line.take(Duration::ZERO, true);
+                    let rest = self.line.waiting.take(Duration::ZERO, true);
                     self.try_on(rest);
                 }
                 self.end();
@@ -140,7 +140,7 @@ impl Writer {
                 "the last audit records could not be written and are lost"
             );
         }
-        self.line.ended();
+        self.line.waiting.ended();
     }
 
     fn failed(&mut self, error: &io::Error) {
@@ -196,7 +196,7 @@ mod tests {
         line.push(Notice::new("started"), Instant::now());
         line.lose(7);
         let mut writer = writer;
-        writer.try_on(line.take(Duration::ZERO, true));
+        writer.try_on(line.waiting.take(Duration::ZERO, true));
         assert!(writer.failing && !line.is_writable());
 
         fs::create_dir(&inside).unwrap();
@@ -204,7 +204,7 @@ mod tests {
         assert!(!writer.failing && line.is_writable());
         line.push(Notice::new("stopped"), Instant::now());
         let thread = std::thread::spawn(move || writer.run());
-        line.stop();
+        line.waiting.stop();
         thread.join().unwrap();
 
         let text = fs::read_to_string(&path).unwrap();

@@ -1,0 +1,68 @@
+//! How long a ticker is needed. Those who need it promise themselves ticks; it falls asleep once it has counted them, and
+//! the next who needs it wakes it. `tests/wakeups` compiles this file with the types of loom and tries its steps in
+//! every order.
+
+use crate::sync::{AtomicU64, Ordering};
+
+/// While the ticker sleeps, what it is needed until.
+const ASLEEP: u64 = 0;
+
+/// See the module.
+pub(crate) struct Need {
+    /// Ticks so far.
+    pub(super) ticks: AtomicU64,
+    /// The thread does not sleep before this many ticks; [`ASLEEP`] while it does.
+    until: AtomicU64,
+    /// How many ticks it goes on after the last that was promised.
+    linger: u64,
+}
+
+impl Need {
+    /// Nobody needs it yet.
+    pub(crate) fn new(linger: u64) -> Need {
+        Need {
+            ticks: AtomicU64::new(1),
+            until: AtomicU64::new(ASLEEP),
+            linger,
+        }
+    }
+
+    /// Promises so many ticks from now on; `wake` is called where the ticker sleeps.
+    pub(crate) fn promise(&self, ticks: u64, wake: impl FnOnce()) {
+        // One more, because what the promise was reckoned from may be newer than the count read here.
+        let until = self
+            .ticks
+            .load(Ordering::Relaxed)
+            .saturating_add(ticks)
+            .saturating_add(1);
+        if self.until.load(Ordering::Relaxed) < until {
+            self.promise_until(until, wake);
+        }
+    }
+
+    #[cold]
+    fn promise_until(&self, until: u64, wake: impl FnOnce()) {
+        let until = until.saturating_add(self.linger);
+        if self.until.fetch_max(until, Ordering::AcqRel) == ASLEEP {
+            wake();
+        }
+    }
+
+    /// Counts, and falls asleep if nobody needs more. `count` is called in between: what it counts is never ahead.
+    pub(crate) fn tick(&self, count: impl FnOnce()) {
+        let ticks = self.ticks.fetch_add(1, Ordering::Relaxed) + 1;
+        count();
+        let until = self.until.load(Ordering::Relaxed);
+        if until <= ticks {
+            // Fails if somebody was promised more meanwhile. Whoever is, from here on, finds the
+            // ticker asleep and wakes it.
+            let _ = self
+                .until
+                .compare_exchange(until, ASLEEP, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.until.load(Ordering::Acquire) == ASLEEP
+    }
+}
