@@ -45,6 +45,7 @@ dashboard: setup ## write the Grafana dashboard anew, from grafana/rows.py
 test: setup ## run every test that needs no foreign client
 	@.ci/setup.sh --tests
 	cargo build $(locked) --workspace --bins --tests --examples
+	cargo test $(locked) --manifest-path tests/wakeups/Cargo.toml --target-dir $(built)/wakeups
 	cargo test $(locked) --workspace --no-fail-fast
 
 test-servers: setup ## run the integration tests on Redis 6.2, 7.0, 8.2 and Valkey 9.1; some: SERVERS="redis-6.2 valkey-9.1"
@@ -90,6 +91,7 @@ check-format: setup ## is everything formatted?
 	cargo fmt --all --check
 	cargo fmt --manifest-path proxy/resp/fuzz/Cargo.toml --check
 	cargo fmt --manifest-path tests/clients/rust/Cargo.toml --check
+	cargo fmt --manifest-path tests/wakeups/Cargo.toml --check
 
 check-lints: setup ## clippy, with warnings as errors
 	cargo clippy $(locked) --workspace --all-targets -- -D warnings
