@@ -26,12 +26,6 @@ pub mod table;
 
 pub mod script_facts;
 
-/// The former path of [`script_facts`] and of the crate `lockwarden-lua`.
-pub mod recipe {
-    pub use crate::script_facts::{Envelope, ScriptFacts, ScriptSha};
-    pub use lockwarden_lua::*;
-}
-
 pub mod op;
 
 pub mod rules;

@@ -8,8 +8,8 @@ use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::op::{Command, LockCommand};
 use lockwarden_lock::outcome::{Answers, Missing, NothingRun, Why};
 use lockwarden_lock::plan::{Form, Guard, Needs};
-use lockwarden_lock::recipe::ScriptSha;
 use lockwarden_lock::rules::Mode;
+use lockwarden_lock::script_facts::ScriptSha;
 
 use super::admin_commands::flush_rights_line;
 use super::client::Client;

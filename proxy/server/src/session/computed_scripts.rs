@@ -10,7 +10,7 @@ use lockwarden_lock::op::{Command, Target};
 use lockwarden_lock::outcome::{self, Barred};
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::plan::{self, Form, Needs};
-use lockwarden_lock::recipe::{Envelope, ScriptFacts};
+use lockwarden_lock::script_facts::{Envelope, ScriptFacts};
 use lockwarden_lock::scripts::guard::Guard;
 use lockwarden_lock::settle::{Code, Refused, computes_names};
 use lockwarden_resp::{Value, put_value};

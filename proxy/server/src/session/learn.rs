@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::op::Arguments;
-use lockwarden_lock::recipe::ScriptSha;
+use lockwarden_lock::script_facts::ScriptSha;
 use lockwarden_lock::token::Grant;
 use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
 
