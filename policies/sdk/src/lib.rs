@@ -36,7 +36,6 @@
 
 extern crate alloc;
 
-mod allocator;
 mod answers;
 #[doc(hidden)]
 pub mod bindings;
@@ -44,6 +43,9 @@ mod export;
 mod nearest;
 mod settings;
 pub mod testing;
+
+#[cfg(target_family = "wasm")]
+use lol_alloc::{AssumeSingleThreaded, FreeListAllocator};
 
 pub use bindings::lockwarden::policy::types::{
     Code, Decision, Denial, Fence, Obligations, Operation, Operations, Proofs, Request, Setting,
@@ -57,6 +59,14 @@ pub mod macros {
     pub use alloc::string::String;
     pub use alloc::vec::Vec;
 }
+
+/// Small, because its code is compiled with each policy, and quick for the few short buffers of a
+/// decision.
+#[cfg(target_family = "wasm")]
+#[global_allocator]
+// SAFETY: a guest has one thread.
+static ALLOCATOR: AssumeSingleThreaded<FreeListAllocator> =
+    unsafe { AssumeSingleThreaded::new(FreeListAllocator::new()) };
 
 /// What a panic does in a guest without the standard library: the proxy reports a trap.
 #[cfg(all(target_family = "wasm", feature = "panic-handler"))]

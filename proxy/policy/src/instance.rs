@@ -9,7 +9,7 @@ use wasmtime::{Store, Trap};
 
 use crate::bindings::v1;
 use crate::error::one_line;
-use crate::loader::{Compiled, Form};
+use crate::loader::Compiled;
 use crate::meter::Meter;
 use crate::source::Limits;
 use crate::store::State;
@@ -81,18 +81,8 @@ impl Budget {
 /// A configured policy that can be asked.
 pub(crate) struct Instance {
     store: Store<State>,
-    exports: Exports,
+    exports: v1::Policy,
     judged: v1::Operations,
-}
-
-/// What is called, by the form of the policy.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "there are few, and behind a pointer each call would be longer"
-)]
-enum Exports {
-    Component(v1::Policy),
-    Direct(v1::Direct),
 }
 
 /// A question, and the request that components want it in, which is filled when the first one does.
@@ -137,7 +127,7 @@ impl Instance {
             &member.meter,
             &member.ticker,
         );
-        let mut store = Store::new(member.compiled.form.engine(), state);
+        let mut store = Store::new(member.compiled.policy.engine(), state);
         store.limiter(|state| state);
         store.epoch_deadline_callback(|mut store| Ok(store.data_mut().epoch_moved()));
         store.set_hostcall_fuel(hostcall_fuel(&member.limits));
@@ -171,15 +161,8 @@ impl Instance {
         if member.compiled.asks_clients {
             self.store.data_mut().client = client;
         }
-        let (store, most_text) = (&mut self.store, member.limits.output_bytes);
-        let answer = match &self.exports {
-            Exports::Direct(exports) => exports.decide(store, asked.question, most_text),
-            Exports::Component(exports) => {
-                let decision = exports.call_decide(store, asked.request());
-                decision.map(v1::Answer::from)
-            }
-        };
-        let mut answer = answer.map_err(|error| failure(&self.store, &error))?;
+        let answer = self.exports.call_decide(&mut self.store, asked.request());
+        let mut answer = v1::Answer::from(answer.map_err(|error| failure(&self.store, &error))?);
         accept(&mut answer, &member.limits)?;
         Ok(answer)
     }
@@ -203,20 +186,10 @@ fn hostcall_fuel(limits: &Limits) -> usize {
 fn configured(
     member: &Member,
     store: &mut Store<State>,
-) -> wasmtime::Result<(Exports, Result<v1::Operations, String>)> {
-    let settings = &member.settings;
-    match &member.compiled.form {
-        Form::Component(pre) => {
-            let exports = pre.instantiate(&mut *store)?;
-            let judged = exports.call_configure(store, settings)?;
-            Ok((Exports::Component(exports), judged))
-        }
-        Form::Direct(pre) => {
-            let exports = pre.instantiate(store)?;
-            let judged = exports.configure(store, settings, member.limits.output_bytes)?;
-            Ok((Exports::Direct(exports), judged))
-        }
-    }
+) -> wasmtime::Result<(v1::Policy, Result<v1::Operations, String>)> {
+    let exports = member.compiled.policy.instantiate(&mut *store)?;
+    let judged = exports.call_configure(store, &member.settings)?;
+    Ok((exports, judged))
 }
 
 fn prepare(store: &mut Store<State>, budget: Budget) -> Result<(), Failure> {

@@ -22,27 +22,10 @@ const MAX_MODULE_BYTES: u64 = 64 << 20;
 
 /// A policy that is compiled and linked, good for any number of instances.
 pub(crate) struct Compiled {
-    pub(crate) form: Form,
+    pub(crate) policy: v1::PolicyPre<State>,
     /// Whether it may ask who the client is.
     pub(crate) asks_clients: bool,
     pub(crate) sha256: [u8; 32],
-}
-
-/// How a policy is called.
-pub(crate) enum Form {
-    /// As a component: anybody's.
-    Component(v1::PolicyPre<State>),
-    /// By its core exports: those that ship with the proxy.
-    Direct(v1::DirectPre<State>),
-}
-
-impl Form {
-    pub(crate) fn engine(&self) -> &Engine {
-        match self {
-            Form::Component(pre) => pre.engine(),
-            Form::Direct(pre) => pre.engine(),
-        }
-    }
 }
 
 /// Compiles a policy.
@@ -74,19 +57,11 @@ pub(crate) fn compile(engine: &Engine, source: &PolicySource) -> Result<Compiled
             found: hex(&sha256),
         });
     }
-    if let ModuleSource::BuiltIn(_) = &source.module {
-        let pre = v1::DirectPre::new(engine, bytes).map_err(|error| about.misfit(&error))?;
-        return Ok(Compiled {
-            form: Form::Direct(pre),
-            asks_clients: false,
-            sha256,
-        });
-    }
     let component = about.component(engine, bytes)?;
     let asks_clients = about.imports(engine, &component)?;
-    let pre = link(engine, &component).map_err(|error| about.misfit(&error))?;
+    let policy = link(engine, &component).map_err(|error| about.misfit(&error))?;
     Ok(Compiled {
-        form: Form::Component(pre),
+        policy,
         asks_clients,
         sha256,
     })

@@ -12,7 +12,7 @@ use lockwarden_lock::decision::{
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::reason::Reason;
 use lockwarden_policy::{
-    BUILT_IN_NAMES, ChainSpec, Chains, Generation, LoadError, ModuleSource, PolicyHost,
+    BUILT_IN_NAMES, ChainSpec, Chains, Generation, Limits, LoadError, ModuleSource, PolicyHost,
     PolicySource, builtin,
 };
 
@@ -314,6 +314,62 @@ fn everything_wrong_is_reported_at_once() {
              proofs = \"luck\": must be one of \"token\", \"session\", \"observed\", \"identity\"",
         ]
     );
+}
+
+/// A guest that kept what it was handed would hold more memory with each question.
+#[test]
+fn memory_that_was_given_out_for_a_question_or_an_answer_is_given_back() {
+    let host = PolicyHost::new().unwrap();
+    let generation = host.load(&[], &[default_chain("orders")]).unwrap();
+    let mut chains = follow(generation);
+    let key = [b'k'; 60_000];
+    let mut ask_about_everything = || {
+        for operation in Operation::ALL {
+            for (ttl_ms, owner_token) in [(None, None), (Some(u64::MAX), Some(&key[1..]))] {
+                let question = Question {
+                    key: &key,
+                    owner_token,
+                    ttl_ms,
+                    ..question(operation)
+                };
+                ask(&mut chains, 0, &question);
+            }
+        }
+        let held = host.counters().into_iter();
+        held.map(|(_, counters)| counters.memory_bytes)
+            .sum::<usize>()
+    };
+    let first = ask_about_everything();
+    for _ in 0..100 {
+        assert_eq!(ask_about_everything(), first);
+    }
+}
+
+#[test]
+fn the_limits_hold_for_the_built_in_policies() {
+    let starved = Limits {
+        fuel: 20,
+        ..Limits::default()
+    };
+    let cramped = Limits {
+        memory_bytes: 64 << 10,
+        ..Limits::default()
+    };
+    for (limits, kind) in [(starved, FaultKind::Fuel), (cramped, FaultKind::Memory)] {
+        for name in BUILT_IN_NAMES {
+            let source = PolicySource {
+                limits,
+                ..PolicySource::built_in(builtin(name).unwrap())
+            };
+            let specs = [chain("orders", &[(name, &[])])];
+            let errors = PolicyHost::new().unwrap().load(&[source], &specs);
+            let errors = errors.unwrap_err();
+            assert!(
+                matches!(&errors[..], [LoadError::Faulty { kind: found, .. }] if *found == kind),
+                "{name}: {errors:?}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -1,12 +1,8 @@
 //! Version 1 of the contract: the generated bindings, and how their types map to the domain's. Both
 //! directions are exhaustive, so a change of either side stops the build here.
 
-mod direct;
-
 use lockwarden_lock::decision as domain;
 use lockwarden_lock::reason::Reason;
-
-pub(crate) use direct::{Direct, DirectPre};
 
 pub(crate) use generated::lockwarden::policy::clients;
 use generated::lockwarden::policy::types::{
@@ -64,17 +60,6 @@ pub(crate) fn as_set(operation: domain::Operation) -> Operations {
         domain::Operation::GuardedWrite => Operations::GUARDED_WRITE,
     }
 }
-
-/// The members of `operations`, in its order.
-const OPERATIONS: [Operations; 7] = [
-    Operations::ACQUIRE,
-    Operations::EXTEND,
-    Operations::RELEASE,
-    Operations::TAKE_OVER,
-    Operations::INSPECT,
-    Operations::WRITE,
-    Operations::GUARDED_WRITE,
-];
 
 /// What a policy answered, in the domain's words.
 pub(crate) enum Answer {
