@@ -2,9 +2,10 @@
 //! follows from them.
 
 /// Whether refusals are carried out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Answers stay Redis's own; misuse is counted and recorded.
+    #[default]
     Monitor,
     /// Misuse is refused.
     Enforce,
@@ -21,36 +22,40 @@ impl Mode {
 }
 
 /// How a refused release or extension is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnViolation {
     /// As Redis answers when nothing happened.
+    #[default]
     Native,
     /// With an error.
     Error,
 }
 
 /// What happens when a policy does not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnFault {
     /// The operation is refused with `LOCKPOLICY`.
+    #[default]
     Deny,
     /// The policy is passed over.
     Allow,
 }
 
 /// What happens to leases that came to be without the proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Adopt {
     /// Never touched, only counted.
+    #[default]
     Report,
     /// One without TTL gets the ceiling when somebody contends for it.
     Cap,
 }
 
 /// What happens to a script on lock keys whose meaning is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OpaqueScripts {
     /// It runs, and what it did is judged in the same step.
+    #[default]
     Wrap,
     /// It is refused.
     Deny,
@@ -60,9 +65,10 @@ pub enum OpaqueScripts {
 
 /// Whether a client that holds a lock gets it when it acquires it once more, with the same
 /// distinctive value. One that did not read that it holds it always does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnRepeat {
     /// No: it is held.
+    #[default]
     Refuse,
     /// Yes, where its identity can be told from others'.
     Grant,

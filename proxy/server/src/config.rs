@@ -33,15 +33,13 @@ mod value;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use administration::{AdministrationConfig, ComputedNames, ServerCommands};
+pub(crate) use administration::{AdministrationConfig, ComputedNames};
 pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget, Limits};
 pub(crate) use backend::{Backend, BackendUrl, backend as parse_backend};
 pub(crate) use enforce_for::EnforceFor;
 pub(crate) use finding::{Finding, Report, Severity};
 pub(crate) use logging::LogFormat;
-pub(crate) use namespace::{
-    Adopt, Mode, NamespaceConfig, OnFault, OnRepeat, OnViolation, OpaqueScripts,
-};
+pub(crate) use namespace::NamespaceConfig;
 pub(crate) use network::Network;
 #[cfg(feature = "otel")]
 pub(crate) use otel::{Endpoint, OtelConfig};

@@ -206,10 +206,7 @@ impl Control for Controller {
                 // The mode is an order for everybody: after "monitor" nobody is refused anything.
                 details.rules.mode = mode;
                 let rollout = details.rollout.take().is_some();
-                configured.switch(match mode {
-                    Mode::Enforce => config::Mode::Enforce,
-                    Mode::Monitor => config::Mode::Monitor,
-                });
+                configured.switch(mode);
                 if rollout {
                     tracing::warn!(
                         namespace = &*details.name,

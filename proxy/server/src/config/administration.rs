@@ -1,6 +1,8 @@
 //! Who may administer the server behind the proxy, and which functions are trusted with locks. Reads
 //! and checks those keys on top of the file; what they mean to a command is the domain's business.
 
+use lockwarden_lock::administration::ServerCommands;
+
 use super::reader::{Found, Reader, Section};
 use super::suggest::quoted;
 
@@ -14,16 +16,6 @@ const SERVER_COMMANDS: [(&str, ServerCommands); 2] = [
     ("forward", ServerCommands::Forward),
     ("refuse", ServerCommands::Refuse),
 ];
-
-/// Who may administer the server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum ServerCommands {
-    /// Whoever Redis lets.
-    #[default]
-    Forward,
-    /// Only `admin_identities`.
-    Refuse,
-}
 
 const COMPUTED_NAMES: [(&str, ComputedNames); 3] = [
     ("watch", ComputedNames::Watch),

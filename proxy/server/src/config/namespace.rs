@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use bytes::Bytes;
+use lockwarden_lock::rules::{Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts};
 use toml::de::DeTable;
 
 use super::enforce_for::EnforceFor;
@@ -95,68 +96,6 @@ const OPAQUE_SCRIPTS: [(&str, OpaqueScripts); 3] = [
     ("deny", OpaqueScripts::Deny),
     ("forward", OpaqueScripts::Forward),
 ];
-
-/// Whether refusals happen or are only counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Answers stay Redis's own; misuse is counted and recorded.
-    #[default]
-    Monitor,
-    /// What a policy refuses does not happen.
-    Enforce,
-}
-
-/// What a client gets whose release or extension was refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OnViolation {
-    /// What Redis answers when nothing happened.
-    #[default]
-    Native,
-    /// `-LOCKDENIED …`.
-    Error,
-}
-
-/// What happens where a policy traps or passes its deadline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OnFault {
-    /// `-LOCKPOLICY …`.
-    #[default]
-    Deny,
-    /// The command goes on without that policy.
-    Allow,
-}
-
-/// What happens to locks without TTL that came to be without the proxy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Adopt {
-    /// They are counted and never touched.
-    #[default]
-    Report,
-    /// They get the ceiling as their TTL.
-    Cap,
-}
-
-/// What happens to a script on lock keys whose meaning is not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OpaqueScripts {
-    /// It runs, and what it did is judged in the same step.
-    #[default]
-    Wrap,
-    /// `-LOCKDENIED unsafe-script …`.
-    Deny,
-    /// It runs unjudged, and is counted.
-    Forward,
-}
-
-/// What a holder gets that acquires its lock once more, with the same distinctive value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OnRepeat {
-    /// That it is held, unless it never read that it holds it.
-    #[default]
-    Refuse,
-    /// The lock, where its identity can be told from others'.
-    Grant,
-}
 
 /// One checked `[[namespace]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]

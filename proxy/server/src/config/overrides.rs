@@ -2,11 +2,13 @@
 //! variable or flag where it is wrong, and knows every `LOCKWARDEN_` variable there is; the file's
 //! own keys are `file`.
 
+use lockwarden_lock::rules::Mode;
+
 use super::backend::Backend;
 use super::draft::{Draft, Layered};
 use super::finding::{Findings, Place};
 use super::logging::LOG_FORMATS;
-use super::namespace::{MODES, Mode};
+use super::namespace::MODES;
 use super::reader::one_of;
 use super::suggest::{did_you_mean, listed, quoted};
 use super::{backend, secret, value};

@@ -1,7 +1,7 @@
 //! What a namespace is, in a few words for people: `lockwarden check` prints it and the log begins with it.
 
 use super::enforce_for::EnforceFor;
-use super::namespace::{Mode, NamespaceConfig};
+use super::namespace::NamespaceConfig;
 
 /// Globs that are named.
 const MAX_SHOWN: usize = 20;
@@ -27,12 +27,8 @@ impl Summary {
         if let Some(more) = namespace.keys.len().checked_sub(MAX_SHOWN + 1) {
             keys.push(format!("and {} more", more + 1));
         }
-        let mode = match namespace.mode {
-            Mode::Monitor => "monitor",
-            Mode::Enforce => "enforce",
-        };
         Summary {
-            mode,
+            mode: namespace.mode.word(),
             enforced_for: namespace.enforce_for.as_ref().map(for_whom),
             keys: match keys.is_empty() {
                 true => "no key".to_owned(),

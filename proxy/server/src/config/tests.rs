@@ -1,6 +1,9 @@
 use std::fs;
 use std::path::Path;
 
+use lockwarden_lock::administration::ServerCommands;
+use lockwarden_lock::rules::Mode;
+
 use super::*;
 
 mod files;

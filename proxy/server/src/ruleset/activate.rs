@@ -3,14 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockwarden_lock::administration::ServerCommands;
 use lockwarden_lock::classify::ComputedNames;
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
-use lockwarden_lock::rules::{
-    Adopt, KeepAliveBy, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
-};
+use lockwarden_lock::rules::{KeepAliveBy, Mode, Rules, TrustAddress};
 use lockwarden_policy::{Chains, Generation};
 
 use super::rollout::Rollout;
@@ -71,10 +68,7 @@ fn administration(config: &AdministrationConfig) -> Administration {
     let names = config.admin_identities.iter();
     let functions = config.trusted_functions.iter();
     Administration {
-        server_commands: match config.server_commands {
-            config::ServerCommands::Forward => ServerCommands::Forward,
-            config::ServerCommands::Refuse => ServerCommands::Refuse,
-        },
+        server_commands: config.server_commands,
         computed_names: config.computed_names,
         identities: names.map(|name| Bytes::from(name.clone())).collect(),
         trusted_functions: functions
@@ -113,7 +107,7 @@ pub(crate) fn labels(config: &Config) -> Vec<(&str, ModeLabel)> {
     config
         .namespaces
         .iter()
-        .map(|namespace| (namespace.name.as_str(), mode_label(mode(namespace))))
+        .map(|namespace| (namespace.name.as_str(), mode_label(namespace.mode)))
         .collect()
 }
 
@@ -137,7 +131,8 @@ fn policy_mode(config: &Config, policy: &str) -> PolicyMode {
     if config.namespaces.iter().filter(serves).any(rollout) {
         return PolicyMode::Mixed;
     }
-    let mut modes = config.namespaces.iter().filter(serves).map(mode);
+    let served = config.namespaces.iter().filter(serves);
+    let mut modes = served.map(|namespace| namespace.mode);
     let Some(first) = modes.next() else {
         return PolicyMode::Unused;
     };
@@ -148,38 +143,15 @@ fn policy_mode(config: &Config, policy: &str) -> PolicyMode {
     }
 }
 
-fn mode(namespace: &NamespaceConfig) -> Mode {
-    match namespace.mode {
-        config::Mode::Monitor => Mode::Monitor,
-        config::Mode::Enforce => Mode::Enforce,
-    }
-}
-
 fn rules(namespace: &NamespaceConfig) -> Rules {
     Rules {
-        mode: mode(namespace),
-        on_violation: match namespace.on_violation {
-            config::OnViolation::Native => OnViolation::Native,
-            config::OnViolation::Error => OnViolation::Error,
-        },
-        on_fault: match namespace.on_fault {
-            config::OnFault::Deny => OnFault::Deny,
-            config::OnFault::Allow => OnFault::Allow,
-        },
-        adopt: match namespace.adopt {
-            config::Adopt::Report => Adopt::Report,
-            config::Adopt::Cap => Adopt::Cap,
-        },
-        scripts: match namespace.opaque_scripts {
-            config::OpaqueScripts::Wrap => OpaqueScripts::Wrap,
-            config::OpaqueScripts::Deny => OpaqueScripts::Deny,
-            config::OpaqueScripts::Forward => OpaqueScripts::Forward,
-        },
+        mode: namespace.mode,
+        on_violation: namespace.on_violation,
+        on_fault: namespace.on_fault,
+        adopt: namespace.adopt,
+        scripts: namespace.opaque_scripts,
         counter_locks: namespace.counter_locks,
-        on_repeat: match namespace.on_repeat {
-            config::OnRepeat::Refuse => OnRepeat::Refuse,
-            config::OnRepeat::Grant => OnRepeat::Grant,
-        },
+        on_repeat: namespace.on_repeat,
         hand_over: namespace.hand_over,
         trust_address: match namespace.setting("owner-token", "trust_address") {
             Some("process") => TrustAddress::Process,

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeSet;
 
+use lockwarden_lock::administration::ServerCommands;
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
+use lockwarden_lock::rules::{Mode, OpaqueScripts};
 
-use crate::config::{
-    ComputedNames, Config, EnforceFor, Mode, NamespaceConfig, OpaqueScripts, ServerCommands,
-};
+use crate::config::{ComputedNames, Config, EnforceFor, NamespaceConfig};
 use crate::ruleset::activate;
 
 /// Pairs of globs whose common keys are looked at.
