@@ -124,8 +124,8 @@ fn rust_below(folder: &Path) -> String {
 
 #[test]
 fn the_glossary_is_in_order_and_names_types_and_files_that_exist() {
-    let crates =
-        ["server", "lock", "policy"].map(|name| repository().join("proxy").join(name).join("src"));
+    let crates = ["server", "lock", "lua", "policy"]
+        .map(|name| repository().join("proxy").join(name).join("src"));
     let text = crates.each_ref().map(|path| rust_below(path)).concat();
     let page = page("docs/glossary.md");
     let rows = page.lines().filter(|row| row.starts_with("| **"));
