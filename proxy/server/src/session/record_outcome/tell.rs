@@ -102,7 +102,7 @@ impl Client {
     }
 
     /// Counts and logs a refusal that the script found. The error line, where there is one, is
-    /// worded by [`Session::refusal_of_step`].
+    /// worded by `Client::refusal_of_step`.
     pub(super) fn refused_by_step(
         &mut self,
         one: &Settled<'_>,
