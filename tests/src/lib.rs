@@ -16,6 +16,7 @@ mod numbers;
 mod process;
 mod prometheus;
 mod proxy;
+pub mod random;
 mod record;
 mod redis;
 mod reply;

@@ -18,7 +18,7 @@ use lockwarden_resp::Request;
 use smallvec::SmallVec;
 
 use crate::administration::AdminCommand;
-use crate::companion::{PREFIX_MARK, names_companion};
+use crate::companion::{PREFIX_MARK, lock_behind, names_companion};
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, Command, LockCommand, LockOp, OpaqueCommand, OpaqueKind, Target};
 use crate::pass_through::PassThrough;
@@ -416,11 +416,8 @@ impl Classifier<'_> {
         {
             return None;
         }
-        let at = key
-            .windows(2)
-            .position(|pair| matches!(pair, b"}:" | b"}#"))?;
         // What is about no lock is under the rules of the first namespace.
-        let namespace = self.namespaces.claims(&key[at + 2..]);
+        let namespace = self.namespaces.claims(lock_behind(key)?);
         let namespace = namespace.unwrap_or(NamespaceId(0));
         Some(Target {
             namespace,

@@ -53,6 +53,13 @@ pub fn companion_key(prefix: &[u8], key: &[u8]) -> Vec<u8> {
     name
 }
 
+/// The lock that a name of the proxy's own is about, if it looks like one; [`OwnKey::of`] says whether it is.
+pub fn lock_behind(own: &[u8]) -> Option<&[u8]> {
+    let is_end = |pair: &[u8]| matches!(pair, b"}:" | b"}#");
+    let at = own.windows(2).position(is_end)?;
+    Some(&own[at + 2..])
+}
+
 /// A key in the slot of a companion that is nobody's, for commands that are to change nothing. The check in front of a
 /// step makes the same name.
 pub(crate) fn key_beside(companion: &[u8]) -> Vec<u8> {

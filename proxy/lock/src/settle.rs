@@ -175,6 +175,22 @@ pub struct Refused {
     pub native: bool,
 }
 
+impl Refused {
+    /// The refusal of a script or function that computes names of keys, with a word on what it did or may do.
+    pub fn computes_names(command: Command, target: Target, detail: String) -> Refused {
+        Refused {
+            command,
+            target,
+            code: Code::Denied,
+            denial: Denial {
+                detail: Some(detail),
+                ..unsafe_script()
+            },
+            native: false,
+        }
+    }
+}
+
 /// What is to be done with a command.
 #[expect(
     clippy::large_enum_variant,
@@ -581,14 +597,6 @@ fn unsafe_script() -> Denial {
         reason: Reason::UnsafeScript,
         detail: None,
         policy: Arc::from("scripts"),
-    }
-}
-
-/// The refusal of a script that computes names of keys, with a word on what it did or may do.
-pub fn computes_names(detail: String) -> Denial {
-    Denial {
-        detail: Some(detail),
-        ..unsafe_script()
     }
 }
 

@@ -17,14 +17,13 @@
 use std::ops::Range;
 use std::thread;
 
+use lockwarden_tests::random::Random;
 use lockwarden_tests::soak::for_each_seed;
 use lockwarden_tests::{Client, Mode, Proxy, Redis, Reply, encode};
 
 use generator::{Generator, Step};
-use random::Random;
 
 mod generator;
-mod random;
 
 /// How many commands one run has.
 const COMMANDS: usize = 10_000;
@@ -114,8 +113,8 @@ fn exchange(pair: &[Client; 2], steps: &[Step], end: &str, random: &mut Random) 
         .collect();
     bytes.extend(encode(&["ECHO", end]));
     let end = format!("${}\r\n{end}\r\n", end.len());
-    let writes =
-        [random.next(), random.next()].map(|seed| cuts(bytes.len(), &mut Random::from_seed(seed)));
+    let writes = [random.number(), random.number()]
+        .map(|seed| cuts(bytes.len(), &mut Random::from_seed(seed)));
     let [direct, through] = pair;
     thread::scope(|scope| {
         // A server stops reading from a client that does not read its answers.

@@ -2,6 +2,7 @@
 //! proxy is what they answer and do on Redis, to the holder, to a thief, on a free lock and after the
 //! lease ran out; and in every state of the key, with odd arguments, as far as the proxy lets them run.
 
+use lockwarden_tests::random::Random;
 use lockwarden_tests::{Client, Mode, Proxy, Redis, Server, World, WorldKind};
 
 const ALICES: &str = "9f86d081-884c-alice";
@@ -594,20 +595,16 @@ fn in_every_state_and_with_odd_arguments_a_script_does_what_it_does_on_redis() {
     assert!(compared > number, "only {compared} of {number}");
 }
 
-/// SplitMix64: every run sees the same scripts.
-struct Seeded(u64);
+/// Every run sees the same scripts.
+struct Seeded(Random);
 
 impl Seeded {
     fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % bound as u64) as usize
+        self.0.below(bound)
     }
 
     fn of<'a>(&mut self, pool: &[&'a str]) -> &'a str {
-        pool[self.below(pool.len())]
+        self.0.among::<&str>(pool)
     }
 
     fn condition(&mut self) -> String {
@@ -705,7 +702,7 @@ impl Seeded {
 #[test]
 fn scripts_put_together_at_random_do_what_they_do_on_redis() {
     let mut ways = Ways::start();
-    let mut random = Seeded(6);
+    let mut random = Seeded(Random::from_seed(6));
     for _ in 0..500 {
         let text = random.script();
         let arguments = ["EVAL", &text, "1", "lock:", ALICES, "600000"];

@@ -19,8 +19,7 @@ use crate::backend::server_info::WithoutLogin;
 use crate::backend::{Address, BackendError, Conversation, server_info};
 use crate::config::{Backend, Config, Finding, Report, Severity, Summary};
 use crate::maintenance::prefix_mark;
-use crate::ruleset::activate;
-use crate::ruleset::load_policies;
+use crate::ruleset::{activate, load_policies};
 
 /// Pages of a thousand keys that are looked at for names that are in use.
 const MAX_PAGES: usize = 200;

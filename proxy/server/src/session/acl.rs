@@ -42,26 +42,29 @@ pub(crate) struct QueuedStep {
     pub(crate) needs: Needs,
 }
 
+impl QueuedStep {
+    /// What the reply to a lock command's step is looked at for, where it is queued.
+    pub(crate) fn look(what: Queued, command: &LockCommand) -> Look {
+        Look::Queued(Box::new(QueuedStep {
+            what,
+            command: command.name,
+            namespace: command.op.target().namespace,
+            needs: Needs::of(command),
+        }))
+    }
+}
+
 impl Session {
     /// Asks behind a block for rights that were not known in it. Nothing of the client's waits for the answers: they
     /// come behind an EXEC that writes, and so has to wait for whatever writes wait for.
-    pub(crate) fn ask_for_rights(&mut self, questions: &[RightsQuestion]) {
+    pub(crate) fn ask_for_rights(&mut self, questions: Vec<RightsQuestion>) {
         let prefix = self.client.active().companion_prefix.clone();
+        let flags = self.client.shared.backend.server.reads_script_flags();
         for question in questions {
-            let RightsQuestion {
-                user,
-                target,
-                needs,
-            } = question;
-            let flags = self.client.shared.backend.server.reads_script_flags();
-            let step = needs.question(&target.key, &prefix).flagged(flags);
-            let asked = RightsQuestion {
-                user: user.clone(),
-                target: target.clone(),
-                needs: *needs,
-            };
-            let look = Look::Rights(Box::new(asked));
-            self.transport.execute(&step, Form::Text, look, Muted::Yes);
+            let step = question.needs.question(&question.target.key, &prefix);
+            let look = Look::Rights(Box::new(question));
+            self.transport
+                .execute(&step.flagged(flags), Form::Text, look, Muted::Yes);
         }
     }
 
@@ -91,12 +94,7 @@ impl Session {
             return;
         };
         block.hold(Place::Guard);
-        let look = Look::Queued(Box::new(QueuedStep {
-            what: Queued::Guard,
-            command: command.name,
-            namespace: command.op.target().namespace,
-            needs: Needs::of(command),
-        }));
+        let look = QueuedStep::look(Queued::Guard, command);
         let key = &command.op.target().key;
         self.transport
             .guard(guard, key, &active.companion_prefix, look, muted);
@@ -147,6 +145,7 @@ impl Client {
     /// A step was not run for want of rights: remembers that, and tells the log once.
     pub(crate) fn learn_of_lack(
         &mut self,
+        user: &Bytes,
         namespace: NamespaceId,
         needs: Needs,
         proof: &NothingRun,
@@ -156,8 +155,7 @@ impl Client {
             Why::NoRights(missing) => missing.clone(),
             Why::NoScripts => return self.shared.backend.server.set_scripts(Scripts::Unknown),
         };
-        let user = self.connection.user.clone();
-        self.lacks(&user, namespace, needs, missing, active);
+        self.lacks(user, namespace, needs, missing, active);
     }
 
     fn lacks(
@@ -204,13 +202,9 @@ impl Client {
                 let rights = &self.shared.rights;
                 rights.suffice(&asked.user, namespace, asked.needs, Instant::now());
             }
-            (Some(proof), _) => match proof.why() {
-                Why::NoRights(missing) => {
-                    let missing = missing.clone();
-                    self.lacks(&asked.user, namespace, asked.needs, missing, &active);
-                }
-                Why::NoScripts => self.shared.backend.server.set_scripts(Scripts::Unknown),
-            },
+            (Some(proof), _) => {
+                self.learn_of_lack(&asked.user, namespace, asked.needs, &proof, &active);
+            }
             (None, _) => {}
         }
     }

@@ -10,7 +10,7 @@ use super::transport::{End, Muted};
 use super::unjudged::is_only_watched;
 use super::{Look, Session};
 use crate::ruleset::Active;
-use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
+use crate::telemetry::vocabulary::UnjudgedWhy;
 
 impl Session {
     /// No script can compute the digest that Redis 8.4 compares. So the value is read here, and the
@@ -69,9 +69,7 @@ impl Session {
         if error.starts_with(b"NOPERM") && is_only_watched(command.target(), active) {
             return self.forward_unjudged(command, UnjudgedWhy::NoRights, active, muted);
         }
-        self.client
-            .count(CommandClass::Policy, CommandResult::Error);
-        self.error(&String::from_utf8_lossy(error), muted);
+        self.policy_error(&String::from_utf8_lossy(error), muted);
         Ok(())
     }
 }

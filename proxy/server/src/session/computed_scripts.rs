@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::classify::{ComputedNames, ComputedScript, LONGEST_WRAPPED, UnseenScript};
+use lockwarden_lock::companion::lock_behind;
 use lockwarden_lock::op::{Command, Target};
 use lockwarden_lock::outcome::{self, Barred};
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::plan::{self, Form, Needs};
 use lockwarden_lock::script_facts::{Envelope, ScriptFacts};
 use lockwarden_lock::scripts::guard::Guard;
-use lockwarden_lock::settle::{Code, Refused, computes_names};
+use lockwarden_lock::settle::Refused;
 use lockwarden_resp::{Value, put_value};
 
 use super::acl::{Queued, QueuedStep};
@@ -92,9 +93,7 @@ impl Session {
                     return Ok(());
                 }
                 Examined::Unsound(text) | Examined::Unknown(text) => {
-                    self.client
-                        .count(CommandClass::Policy, CommandResult::Error);
-                    self.error(&text, muted);
+                    self.policy_error(&text, muted);
                     return Ok(());
                 }
                 Examined::TurnedAway(_) => {
@@ -209,10 +208,7 @@ impl Session {
     ) -> String {
         let name = String::from_utf8_lossy(&barred.command).to_ascii_uppercase();
         let lock_of = |key: &[u8]| {
-            let behind = key
-                .windows(2)
-                .position(|pair| matches!(pair, b"}:" | b"}#"));
-            let own = behind.and_then(|at| active.namespaces.find(&key[at + 2..]));
+            let own = lock_behind(key).and_then(|lock| active.namespaces.find(lock));
             active.namespaces.find(key).or(own)
         };
         let target = Target {
@@ -225,13 +221,7 @@ impl Session {
                 format!("{name} of a lock that this script does not declare; hand it over in KEYS")
             }
         };
-        let refused = Refused {
-            command,
-            target,
-            code: Code::Denied,
-            denial: computes_names(why),
-            native: false,
-        };
+        let refused = Refused::computes_names(command, target, why);
         self.refused(&refused, None, active)
     }
 
@@ -254,11 +244,9 @@ impl Session {
             && self.client.connection.block.is_some()
             && !self.client.is_absent(script.sha()).await
         {
-            self.client
-                .count(CommandClass::Policy, CommandResult::Error);
             let line = "LOCKDENIED unsafe-script cmd=EVALSHA policy=scripts hint=\"lockwarden has not seen \
                         this script, and it may name locks; load it with SCRIPT LOAD before the block\"";
-            self.error(line, muted);
+            self.policy_error(line, muted);
             return Ok(());
         }
         let kept = script.forward(computed);
@@ -302,11 +290,9 @@ impl Client {
 }
 
 fn refused(script: &ComputedScript, why: &str) -> Refused {
-    Refused {
-        command: script.opaque().into(),
-        target: script.target.clone(),
-        code: Code::Denied,
-        denial: computes_names(why.to_owned()),
-        native: false,
-    }
+    Refused::computes_names(
+        script.opaque().into(),
+        script.target.clone(),
+        why.to_owned(),
+    )
 }

@@ -37,7 +37,9 @@ impl Session {
         }
         if let Some(proof) = answers.nothing_run() {
             let (namespace, needs) = (op.target().namespace, Needs::of(permitted.command()));
-            self.client.learn_of_lack(namespace, needs, &proof, active);
+            let user = self.client.connection.user.clone();
+            self.client
+                .learn_of_lack(&user, namespace, needs, &proof, active);
             if !permitted.enforces() {
                 return Ok(Concluded::NothingRun(proof));
             }

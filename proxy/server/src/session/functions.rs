@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use lockwarden_lock::classify::{ComputedNames, FunctionCall};
 use lockwarden_lock::own_request::OwnRequest;
-use lockwarden_lock::settle::{Code, Refused, computes_names};
+use lockwarden_lock::settle::Refused;
 use lockwarden_resp::parse_reply;
 
 use super::connection_state::{ConnectionState, Place, StateChange};
@@ -14,8 +14,7 @@ use super::{Look, Session};
 use crate::ruleset::Active;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
-use crate::telemetry::vocabulary::CommandClass;
-use crate::telemetry::vocabulary::UnjudgedWhy;
+use crate::telemetry::vocabulary::{CommandClass, UnjudgedWhy};
 
 /// What is said of a function that its operator may answer for.
 const COMPUTES: &str = "this function's library computes names of keys, which may be those of locks; \
@@ -126,13 +125,8 @@ impl Session {
         let (name, target) = (call.command().name, &call.command().target);
         let mode = active.rules(target.namespace).mode;
         let Some(pass) = call.forward(mode, &active.computed_names) else {
-            let refused = Refused {
-                target: target.clone(),
-                command: call.into_command().into(),
-                code: Code::Denied,
-                denial: computes_names(why),
-                native: false,
-            };
+            let target = target.clone();
+            let refused = Refused::computes_names(call.into_command().into(), target, why);
             self.refuse(&refused, None, active, muted);
             return Ok(());
         };

@@ -18,7 +18,6 @@ use super::judge::{Looked, judged, let_others_run};
 use super::multiplexing::Way;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
-use super::understand::is_unknown;
 use super::unjudged::{Lacks, SWITCHED, unjudged_for};
 use super::{InFlight, Look, Session, replicas};
 use crate::backend::rights::Known;
@@ -48,7 +47,7 @@ impl Session {
             }
         }
         let mut unread = None;
-        if is_unknown(&class) {
+        if self.may_learn_more(&class) {
             drop(class);
             unread = Box::pin(self.learn_what_is_unknown(inbox)).await?;
             request = inbox.request();

@@ -22,7 +22,7 @@ use super::transport::{End, Muted};
 use crate::clock::Moment;
 use crate::ruleset::Active;
 use crate::telemetry::events::{Recorder, Took};
-use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
+use crate::telemetry::vocabulary::UnjudgedWhy;
 
 thread_local! {
     /// This thread's policy instances.
@@ -107,9 +107,7 @@ impl Session {
             Looked::Refuse(refused) => self.refuse(&refused, None, active, muted),
             Looked::TurnedAway(proof) => return self.turned_away(command, &proof, active, muted),
             Looked::Wrong(text) => {
-                self.client
-                    .count(CommandClass::Policy, CommandResult::Error);
-                self.error(&text, muted);
+                self.policy_error(&text, muted);
             }
             Looked::NoDigest => return self.digest_unjudged(command, active, muted),
             Looked::UnreadableDigest(error) => {

@@ -11,9 +11,8 @@ use lockwarden_resp::Request;
 
 use super::client::Client;
 use super::connection_state::Library;
-use super::transport::End;
-use super::transport::Muted;
 use super::transport::request_buffer::RequestBuffer;
+use super::transport::{End, Muted};
 use super::{Look, Session};
 use crate::backend::pool;
 use crate::backend::profile::{Profile, Traffic};

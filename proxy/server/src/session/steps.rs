@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::outcome::{self, Answers, AskedBack};
-use lockwarden_lock::plan::{Form, Needs, Plan, Who, identify, plan};
+use lockwarden_lock::plan::{Form, Plan, Who, identify, plan};
 use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::token::Process;
 use lockwarden_resp::{Elements, ReplyError, Value, parse_reply, put_value};
@@ -16,7 +16,7 @@ use super::connection_state::Place;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use super::{InFlight, Look, Session};
-use crate::random::{self};
+use crate::random;
 use crate::ruleset::Active;
 
 /// An acquire that met a lease which may be its client's own is tried once more after this time: the
@@ -139,12 +139,7 @@ impl Session {
     pub(super) fn queue(&mut self, step: &Plan, flight: InFlight, active: &Active, muted: Muted) {
         let command = flight.permitted.command();
         self.queue_guard(command, active, muted);
-        let look = Look::Queued(Box::new(QueuedStep {
-            what: Queued::Step,
-            command: command.name,
-            namespace: command.op.target().namespace,
-            needs: Needs::of(command),
-        }));
+        let look = QueuedStep::look(Queued::Step, command);
         let Some(block) = &mut self.client.connection.block else {
             return;
         };

@@ -54,7 +54,7 @@ impl Session {
                     false => self.reply(&BytesMut::from(&answer[..]), muted),
                 }
             }
-            Some(block) if !block.places.is_empty() => {
+            Some(mut block) if !block.places.is_empty() => {
                 for (_, place) in &block.places {
                     if let Place::Step(flight) = place {
                         self.client.step_is_under_way(flight);
@@ -62,7 +62,7 @@ impl Session {
                 }
                 self.transport
                     .forward_and_look(pass, Look::Answer, Muted::Yes);
-                self.ask_for_rights(&block.questions);
+                self.ask_for_rights(std::mem::take(&mut block.questions));
                 let answer = self.answer(inbox).await?;
                 self.client.unwatch();
                 let reply = self.unwrap(block, answer, inbox)?;
@@ -75,7 +75,7 @@ impl Session {
             Some(block) => {
                 self.client.unwatch();
                 self.transport.forward(pass, muted);
-                self.ask_for_rights(&block.questions);
+                self.ask_for_rights(block.questions);
             }
             // An error, and what is watched stays so.
             None => self.transport.forward(pass, muted),

@@ -12,22 +12,26 @@ use super::transport::request_buffer::RequestBuffer;
 use crate::ruleset::Active;
 use crate::state::ProxyState;
 
-/// Whether it names a script or a function that this proxy does not know.
-pub(super) fn is_unknown(class: &Class<'_>) -> bool {
-    matches!(
-        class,
-        Class::UnknownScript(_) | Class::UnseenScript(_) | Class::UnknownFunction(_)
-    )
-}
-
 impl Session {
-    /// The request names a script or a function that this proxy does not know: waits for what may load it, and asks for
-    /// the server's functions. Returns why these cannot be known, if so.
+    /// Whether a request names a script or a function that this proxy does not know yet, and may know once it has
+    /// looked.
+    pub(super) fn may_learn_more(&self, class: &Class<'_>) -> bool {
+        match class {
+            Class::UnknownFunction(_) => true,
+            // What loads it may be on its way right before it.
+            Class::UnknownScript(_) | Class::UnseenScript(_) => {
+                self.client.connection.unsettled > 0
+            }
+            _ => false,
+        }
+    }
+
+    /// Waits for what may load such a script or function, and asks for the server's functions. Returns why these cannot
+    /// be known, if so.
     pub(super) async fn learn_what_is_unknown(
         &mut self,
         inbox: &mut RequestBuffer,
     ) -> Result<Option<String>, End> {
-        // What loads it may be on its way right before it.
         self.settled(inbox).await?;
         match self.client.classify(inbox.request()) {
             Class::UnknownFunction(_) => self.learn_functions(inbox).await,

@@ -19,8 +19,7 @@ use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use super::{Look, Session};
 use crate::backend::rights::Known;
-use crate::clock::Moment;
-use crate::clock::now_ms;
+use crate::clock::{Moment, now_ms};
 use crate::random::refusal_id;
 use crate::ruleset::Active;
 use crate::telemetry::events::Took;
@@ -100,9 +99,7 @@ impl Session {
         if self.client.connection.block.is_some() {
             return self.govern(inbox, command.into(), active, muted).await;
         }
-        self.client
-            .count(CommandClass::Policy, CommandResult::Error);
-        self.error("NOSCRIPT No matching script. Please use EVAL.", muted);
+        self.policy_error("NOSCRIPT No matching script. Please use EVAL.", muted);
         Ok(())
     }
 
@@ -197,8 +194,16 @@ impl Session {
 
     /// An error of the proxy's own.
     pub(crate) fn proxy_error(&mut self, text: &str, muted: Muted) {
-        self.client
-            .count(CommandClass::Policy, CommandResult::ProxyError);
+        self.counted_error(CommandResult::ProxyError, text, muted);
+    }
+
+    /// An error in the words of Redis about a lock command.
+    pub(crate) fn policy_error(&mut self, text: &str, muted: Muted) {
+        self.counted_error(CommandResult::Error, text, muted);
+    }
+
+    fn counted_error(&mut self, result: CommandResult, text: &str, muted: Muted) {
+        self.client.count(CommandClass::Policy, result);
         self.error(text, muted);
     }
 
@@ -232,15 +237,15 @@ impl Session {
         muted: Muted,
     ) -> Result<(), End> {
         let (namespace, needs) = (command.target().namespace, Needs::of_any(&command));
-        self.client.learn_of_lack(namespace, needs, proof, active);
+        let user = self.client.connection.user.clone();
+        self.client
+            .learn_of_lack(&user, namespace, needs, proof, active);
         if is_only_watched(command.target(), active) {
             return self.forward_unjudged(command, unjudged_for(proof), active, muted);
         }
-        self.client
-            .count(CommandClass::Policy, CommandResult::Error);
         let prefix = &active.companion_prefix;
         let line = rights_line(proof.why(), command.name(), needs, prefix);
-        self.error(&line, muted);
+        self.policy_error(&line, muted);
         Ok(())
     }
 
@@ -260,9 +265,7 @@ impl Session {
             Known::Lacking(missing) if self.client.connection.block.is_some() => {
                 let why = Why::NoRights(missing.as_ref().clone());
                 let (needs, prefix) = (Needs::of_any(command), &active.companion_prefix);
-                self.client
-                    .count(CommandClass::Policy, CommandResult::Error);
-                self.error(&rights_line(&why, command.name(), needs, prefix), muted);
+                self.policy_error(&rights_line(&why, command.name(), needs, prefix), muted);
                 Some(Lacks::Told)
             }
             known if watched && self.client.wonders_in_block(command, known) => {

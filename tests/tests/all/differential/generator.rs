@@ -4,7 +4,7 @@
 
 use lockwarden_tests::{encode, split_words};
 
-use super::random::Random;
+use lockwarden_tests::random::Random;
 
 /// One command a line, with placeholders.
 const COMMANDS: &str = include_str!("commands.txt");
@@ -277,7 +277,7 @@ impl Generator {
                 format!("{}-{}", self.random.between(1, 2_000), self.random.below(3)).into_bytes()
             }
             b"db" => self.random.below(3).to_string().into_bytes(),
-            b"far" => (99_999_999_999_u64 - self.random.next() % 1_000)
+            b"far" => (99_999_999_999_u64 - self.random.number() % 1_000)
                 .to_string()
                 .into_bytes(),
             // Any key, for what does not look into it.
