@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 /// The candidate with the fewest changes from `word`, if it is near enough to be a slip.
 pub(crate) fn nearest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     // A name is short; anything longer was not mistyped, and the distance costs its square.
-    const LONGEST_SLIP: usize = 64;
-    if word.len() > LONGEST_SLIP {
+    const MAX_SLIP: usize = 64;
+    if word.len() > MAX_SLIP {
         return None;
     }
     candidates

@@ -12,7 +12,7 @@ use crate::nearest::nearest;
 
 /// The longest duration a setting may have: a hundred years. Beyond it a number of milliseconds
 /// would be a slip, and near 2^53 it would no longer be exact in Redis's scripts.
-const LONGEST_MS: u64 = 36_525 * 24 * 60 * 60 * 1_000;
+const MAX_MS: u64 = 36_525 * 24 * 60 * 60 * 1_000;
 
 /// How much of a bad value an error repeats.
 const SHOWN_CHARS: usize = 60;
@@ -249,7 +249,7 @@ fn parse_duration_ms(value: &str) -> Result<u64, &'static str> {
         .parse::<u64>()
         .ok()
         .and_then(|n| n.checked_mul(unit_ms));
-    ms.filter(|ms| *ms <= LONGEST_MS)
+    ms.filter(|ms| *ms <= MAX_MS)
         .ok_or("longer than a hundred years")
 }
 

@@ -12,9 +12,9 @@ use crate::rules::Mode;
 
 /// Most keys among which a FLUSH looks for live leases; above that it is refused unseen. Looking at
 /// so many takes Redis 70 ms where few are leases, and some 250 ms where half of them are.
-pub const MOST_KEYS: u64 = 200_000;
+pub const MAX_FLUSH_KEYS: u64 = 200_000;
 /// Most leases that a FLUSH counts once more of them could change nothing.
-pub const MOST_COUNTED: u64 = 10_000;
+pub const MAX_FLUSH_LEASES: u64 = 10_000;
 
 /// What `CONFIG GET` may be asked by everybody: client libraries do at connect.
 const HARMLESS_PARAMETERS: [&[u8]; 5] = [

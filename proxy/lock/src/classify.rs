@@ -30,16 +30,16 @@ use crate::table::{
 };
 
 /// Longest lock key that is judged, in bytes.
-pub const LONGEST_KEY: usize = 1024;
+pub const MAX_KEY_BYTES: usize = 1024;
 /// Longest value of a lock that is judged, in bytes.
-pub const LONGEST_VALUE: usize = 16 * 1024;
+pub const MAX_VALUE_BYTES: usize = 16 * 1024;
 /// Most locks among the keys of a script whose meaning is not known. Redisson renews a hundred at
 /// once.
-pub const MOST_WRAPPED_LOCKS: usize = 256;
+pub const MAX_WRAPPED_LOCKS: usize = 256;
 /// Longest text of such a script, in bytes.
-pub const LONGEST_WRAPPED: usize = 1024 * 1024;
+pub const MAX_WRAPPED_BYTES: usize = 1024 * 1024;
 
-/// Whether this command stores or compares a lock's value that stands in this place: one above [`LONGEST_VALUE`] is refused
+/// Whether this command stores or compares a lock's value that stands in this place: one above [`MAX_VALUE_BYTES`] is refused
 /// there, whatever else the command says. For requests that have not come as a whole.
 pub fn has_value_at(name: &[u8], place: usize) -> bool {
     const COMMANDS: [(&str, usize); 5] = [
@@ -130,9 +130,9 @@ fn asks_for_fence(request: &Request<'_>) -> Option<Bytes> {
 /// What is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TooLong {
-    /// The key, above [`LONGEST_KEY`].
+    /// The key, above [`MAX_KEY_BYTES`].
     Key,
-    /// The value, above [`LONGEST_VALUE`].
+    /// The value, above [`MAX_VALUE_BYTES`].
     Value,
 }
 
@@ -248,7 +248,7 @@ impl Classifier<'_> {
         };
         let too_long = locks
             .iter()
-            .find(|(_, target)| target.key.len() > LONGEST_KEY);
+            .find(|(_, target)| target.key.len() > MAX_KEY_BYTES);
         if let Some((_, target)) = too_long {
             let target = target.clone();
             return self.too_long(spec.name, request, target, TooLong::Key);
@@ -474,7 +474,7 @@ fn carries_too_long_a_value(op: &LockOp) -> bool {
         | LockOp::Wrapped { .. } => 0,
     };
     let compared = op.comparison().map_or(0, |with| with.claim.expose().len());
-    stored.max(compared) > LONGEST_VALUE
+    stored.max(compared) > MAX_VALUE_BYTES
 }
 
 /// Whether it remakes a lock key as a whole, which an administrator may.

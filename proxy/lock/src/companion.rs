@@ -14,7 +14,7 @@ pub const SLOTS: u16 = 16_384;
 const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// No tag is longer: all strings of three digits reach 16,299 slots, four digits reach the rest.
-const LONGEST_TAG: usize = 4;
+const MAX_TAG_BYTES: usize = 4;
 
 /// The slot of a key, as Redis computes it: of the part between the first `{` and the next `}`
 /// where that is not empty, else of the whole key.
@@ -31,9 +31,9 @@ pub fn tag(slot: u16) -> &'static str {
 }
 
 /// The tags and their lengths, in one piece: every lock command looks one up.
-static TAGS: LazyLock<Vec<([u8; LONGEST_TAG], u8)>> = LazyLock::new(|| {
+static TAGS: LazyLock<Vec<([u8; MAX_TAG_BYTES], u8)>> = LazyLock::new(|| {
     let packed = |tag: String| {
-        let mut bytes = [0; LONGEST_TAG];
+        let mut bytes = [0; MAX_TAG_BYTES];
         bytes[..tag.len()].copy_from_slice(tag.as_bytes());
         (bytes, tag.len() as u8)
     };
@@ -44,7 +44,7 @@ static TAGS: LazyLock<Vec<([u8; LONGEST_TAG], u8)>> = LazyLock::new(|| {
 /// not do: a key with braces of its own has another slot.
 pub fn companion_key(prefix: &[u8], key: &[u8]) -> Vec<u8> {
     let (tag, length) = &TAGS[usize::from(slot(key))];
-    let mut name = Vec::with_capacity(prefix.len() + key.len() + LONGEST_TAG + 3);
+    let mut name = Vec::with_capacity(prefix.len() + key.len() + MAX_TAG_BYTES + 3);
     name.extend_from_slice(prefix);
     name.push(b'{');
     name.extend_from_slice(&tag[..usize::from(*length)]);
@@ -151,7 +151,7 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
 fn all_tags() -> Vec<String> {
     let mut tags = vec![String::new(); usize::from(SLOTS)];
     let mut missing = tags.len();
-    for length in 1..=LONGEST_TAG {
+    for length in 1..=MAX_TAG_BYTES {
         let mut digits = vec![0; length];
         let mut more = true;
         while more && missing > 0 {

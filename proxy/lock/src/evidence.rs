@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 pub use crate::db_key::DbKey;
-pub use attempts::{ATTEMPTS_WINDOW, MOST_TRIED};
+pub use attempts::{ATTEMPTS_WINDOW, MAX_TRIED};
 
 use crate::db_key::DbMap;
 use crate::token::{FencingToken, Grant, OwnerToken, looks_like_deadline, value_hash};
@@ -22,9 +22,9 @@ pub const LAPSED_MEMORY: Duration = Duration::from_secs(600);
 /// may come this much later than Redis granted it.
 pub const SURELY_BEFORE_END: Duration = Duration::from_secs(1);
 /// Keys whose value a connection has read and that are remembered, the oldest out first.
-pub const MOST_OBSERVED: usize = 256;
+pub const MAX_OBSERVED: usize = 256;
 /// Locks that one connection remembers in all; above that those go first whose leases end first.
-pub const MOST_LOCKS: usize = 65_536;
+pub const MAX_LOCKS: usize = 65_536;
 
 /// A lease that this connection was granted.
 #[derive(Clone, Debug)]
@@ -292,7 +292,7 @@ impl Evidence {
     }
 
     fn bound_observed(&mut self) {
-        while self.observed.len() > MOST_OBSERVED {
+        while self.observed.len() > MAX_OBSERVED {
             let oldest = self
                 .observed
                 .pop_front()
@@ -307,7 +307,7 @@ impl Evidence {
     /// Forgets a quarter of all locks above the bound: the refused ones, then those
     /// whose leases end first.
     fn bound_locks(&mut self) {
-        if self.memory.len() <= MOST_LOCKS {
+        if self.memory.len() <= MAX_LOCKS {
             return;
         }
         self.memory
@@ -319,7 +319,7 @@ impl Evidence {
             .map(|(key, memory)| (memory.own.as_ref().and_then(|own| own.ends), key.clone()))
             .collect();
         ends.sort_by_key(|(end, _)| (end.is_none(), *end));
-        let surplus = self.memory.len().saturating_sub(MOST_LOCKS / 4 * 3);
+        let surplus = self.memory.len().saturating_sub(MAX_LOCKS / 4 * 3);
         for (_, key) in ends.into_iter().take(surplus) {
             self.memory.remove(&key);
         }
@@ -411,14 +411,14 @@ mod tests {
     #[test]
     fn the_oldest_reading_is_forgotten_first() {
         let (mut evidence, now) = (Evidence::default(), Instant::now());
-        for i in 0..=MOST_OBSERVED {
+        for i in 0..=MAX_OBSERVED {
             let name = DbKey::new(0, Bytes::from(format!("k{i}")));
             let value = Bytes::from_static(b"value");
             evidence.observed(name, None, Some(&value), false, now);
         }
         assert!(evidence.facts(&key("k0"), now).seen.is_none());
         assert!(evidence.facts(&key("k1"), now).seen.is_some());
-        assert_eq!(evidence.memory.len(), MOST_OBSERVED);
+        assert_eq!(evidence.memory.len(), MAX_OBSERVED);
     }
 
     #[test]
@@ -456,18 +456,18 @@ mod tests {
             assert_eq!(evidence.facts(&other, now).attempts, 1);
         }
         assert_eq!(evidence.facts(&key("polled"), start).attempts, 10_000);
-        assert_eq!(evidence.attempts.places.len(), MOST_TRIED);
+        assert_eq!(evidence.attempts.places.len(), MAX_TRIED);
         assert!(evidence.memory.is_empty(), "a try leaves nothing else");
     }
 
     #[test]
     fn the_number_of_locks_is_bounded() {
         let mut evidence = Evidence::default();
-        for i in 0..=MOST_LOCKS {
+        for i in 0..=MAX_LOCKS {
             evidence.granted(DbKey::new(0, Bytes::from(format!("k{i}"))), own(1));
         }
-        assert!(evidence.memory.len() <= MOST_LOCKS);
-        assert!(evidence.memory.len() >= MOST_LOCKS / 2);
+        assert!(evidence.memory.len() <= MAX_LOCKS);
+        assert!(evidence.memory.len() >= MAX_LOCKS / 2);
     }
 
     #[test]

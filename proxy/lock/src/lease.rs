@@ -10,7 +10,7 @@ use crate::namespace::NamespaceId;
 use crate::token::{FencingToken, Grant, SessionId};
 
 /// Leases in one table; above that new ones are not shown.
-pub const MOST_LEASES: usize = 1_000_000;
+pub const MAX_LEASES: usize = 1_000_000;
 
 /// One lease as seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -257,7 +257,7 @@ impl LeaseTable {
     /// # Errors
     /// The rule that is broken, in words.
     pub fn check_invariants(&self) -> Result<(), &'static str> {
-        if self.leases.len() > MOST_LEASES {
+        if self.leases.len() > MAX_LEASES {
             return Err("the table is bounded");
         }
         if self.ends.len() > self.leases.len() {
@@ -283,7 +283,7 @@ impl LeaseTable {
     /// A lease that is new here, unless there is no room; answers the one before.
     fn begin(&mut self, key: &DbKey, lease: Lease, now: Instant) -> Option<Transition> {
         let ended = self.remove(key, End::Expired, now);
-        if self.leases.len() < MOST_LEASES {
+        if self.leases.len() < MAX_LEASES {
             let place = self.place(key, lease.ends);
             self.leases.insert(key.clone(), Placed { lease, place });
         }

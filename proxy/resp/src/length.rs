@@ -107,9 +107,9 @@ pub(crate) fn short_length(bytes: &[u8]) -> Option<(u64, usize)> {
 
 /// The same beyond two digits; the first is known to be none of `0`.
 fn longer_length(bytes: &[u8]) -> Option<(u64, usize)> {
-    const MOST_DIGITS: usize = 9;
+    const MAX_DIGITS: usize = 9;
     let mut value = 0;
-    for (index, &byte) in bytes.iter().enumerate().take(MOST_DIGITS + 1) {
+    for (index, &byte) in bytes.iter().enumerate().take(MAX_DIGITS + 1) {
         if !byte.is_ascii_digit() {
             let ended = byte == b'\r' && bytes.get(index + 1) == Some(&b'\n');
             return ended.then_some((value, index + 2));

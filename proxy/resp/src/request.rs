@@ -67,7 +67,7 @@ impl RequestLimits {
     fn clamped(self) -> Self {
         Self {
             max_frame: self.max_frame.min(u32::MAX as usize),
-            max_inline: self.max_inline.min(MOST_INLINE),
+            max_inline: self.max_inline.min(MAX_INLINE_BYTES),
             max_header_line: self.max_header_line.max(32),
             ..self
         }
@@ -141,7 +141,7 @@ enum Source {
 const TLS_HANDSHAKE: u8 = 0x16;
 const TLS_MAJOR: u8 = 0x03;
 /// Keeps the canonical form of an inline line, at most seven bytes for two, within 32 bits.
-const MOST_INLINE: usize = 64 * 1024 * 1024;
+const MAX_INLINE_BYTES: usize = 64 * 1024 * 1024;
 /// Room for this many arguments is kept between requests (8 KiB); more is given back.
 const KEPT_RANGES: usize = 1024;
 /// Room for an inline request that is kept between requests, in bytes.

@@ -121,7 +121,7 @@ pub fn parse_reply(frame: &Bytes, protocol: Protocol) -> Result<Value, ReplyErro
 }
 
 /// The elements of an array that is read at once.
-const MOST_PLAIN: usize = 64;
+const MAX_PLAIN_ITEMS: usize = 64;
 
 /// Most answers that the proxy looks into are one string or number, or an array of some: they are read
 /// in one go where they are written in the one way in which Redis writes them. `None` for all others.
@@ -130,7 +130,7 @@ fn plain(frame: &Bytes) -> Option<Value> {
     let value = match frame.first()? {
         b'*' => {
             let items = usize::try_from(plain_number(frame, &mut pos)?).ok()?;
-            if items > MOST_PLAIN {
+            if items > MAX_PLAIN_ITEMS {
                 return None;
             }
             let mut all = Vec::with_capacity(items);

@@ -8,7 +8,7 @@ use crate::footprint::Footprint;
 use crate::table::{CARRIED, P50, PROXY, RATE, REDIS, Table, number};
 
 /// Beyond this spread of the direct runs, percent, a figure says nothing.
-const MOST_SPREAD: f64 = 5.0;
+const MAX_SPREAD: f64 = 5.0;
 
 /// What a value is held against.
 #[derive(Clone, Copy)]
@@ -244,9 +244,7 @@ impl Measured<'_> {
 
     /// As one table, and for the file; of a run that was to be complete, those that were not measured, too.
     pub(crate) fn print_goals(&self, complete: bool) -> Value {
-        println!(
-            "\ngoals (void: the direct runs of the load differ by more than ±{MOST_SPREAD} %)"
-        );
+        println!("\ngoals (void: the direct runs of the load differ by more than ±{MAX_SPREAD} %)");
         println!(
             "{:<76}{:>8}{:>8}{:>9}{:>6}",
             "", "must", "aim", "value", "±%"
@@ -301,7 +299,7 @@ impl Goal {
             format!("MISSED by {:.0} %", self.must.missed_by(value))
         };
         match self.direct {
-            Some(spread) if spread > MOST_SPREAD => {
+            Some(spread) if spread > MAX_SPREAD => {
                 format!("void, direct ±{spread:.1} %; else {reached}")
             }
             _ => reached,

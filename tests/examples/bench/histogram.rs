@@ -8,7 +8,7 @@ const WITHIN_DOUBLING: u64 = 128;
 /// Values below this, in nanoseconds, have a bucket each.
 const EXACT: u64 = 2 * WITHIN_DOUBLING;
 /// The longest that is told apart, some 68 seconds.
-const LONGEST: u64 = (1 << 36) - 1;
+const MAX_NANOS: u64 = (1 << 36) - 1;
 
 /// How often each latency came.
 pub(crate) struct Histogram {
@@ -19,14 +19,14 @@ pub(crate) struct Histogram {
 impl Histogram {
     pub(crate) fn new() -> Histogram {
         Histogram {
-            buckets: vec![0; bucket(LONGEST) + 1],
+            buckets: vec![0; bucket(MAX_NANOS) + 1],
             total: 0,
         }
     }
 
     pub(crate) fn record(&mut self, latency: Duration) {
-        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(LONGEST);
-        self.buckets[bucket(nanos.min(LONGEST))] += 1;
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(MAX_NANOS);
+        self.buckets[bucket(nanos.min(MAX_NANOS))] += 1;
         self.total += 1;
     }
 
@@ -82,7 +82,7 @@ mod tests {
                 assert!(off <= 0.004, "{value} is off by {off}");
             }
         }
-        assert_eq!(bucket(LONGEST) + 1, Histogram::new().buckets.len());
+        assert_eq!(bucket(MAX_NANOS) + 1, Histogram::new().buckets.len());
     }
 
     #[test]

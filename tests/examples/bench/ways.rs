@@ -19,7 +19,7 @@ use crate::process::interrupted;
 /// How long a program may take to answer its first PING.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Clients that a program must be able to take.
-const MOST_CLIENTS: u32 = 4000;
+const MAX_CLIENTS: u32 = 4000;
 /// Names of locks in the usual configuration begin so.
 pub(crate) const LOCKS: &str = "lock:";
 
@@ -286,7 +286,7 @@ fn haproxy(listen: SocketAddr, redis: SocketAddr) -> String {
     format!(
         "global
   nbthread 1
-  maxconn {MOST_CLIENTS}
+  maxconn {MAX_CLIENTS}
 defaults
   mode tcp
   timeout connect 5s
@@ -309,7 +309,7 @@ fn twemproxy(listen: SocketAddr, redis: SocketAddr) -> String {
   preconnect: true
   auto_eject_hosts: false
   server_connections: 1
-  client_connections: {MOST_CLIENTS}
+  client_connections: {MAX_CLIENTS}
   servers:
     - {redis}:1
 "

@@ -30,7 +30,7 @@ const COMMANDS: usize = 10_000;
 /// After about so many commands a new connection takes over.
 const COMMANDS_A_CONNECTION: usize = 800;
 /// Most writes that one group is split into; what is left goes in one.
-const MOST_WRITES: usize = 200;
+const MAX_WRITES: usize = 200;
 
 /// A run of seconds with the same seeds every time, and as many others as fit into
 /// `LOCKWARDEN_SOAK_SECONDS`. `LOCKWARDEN_SEED` has one run again.
@@ -137,7 +137,7 @@ fn cuts(length: usize, random: &mut Random) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let mut start = 0;
     while start < length {
-        let end = if parts.len() < MOST_WRITES {
+        let end = if parts.len() < MAX_WRITES {
             length.min(start + random.between(1, longest))
         } else {
             length

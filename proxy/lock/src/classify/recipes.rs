@@ -11,11 +11,11 @@ use crate::op::{
 use crate::table::parse_integer;
 use crate::token::OwnerToken;
 
-use super::LONGEST_VALUE;
+use super::MAX_VALUE_BYTES;
 
 /// Longest TTL of a recipe, in milliseconds, 250 years: its end still has the digits that a record
 /// has room for.
-const LONGEST_TTL_MS: i64 = 8_000_000_000_000;
+const MAX_RECIPE_TTL_MS: i64 = 8_000_000_000_000;
 
 /// What a call of a script comes to.
 #[expect(
@@ -49,7 +49,7 @@ pub(super) fn read(script: &Analysis, argv: &Arguments, target: &Target) -> Scri
 fn is_too_long(op: &LockOp) -> bool {
     match op {
         LockOp::Acquire { ttl, .. } | LockOp::Take { ttl, .. } | LockOp::Extend { ttl, .. } => {
-            matches!(ttl, AskedTtl::For(ms) | AskedTtl::Further(ms) if *ms > LONGEST_TTL_MS)
+            matches!(ttl, AskedTtl::For(ms) | AskedTtl::Further(ms) if *ms > MAX_RECIPE_TTL_MS)
         }
         LockOp::AcquireAll { .. }
         | LockOp::Store { .. }
@@ -145,7 +145,7 @@ fn operation(recipe: Recipe, target: &Target) -> Option<LockOp> {
             if let Some(ms) = ttl_ms {
                 then.extend([word_of("PX"), number(ms)]);
             }
-            (value.len() <= LONGEST_VALUE).then(|| LockOp::Acquire {
+            (value.len() <= MAX_VALUE_BYTES).then(|| LockOp::Acquire {
                 target,
                 value,
                 ttl: ttl_ms.map_or(AskedTtl::None, AskedTtl::For),
@@ -158,7 +158,7 @@ fn operation(recipe: Recipe, target: &Target) -> Option<LockOp> {
             ttl_ms,
             by_expire,
             replies,
-        } => (value.len() <= LONGEST_VALUE).then(|| LockOp::Take {
+        } => (value.len() <= MAX_VALUE_BYTES).then(|| LockOp::Take {
             target,
             value,
             ttl: AskedTtl::For(ttl_ms),
@@ -176,7 +176,7 @@ fn comparison(
     replies: Replies,
     then: impl IntoIterator<Item = Bytes>,
 ) -> Option<Comparison> {
-    (token.len() <= LONGEST_VALUE).then(|| Comparison {
+    (token.len() <= MAX_VALUE_BYTES).then(|| Comparison {
         claim: OwnerToken::new(token),
         test: Test::Equal,
         by: ComparedBy::Script,

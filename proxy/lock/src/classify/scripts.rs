@@ -10,8 +10,8 @@ use lockwarden_resp::Request;
 
 use super::recipes::{self, Script};
 use super::{
-    Class, Classifier, ComputedNames, ComputedScript, FunctionCall, LONGEST_KEY, LONGEST_WRAPPED,
-    MOST_WRAPPED_LOCKS, TooLong, UnseenScript, copied, opaque,
+    Class, Classifier, ComputedNames, ComputedScript, FunctionCall, MAX_KEY_BYTES,
+    MAX_WRAPPED_BYTES, MAX_WRAPPED_LOCKS, TooLong, UnseenScript, copied, opaque,
 };
 use crate::namespace::NamespaceId;
 use crate::op::{LockCommand, LockOp, OpaqueKind, Reach, Target};
@@ -150,7 +150,7 @@ impl Classifier<'_> {
                 None => Class::PassThrough(pass),
             };
         };
-        let is_too_long = |(target, _): &(Target, usize)| target.key.len() > LONGEST_KEY;
+        let is_too_long = |(target, _): &(Target, usize)| target.key.len() > MAX_KEY_BYTES;
         if named.locks.iter().any(is_too_long) {
             return self.too_long(spec.name, request, target, TooLong::Key);
         }
@@ -252,7 +252,7 @@ impl Classifier<'_> {
     /// sent along, or what it may name is refused.
     fn wrapped(&self, named: Named, facts: Arc<ScriptFacts>) -> Option<LockOp> {
         let bounded =
-            named.locks.len() <= MOST_WRAPPED_LOCKS && facts.text.len() <= LONGEST_WRAPPED;
+            named.locks.len() <= MAX_WRAPPED_LOCKS && facts.text.len() <= MAX_WRAPPED_BYTES;
         let enforced = |target: &Target| (self.enforces)(target.namespace);
         let reach = match (&named.possible, self.computed_names) {
             (None, _) if !named.computes => Reach::Nothing,
@@ -292,8 +292,8 @@ fn computed<'r>(
 
 /// Stands for the locks whose names begin and end like this.
 fn possible_target(namespace: NamespaceId, beginning: &[u8], ending: &[u8]) -> Target {
-    let beginning = &beginning[..beginning.len().min(LONGEST_KEY / 2)];
-    let ending = &ending[ending.len().saturating_sub(LONGEST_KEY / 2)..];
+    let beginning = &beginning[..beginning.len().min(MAX_KEY_BYTES / 2)];
+    let ending = &ending[ending.len().saturating_sub(MAX_KEY_BYTES / 2)..];
     Target {
         namespace,
         key: Bytes::from([beginning, b"*", ending].concat()),

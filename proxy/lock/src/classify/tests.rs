@@ -304,14 +304,14 @@ fn other_writes_are_opaque() {
 
 #[test]
 fn long_names_and_values_are_not_judged() {
-    let key = format!("lock:{}", "k".repeat(LONGEST_KEY));
+    let key = format!("lock:{}", "k".repeat(MAX_KEY_BYTES));
     classified(&format!("SETNX {key} 1"), |class| {
         assert!(
             matches!(class, Class::TooLong(_, TooLong::Key)),
             "{class:?}"
         );
     });
-    let value = "v".repeat(LONGEST_VALUE + 1);
+    let value = "v".repeat(MAX_VALUE_BYTES + 1);
     classified(&format!("SET lock:a {value}"), |class| {
         assert!(
             matches!(class, Class::TooLong(_, TooLong::Value)),

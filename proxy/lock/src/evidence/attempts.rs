@@ -8,7 +8,7 @@ use crate::db_key::DbKey;
 pub const ATTEMPTS_WINDOW: Duration = Duration::from_secs(10);
 /// Locks whose attempts one connection counts at a time; those that were tried least give way.
 /// A place for every lock that was ever tried cost a connection 250 bytes each, and most were tried once.
-pub const MOST_TRIED: usize = 128;
+pub const MAX_TRIED: usize = 128;
 
 /// How often locks were tried lately. A key is known by its hash here, so nothing is kept alive and
 /// nothing allocated per try; two keys that share one would be counted together.
@@ -32,7 +32,7 @@ impl Attempts {
     /// It is tried once more.
     pub(super) fn add(&mut self, key: &DbKey, now: Instant) {
         if self.places.is_empty() {
-            self.places = vec![None; MOST_TRIED];
+            self.places = vec![None; MAX_TRIED];
         }
         let set = &mut self.places[set_of(key)];
         let known = set.iter().position(|place| is_of(place, key));
@@ -72,7 +72,7 @@ fn is_lately(tried: &Tried, now: Instant) -> bool {
 }
 
 fn set_of(key: &DbKey) -> std::ops::Range<usize> {
-    let set = key.hashed() as usize % (MOST_TRIED / WAYS) * WAYS;
+    let set = key.hashed() as usize % (MAX_TRIED / WAYS) * WAYS;
     set..set + WAYS
 }
 

@@ -8,11 +8,11 @@ use crate::reason::Reason;
 use crate::settle::Code;
 
 /// The longest error line, in bytes, without `-` and line end.
-const LONGEST_LINE: usize = 512;
+const MAX_LINE_BYTES: usize = 512;
 /// The longest part of a key that is shown, in bytes.
-const LONGEST_KEY: usize = 120;
+const MAX_SHOWN_KEY_BYTES: usize = 120;
 /// The longest hint, in bytes.
-const LONGEST_HINT: usize = 200;
+const MAX_HINT_BYTES: usize = 200;
 
 /// What an error line says.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ pub fn refusal_line(line: &RefusalLine<'_>) -> String {
         false => line.detail.unwrap_or_else(|| hint(line.reason)),
     };
     let _ = write!(text, " hint=\"{}\"", words(hint));
-    text.truncate(LONGEST_LINE);
+    text.truncate(MAX_LINE_BYTES);
     text
 }
 
@@ -133,7 +133,7 @@ pub fn bulk_line(why: &BulkRefusal<'_>, command: &str, id: &str) -> String {
         }
     };
     let _ = write!(text, " hint=\"{hint}\"");
-    text.truncate(LONGEST_LINE);
+    text.truncate(MAX_LINE_BYTES);
     text
 }
 
@@ -161,7 +161,7 @@ pub fn limit_line(what: &str, key: &[u8], command: &str, id: &str) -> String {
         "LOCKLIMIT other key={} cmd={command} policy=lockwarden id={id} hint=\"{what}\"",
         shown(key)
     );
-    text.truncate(LONGEST_LINE);
+    text.truncate(MAX_LINE_BYTES);
     text
 }
 
@@ -179,8 +179,8 @@ fn shown(key: &[u8]) -> String {
                 let _ = write!(text, "\\x{byte:02x}");
             }
         }
-        if text.len() >= LONGEST_KEY {
-            text.truncate(LONGEST_KEY);
+        if text.len() >= MAX_SHOWN_KEY_BYTES {
+            text.truncate(MAX_SHOWN_KEY_BYTES);
             text.push_str("...");
             break;
         }
@@ -196,7 +196,7 @@ fn words(hint: &str) -> String {
             ' '..='~' => letter,
             _ => ' ',
         })
-        .take(LONGEST_HINT)
+        .take(MAX_HINT_BYTES)
         .collect()
 }
 
@@ -287,6 +287,6 @@ mod tests {
             text.contains(r#"key=lock:\x0d\x0a-OK\x20\"\x00\xff cmd"#),
             "{text}"
         );
-        assert!(line(&[0; 1000], Some(&"x".repeat(1000))).len() <= LONGEST_LINE);
+        assert!(line(&[0; 1000], Some(&"x".repeat(1000))).len() <= MAX_LINE_BYTES);
     }
 }

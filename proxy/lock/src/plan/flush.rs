@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::step::Step;
-use crate::administration::{Flush, MOST_COUNTED, MOST_KEYS};
+use crate::administration::{Flush, MAX_FLUSH_KEYS, MAX_FLUSH_LEASES};
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::rules::Mode;
 use crate::scripts;
@@ -20,8 +20,8 @@ pub fn flush(
     step.letters(&[(flush.all, b'a'), (flush.lenient, b'm')]);
     step.bytes(companion_prefix);
     step.bytes(&companion_glob(companion_prefix));
-    step.number(MOST_KEYS);
-    step.number(MOST_COUNTED);
+    step.number(MAX_FLUSH_KEYS);
+    step.number(MAX_FLUSH_LEASES);
     let globs = namespaces.globs();
     step.number(globs.len() as u64);
     for (namespace, glob) in globs {

@@ -51,14 +51,14 @@ pub const SET_CONDITIONS: [&str; 4] = ["IFEQ", "IFNE", "IFDEQ", "IFDNE"];
 
 impl ForeignTable {
     /// The most commands that are kept; Redis 7.0 has 366, each module adds some dozens.
-    pub const CAPACITY: usize = 8_192;
+    pub const MAX_COMMANDS: usize = 8_192;
     /// The longest name that is kept, in bytes, a subcommand's with its family.
-    pub const LONGEST_NAME: usize = 128;
+    pub const MAX_NAME_BYTES: usize = 128;
 
     /// Adds a command, or a subcommand as `family|subcommand`. Returns whether there was room; a
     /// command that was not kept counts as unknown, which is the stricter side.
     pub fn insert(&mut self, name: &[u8], spec: ForeignSpec) -> bool {
-        let fits = name.len() <= Self::LONGEST_NAME && self.specs.len() < Self::CAPACITY;
+        let fits = name.len() <= Self::MAX_NAME_BYTES && self.specs.len() < Self::MAX_COMMANDS;
         if fits {
             self.specs.insert(name.to_ascii_lowercase().into(), spec);
         }
@@ -130,10 +130,10 @@ impl ForeignTable {
 
     fn get(&self, parts: &[&[u8]]) -> Option<&ForeignSpec> {
         let length: usize = parts.iter().map(|part| part.len()).sum();
-        if length > Self::LONGEST_NAME {
+        if length > Self::MAX_NAME_BYTES {
             return None;
         }
-        let mut name = [0; Self::LONGEST_NAME];
+        let mut name = [0; Self::MAX_NAME_BYTES];
         let mut end = 0;
         for part in parts {
             name[end..end + part.len()].copy_from_slice(part);

@@ -7,7 +7,7 @@
 pub struct NotAnInteger;
 
 /// The longest integer, `-9223372036854775808`.
-const LONGEST: usize = 20;
+const MAX_INTEGER_BYTES: usize = 20;
 
 /// Reads a decimal integer: an optional `-`, no `+`, no leading zero, no blanks, no `-0`.
 ///
@@ -20,7 +20,7 @@ pub fn parse_integer(bytes: &[u8]) -> Result<i64, NotAnInteger> {
     };
     match digits {
         [b'0'] if !negative => return Ok(0),
-        [b'1'..=b'9', ..] if bytes.len() <= LONGEST => {}
+        [b'1'..=b'9', ..] if bytes.len() <= MAX_INTEGER_BYTES => {}
         _ => return Err(NotAnInteger),
     }
     // Counted downwards, because the smallest integer has no positive twin.

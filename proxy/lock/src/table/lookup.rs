@@ -166,7 +166,7 @@ static INDEX: [u16; PLACES] = index();
 
 fn find(name: &[u8], subcommand: Option<&[u8]>) -> Option<&'static CommandSpec> {
     let whole = name.len() + subcommand.map_or(0, |subcommand| 1 + subcommand.len());
-    if whole > LONGEST_NAME {
+    if whole > MAX_NAME_BYTES {
         return None;
     }
     let hash = hash_on(HASH_START, name);
@@ -197,7 +197,7 @@ fn is_named(row: usize, name: &[u8], subcommand: Option<&[u8]>) -> bool {
     }
 }
 
-const LONGEST_NAME: usize = {
+const MAX_NAME_BYTES: usize = {
     let mut longest = 0;
     let mut row = 0;
     while row < ROWS.len() {

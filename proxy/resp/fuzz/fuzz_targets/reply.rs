@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use lockwarden_resp::properties::{self, Nest};
 
 /// Each takes several looks at all bytes, one by one.
-const MOST_LEVELS: usize = 200;
+const MAX_LEVELS: usize = 200;
 
 fuzz_target!(|input: (u64, &[u8])| {
     let (seed, data) = input;
@@ -15,7 +15,7 @@ fuzz_target!(|input: (u64, &[u8])| {
     // The same bytes as a description of a nested reply.
     let levels: Vec<_> = data
         .chunks_exact(2)
-        .take(MOST_LEVELS)
+        .take(MAX_LEVELS)
         .map(|level| Nest {
             kind: b"*~>%|"[usize::from(level[0]) % 5],
             before: level[1] % 3,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, Cache};
-use lockwarden_lock::classify::{self, LONGEST_VALUE};
+use lockwarden_lock::classify::{self, MAX_VALUE_BYTES};
 use lockwarden_lock::decision::ClientDescription;
 use lockwarden_lock::evidence::{DbKey, Evidence, Own};
 use lockwarden_lock::rules::Mode;
@@ -114,7 +114,7 @@ impl Client {
     /// is here.
     pub(super) fn look_at_long_argument(&mut self, inbox: &mut RequestBuffer) {
         if self.refuses_long_argument(inbox) {
-            inbox.replace_long_argument(LONGEST_VALUE + 1);
+            inbox.replace_long_argument(MAX_VALUE_BYTES + 1);
         } else {
             inbox.keep_long_argument();
         }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::classify::{ComputedNames, ComputedScript, LONGEST_WRAPPED, UnseenScript};
+use lockwarden_lock::classify::{ComputedNames, ComputedScript, MAX_WRAPPED_BYTES, UnseenScript};
 use lockwarden_lock::companion::lock_behind;
 use lockwarden_lock::op::{Command, Target};
 use lockwarden_lock::outcome::{self, Barred};
@@ -76,7 +76,7 @@ impl Session {
     ) -> Result<(), End> {
         let cannot = if script.script.calls_others {
             Some("this script names another one, around the guard that it needs")
-        } else if script.script.text.len() > LONGEST_WRAPPED {
+        } else if script.script.text.len() > MAX_WRAPPED_BYTES {
             Some("this script computes names of keys, and is too long to be guarded")
         } else {
             None
