@@ -1,11 +1,13 @@
 //! One client: its connection, its state, what it has proven so far, and the loop that serves it.
 //! The way of a command is in `intercept`; what changes the connection's own state in `connection_commands`, what
 //! a transaction does in `transaction`, who may administer in `admin_commands`, what an outcome
-//! means for memory and counters in `record_outcome`.
+//! means for memory and counters in `record_outcome`, what a reply is awaited for in `awaited`.
 
 pub(crate) mod acl;
 mod admin_commands;
 mod audit_gate;
+mod awaited;
+mod block;
 pub(crate) mod client;
 pub(crate) mod close;
 pub(crate) mod compare_digest;
@@ -39,14 +41,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::op::Arguments;
 use lockwarden_lock::own_request::OwnRequest;
-use lockwarden_lock::plan::{self, Form, Needs};
-use lockwarden_lock::settle::Permitted;
-use lockwarden_lock::token::{Process, SessionId};
+use lockwarden_lock::plan::{self, Form};
+use lockwarden_lock::token::SessionId;
 use lockwarden_resp::{Redirects, RequestError, RequestLimits};
-use smallvec::SmallVec;
 use tokio::net::TcpStream;
 
 use crate::holders::handover::Ended;
@@ -54,64 +52,16 @@ use crate::holders::{handover, jobs};
 use crate::net::proxy_protocol::Origin;
 use crate::random;
 use crate::registry::clients::{ClientConnection, Holder};
-use crate::registry::renewals::KeptLease;
 use crate::state::ProxyState;
-use crate::telemetry::events::{Asked, Took};
 use crate::telemetry::metrics::Tally;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, Side};
-use acl::QueuedStep;
+use awaited::{InFlight, Look};
+use block::Place;
 use client::Client;
-use connection_state::{ConnectionState, Place, RightsQuestion, StateChange};
+use connection_state::ConnectionState;
 use lockwarden_lock::pass_through::PassThrough;
 use transport::request_buffer::RequestBuffer;
 use transport::{BackendLink, End, Event, Muted, Transport};
-
-/// What a reply is looked at for.
-#[derive(Debug)]
-pub(crate) enum Look {
-    /// The answer that the spine waits for.
-    Answer,
-    /// It says whether the connection's state changed.
-    State(Box<StateChange>),
-    /// The grant under which a value is about to be read.
-    ReadGrant,
-    /// The values of locks that were read: their keys and places in the reply.
-    ReadValue(Box<ReadKeys>),
-    /// Which of these scripts the server has: a client that hears of one that this proxy does not
-    /// know would never send its text.
-    Scripts(Box<Arguments>),
-    /// What Redis says to a command that is queued in a block in place of the client's.
-    Queued(Box<QueuedStep>),
-    /// Whether the user has the rights that a step takes.
-    Rights(Box<RightsQuestion>),
-    /// A lease of this session was renewed over its own connection.
-    Renewed(Box<(DbKey, KeptLease)>),
-    /// It says whether the server is a replica.
-    Role,
-    /// It may name replicas, from which its client then reads.
-    Replicas,
-    /// It says whether a grant that nobody heard of was marked; its place in the list of those.
-    Marked(usize),
-    /// The proxy's own tidying up; nobody wants the answer.
-    Own,
-}
-
-/// Locks whose values are being read, and their places in the reply.
-pub(crate) type ReadKeys = SmallVec<[(DbKey, usize); 1]>;
-
-/// A step that is on its way: what is needed once its answer is there.
-#[derive(Debug)]
-pub(crate) struct InFlight {
-    pub(crate) permitted: Permitted,
-    /// What the policies were asked, where somebody keeps that.
-    pub(crate) asked: Vec<Asked>,
-    /// How long it has taken so far.
-    pub(crate) took: Took,
-    /// The rights that are looked at first, where they are not known to suffice.
-    pub(crate) unchecked: Option<Needs>,
-    /// The process that this client speaks for, where that is another one's part of the same job.
-    pub(crate) speaks_for: Option<Process>,
-}
 
 /// One client and its connections.
 pub(crate) struct Session {

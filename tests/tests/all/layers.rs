@@ -45,7 +45,6 @@ const CIRCLES: &[&[&str]] = &[
     // The pool opens shared connections, and a shared connection takes itself out of the pool when it ends: two files of
     // one idea.
     &["backend::pool", "backend::shared_connection"],
-    &["session"],
 ];
 
 /// The binary itself, which only declares the layers and calls the highest.

@@ -12,47 +12,17 @@ use lockwarden_lock::rules::Mode;
 use lockwarden_lock::script_facts::ScriptSha;
 
 use super::admin_commands::flush_rights_line;
+use super::awaited::{InFlight, Look, Queued, QueuedStep, RightsQuestion};
+use super::block::Place;
 use super::client::Client;
-use super::connection_state::{Place, RightsQuestion};
 use super::transport::Muted;
-use super::{InFlight, Look, Session, error_frame};
+use super::{Session, error_frame};
 use crate::backend::rights::Known;
 use crate::backend::server_info::Scripts;
 use crate::ruleset::Active;
 
 /// Steps that one session remembers of its user.
 const MAX_REMEMBERED: usize = 16;
-
-/// What of a step was given to Redis to be queued in a block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Queued {
-    /// The command ahead of it.
-    Guard,
-    /// The step itself.
-    Step,
-}
-
-/// What is needed to word Redis's answer to it.
-#[derive(Debug)]
-pub(crate) struct QueuedStep {
-    pub(crate) what: Queued,
-    /// The application's command.
-    pub(crate) command: &'static str,
-    pub(crate) namespace: NamespaceId,
-    pub(crate) needs: Needs,
-}
-
-impl QueuedStep {
-    /// What the reply to a lock command's step is looked at for, where it is queued.
-    pub(crate) fn look(what: Queued, command: &LockCommand) -> Look {
-        Look::Queued(Box::new(QueuedStep {
-            what,
-            command: command.name,
-            namespace: command.op.target().namespace,
-            needs: Needs::of(command),
-        }))
-    }
-}
 
 impl Session {
     /// Asks behind a block for rights that were not known in it. Nothing of the client's waits for the answers: they

@@ -21,12 +21,12 @@ use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
 use lockwarden_resp::{Value, parse_reply, put_value};
 
-use super::acl::{Queued, QueuedStep};
+use super::awaited::{Look, Queued, QueuedStep, StateChange};
+use super::block::Place;
 use super::client::Client;
-use super::connection_state::{Place, StateChange};
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
-use super::{Look, Session, error_frame};
+use super::{Session, error_frame};
 use crate::backend::rights::lacks_rights;
 use crate::random::refusal_id;
 use crate::ruleset::{Active, mode_label};

@@ -15,7 +15,6 @@ use lockwarden_lock::token::{Grant, Identity};
 
 use super::connection_state::ConnectionState;
 use super::transport::request_buffer::RequestBuffer;
-use super::{emit_events, replica};
 use crate::clock::Moment;
 use crate::holders::handover::Ended;
 use crate::registry::clients::Holder;
@@ -50,7 +49,7 @@ pub(crate) struct Client {
     /// Names the refusal that a step found, until its error line is worded.
     pub(crate) last_refusal: Option<String>,
     /// What is known of whether this connection leads to a replica.
-    pub(crate) replica: replica::Suspicion,
+    pub(crate) replica: Suspicion,
     /// How its connection ended.
     pub(super) ended: Ended,
     /// The command at hand is the first that is not about the connection itself; and none has come yet.
@@ -58,6 +57,19 @@ pub(crate) struct Client {
     pub(crate) is_new: bool,
     /// The lock that it took with that.
     pub(crate) first_lock: Option<(DbKey, Grant)>,
+}
+
+/// What is known of whether this connection leads to a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Suspicion {
+    /// Nothing was said that only a replica says.
+    None,
+    /// An error was given that only a replica gives, or a script that made it up.
+    Raised,
+    /// The server was asked.
+    Asked,
+    /// It is a replica.
+    Confirmed,
 }
 
 /// The configuration as a client sees it that says this of itself.
@@ -80,7 +92,7 @@ impl Client {
         Client {
             active: Cache::new(shared.active.clone()),
             view: None,
-            caller: emit_events::caller(number, peer, &connection),
+            caller: caller(number, peer, &connection),
             shared,
             connection,
             evidence: Evidence::default(),
@@ -91,7 +103,7 @@ impl Client {
             holder,
             asked: Vec::new(),
             last_refusal: None,
-            replica: replica::Suspicion::None,
+            replica: Suspicion::None,
             ended: Ended::ByUs,
             is_first: false,
             is_new: true,
@@ -101,7 +113,7 @@ impl Client {
 
     /// Lets others know who this client is now.
     pub(crate) fn introduce(&mut self) {
-        self.caller = emit_events::caller(self.number, self.peer, &self.connection);
+        self.caller = caller(self.number, self.peer, &self.connection);
         let who = self.connection.who();
         self.shared.clients.put(
             (who.client, who.application),
@@ -196,4 +208,15 @@ impl Client {
     pub(crate) fn count(&self, class: CommandClass, result: CommandResult) {
         self.tally.command(class, result);
     }
+}
+
+/// The client behind a session, as it presents itself now.
+fn caller(session: u64, address: SocketAddr, state: &ConnectionState) -> Arc<Caller> {
+    Arc::new(Caller {
+        session,
+        address,
+        name: state.name.clone(),
+        user: state.user.clone(),
+        library: state.library.told(),
+    })
 }

@@ -7,10 +7,11 @@ use lockwarden_lock::plan::Form;
 use lockwarden_lock::settle::Allowed;
 use lockwarden_resp::parse_reply;
 
+use super::Session;
+use super::awaited::{InFlight, Look};
 use super::client::Client;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
-use super::{InFlight, Look, Session};
 use crate::clock::Moment;
 use crate::registry::undelivered::Undelivered;
 use crate::state::effects;

@@ -5,10 +5,11 @@ use lockwarden_lock::op::{Command, LockCommand, Test};
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_resp::parse_reply;
 
+use super::Session;
+use super::awaited::Look;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use super::unjudged::is_only_watched;
-use super::{Look, Session};
 use crate::ruleset::Active;
 use crate::telemetry::vocabulary::UnjudgedWhy;
 

@@ -16,22 +16,15 @@ use lockwarden_lock::scripts::guard::Guard;
 use lockwarden_lock::settle::Refused;
 use lockwarden_resp::{Value, put_value};
 
-use super::acl::{Queued, QueuedStep};
+use super::awaited::{Guarded, Look, Queued, QueuedStep};
+use super::block::Place;
 use super::client::Client;
-use super::connection_state::Place;
 use super::opaque_scripts::{Examined, put_back_sha};
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
-use super::{Look, Session, error_frame};
+use super::{Session, error_frame};
 use crate::ruleset::Active;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
-
-/// A script behind a guard, on its way.
-#[derive(Debug)]
-pub(crate) struct Guarded {
-    script: ComputedScript,
-    envelope: Envelope,
-}
 
 impl Session {
     /// A script that may compute the name of a lock.

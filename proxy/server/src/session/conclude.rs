@@ -7,10 +7,11 @@ use lockwarden_lock::plan::Needs;
 use lockwarden_resp::{Elements, Value, put_value};
 
 use super::acl::rights_line;
+use super::awaited::InFlight;
 use super::opaque_scripts::{own_no, under_its_own_name};
 use super::steps::SCRIPT_REPLY;
 use super::transport::End;
-use super::{InFlight, Session, error_frame};
+use super::{Session, error_frame};
 use crate::backend::server_info::is_of_replica;
 use crate::clock::Moment;
 use crate::ruleset::Active;

@@ -12,12 +12,14 @@ use lockwarden_lock::pass_through::{Kept, PassThrough};
 use lockwarden_lock::table::{SessionVerb, parse_integer};
 use lockwarden_resp::Protocol;
 
+use super::Session;
+use super::awaited::{Look, StateChange};
+use super::block::{Block, Place};
 use super::client::Client;
-use super::connection_state::{Block, Place, ReplyMode, StateChange};
+use super::connection_state::ReplyMode;
 use super::transport::pushes::Channels;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted, maintenance_notices};
-use super::{Look, Session};
 use crate::backend::profile::Login;
 use crate::holders::handover::Ended;
 use crate::telemetry::events::DEFAULT_USER;

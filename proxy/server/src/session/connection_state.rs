@@ -1,24 +1,18 @@
 //! What Redis remembers of a connection, as far as judging and pairing depend on it. Tracked, not
 //! emulated: it changes when Redis's reply says that it did.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use lockwarden_lock::administration::Flush;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_lock::op::Target;
-use lockwarden_lock::plan::{Needs, Plan, Who};
-use lockwarden_lock::table::Listing;
+use lockwarden_lock::plan::{Needs, Who};
 use lockwarden_lock::token::{Grant, Identity};
 use lockwarden_resp::Protocol;
 use smallvec::SmallVec;
 
-use super::InFlight;
-use super::computed_scripts::Guarded;
-use super::multiplexing::Mixing;
+use super::block::Block;
 use crate::backend::profile::Login;
 use crate::net::listener::is_loopback;
 use crate::net::proxy_protocol::Origin;
@@ -27,44 +21,6 @@ use crate::registry::processes::MACHINE;
 use crate::telemetry::events::DEFAULT_USER;
 use crate::text::escape::spell;
 
-/// A change that takes effect when its reply is no error.
-#[derive(Clone, Debug)]
-pub(crate) enum StateChange {
-    /// `SELECT`.
-    Select(u32),
-    /// `AUTH` as this user.
-    Auth(Login),
-    /// `HELLO`, with what it says.
-    Hello {
-        protocol: Option<Protocol>,
-        login: Option<Login>,
-        name: Option<Bytes>,
-    },
-    /// `CLIENT SETNAME`.
-    Name(Bytes),
-    /// `CLIENT TRACKING`.
-    Tracking {
-        /// Whether it is on at all.
-        on: bool,
-        /// Whether every read is noted.
-        reads: bool,
-    },
-    /// `MULTI`; an error means that there is no block after all.
-    Multi,
-    /// `DISCARD` or `UNWATCH`; an error means that Redis goes on with what should have ended.
-    Ended,
-    /// `RESET`.
-    Reset,
-    /// `MONITOR`.
-    Monitor,
-    /// `SCRIPT LOAD` of this text.
-    Loaded(Bytes),
-    /// `FUNCTION LOAD` and whatever else changes functions.
-    Functions,
-    /// A subscription inside a transaction.
-    Subscribed,
-}
-
 /// `CLIENT REPLY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyMode {
@@ -72,81 +28,6 @@ pub(crate) enum ReplyMode {
     Off,
     /// Not for the next command.
     Skip,
-}
-
-/// What stands at one place of a MULTI block, where that matters.
-#[derive(Debug)]
-pub(crate) enum Place {
-    /// A lock command, replaced by its script.
-    Step(Box<InFlight>),
-    /// A script that may compute the name of a lock, behind a guard.
-    Guarded(Box<Guarded>),
-    /// A FLUSH, replaced by its script.
-    Flush(Box<Flush>),
-    /// A change of the connection's state.
-    Change(StateChange),
-    /// Names of keys.
-    Listing(Listing),
-    /// An error that Redis would give, in place of a command that is not sent.
-    Error(String),
-    /// A command of the proxy's own ahead of a step, of which the client does not know.
-    Guard,
-}
-
-/// A question about the rights that a step takes, to be asked behind a block.
-#[derive(Debug)]
-pub(crate) struct RightsQuestion {
-    pub(crate) user: Bytes,
-    pub(crate) target: Target,
-    pub(crate) needs: Needs,
-}
-
-/// Questions that are asked behind one block.
-const MAX_QUESTIONS: usize = 16;
-
-/// A MULTI block that is being queued.
-#[derive(Debug, Default)]
-pub(crate) struct Block {
-    /// Commands that Redis was given to queue.
-    pub(crate) queued: usize,
-    /// Those that somebody has to look at when the block was executed, by their place.
-    pub(crate) places: Vec<(usize, Place)>,
-    /// Names drawn for leases that earlier commands of the block may take.
-    pub(crate) grants: HashMap<DbKey, Vec<Grant>>,
-    /// The database that a SELECT inside the block switches to.
-    pub(crate) db: Option<u32>,
-    /// The first error at queue time that Redis does not know of.
-    pub(crate) spoiled: Option<String>,
-    /// Steps of the proxy's own that follow when the block is over.
-    pub(crate) afterwards: Vec<Plan>,
-    /// What is to be found out for the next block.
-    pub(crate) questions: Vec<RightsQuestion>,
-}
-
-/// Steps that may follow a block; what is refused in it beyond that changes no keep-alive.
-pub(crate) const MAX_AFTERWARDS: usize = 64;
-
-impl Block {
-    /// Redis was given one more command to queue, whose reply somebody has to look at.
-    pub(crate) fn hold(&mut self, place: Place) {
-        self.places.push((self.queued, place));
-        self.queued += 1;
-    }
-
-    /// The block will not be executed; the first reason counts.
-    pub(crate) fn spoil(&mut self, text: &str) {
-        self.spoiled.get_or_insert_with(|| text.to_owned());
-    }
-
-    /// Asks for these rights when the block is over.
-    pub(crate) fn wonder(&mut self, question: RightsQuestion) {
-        let is_it = |known: &RightsQuestion| {
-            known.needs == question.needs && known.target.namespace == question.target.namespace
-        };
-        if self.questions.len() < MAX_QUESTIONS && !self.questions.iter().any(is_it) {
-            self.questions.push(question);
-        }
-    }
 }
 
 /// What a client says of its library by `CLIENT SETINFO`, for people.
@@ -191,6 +72,16 @@ impl Library {
             .collect();
         (!told.is_empty()).then(|| told.join(" ").into())
     }
+}
+
+/// Whether a session mixes reads and writes in one breath.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Mixing {
+    /// It did so when it wrote last: a read that more requests follow goes where writes go, or those
+    /// would have to wait for it.
+    pub(super) is_usual: bool,
+    /// It has written since it last began with a read.
+    pub(super) has_written: bool,
 }
 
 /// See the module.

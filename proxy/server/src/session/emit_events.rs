@@ -1,6 +1,5 @@
 //! What a session leaves in the event log. It changes no reply and decides nothing.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use lockwarden_lock::decision::{Denial, Operation};
@@ -9,22 +8,10 @@ use lockwarden_lock::op::{Command, Target};
 use lockwarden_lock::outcome::{Ended, Outcome};
 
 use super::client::Client;
-use super::connection_state::ConnectionState;
 use crate::clock::{Moment, now_ms};
 use crate::ruleset::Active;
 use crate::telemetry::events::{Caller, EventKind, LockEvent, Took, Verdict};
 use crate::telemetry::vocabulary::UnjudgedWhy;
-
-/// The client behind a session, as it presents itself now.
-pub(super) fn caller(session: u64, address: SocketAddr, state: &ConnectionState) -> Arc<Caller> {
-    Arc::new(Caller {
-        session,
-        address,
-        name: state.name.clone(),
-        user: state.user.clone(),
-        library: state.library.told(),
-    })
-}
 
 impl Client {
     /// An entry about a lock, without a verdict and without a lease.

@@ -9,8 +9,10 @@ use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::settle::Refused;
 use lockwarden_resp::parse_reply;
 
-use super::connection_state::{ConnectionState, Place, StateChange};
-use super::{Look, Session};
+use super::Session;
+use super::awaited::{Look, StateChange};
+use super::block::Place;
+use super::connection_state::ConnectionState;
 use crate::ruleset::Active;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};

@@ -11,15 +11,15 @@ use lockwarden_lock::op::{Command, LockOp};
 use lockwarden_lock::plan::Needs;
 use lockwarden_lock::settle::{Settled, settle};
 
+use super::awaited::{InFlight, Look, StateChange};
 use super::conclude::Concluded;
-use super::connection_state::StateChange;
 use super::gather_facts::may_need_process;
 use super::judge::{Looked, judged, let_others_run};
 use super::multiplexing::Way;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use super::unjudged::{Lacks, SWITCHED, unjudged_for};
-use super::{InFlight, Look, Session, replicas};
+use super::{Session, replicas};
 use crate::backend::rights::Known;
 use crate::clock::Moment;
 use crate::net::buffer_pool::WORTH_A_SWAP;

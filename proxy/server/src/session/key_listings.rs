@@ -6,10 +6,11 @@ use lockwarden_lock::hidden::{self, Shown};
 use lockwarden_lock::pass_through::{Kept, PassThrough};
 use lockwarden_lock::table::Listing;
 
-use super::connection_state::Place;
+use super::Session;
+use super::awaited::Look;
+use super::block::Place;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
-use super::{Look, Session};
 use crate::telemetry::vocabulary::{CommandClass, CommandResult};
 
 /// How often Redis is asked for another random key when it has named one of the proxy's own.

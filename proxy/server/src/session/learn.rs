@@ -8,11 +8,11 @@ use lockwarden_lock::script_facts::ScriptSha;
 use lockwarden_lock::token::Grant;
 use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
 
+use super::awaited::{Look, StateChange};
 use super::client::Client;
-use super::connection_state::StateChange;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted, Reply};
-use super::{Look, Session, replicas};
+use super::{Session, replicas};
 use crate::backend::profile::Login;
 use crate::state::effects;
 

@@ -9,11 +9,12 @@ use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::table::{Lookup, SessionVerb, lookup};
 use lockwarden_resp::Request;
 
+use super::Session;
+use super::awaited::Look;
 use super::client::Client;
 use super::connection_state::Library;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
-use super::{Look, Session};
 use crate::backend::pool;
 use crate::backend::profile::{Profile, Traffic};
 use crate::backend::shared_connection::Attachment;
@@ -64,16 +65,6 @@ pub(crate) enum Way {
     Own,
     /// None: no server knows such a command where connections are shared.
     Nowhere,
-}
-
-/// Whether a session mixes reads and writes in one breath.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Mixing {
-    /// It did so when it wrote last: a read that more requests follow goes where writes go, or those
-    /// would have to wait for it.
-    is_usual: bool,
-    /// It has written since it last began with a read.
-    has_written: bool,
 }
 
 impl Session {

@@ -12,9 +12,10 @@ use lockwarden_lock::token::Grant;
 use lockwarden_resp::{RequestDecoder, RequestLimits, Step, Value, parse_reply};
 use smallvec::SmallVec;
 
+use super::Session;
+use super::awaited::Look;
 use super::client::Client;
 use super::transport::Muted;
-use super::{Look, Session};
 use crate::ruleset::Active;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
 

@@ -10,10 +10,11 @@ use lockwarden_lock::rules::OnViolation;
 use lockwarden_lock::script_facts::{Envelope, ScriptFacts};
 use lockwarden_resp::{Value, parse_reply};
 
+use super::Session;
+use super::awaited::{InFlight, Look};
 use super::client::Client;
 use super::transport::End;
 use super::transport::request_buffer::RequestBuffer;
-use super::{InFlight, Look, Session};
 use crate::backend::server_info::NamesScripts;
 
 impl Session {

@@ -21,7 +21,7 @@ use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::token::Grant;
 
-use super::InFlight;
+use super::awaited::InFlight;
 use super::client::Client;
 use super::refusals::policy_of;
 use crate::clock::Moment;

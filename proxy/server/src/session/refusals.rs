@@ -14,9 +14,10 @@ use lockwarden_lock::settle::{Code, Refused};
 use lockwarden_lock::token::stored_form;
 use lockwarden_resp::{Value, put_value};
 
+use super::Session;
+use super::awaited::{InFlight, Look};
+use super::block::MAX_AFTERWARDS;
 use super::client::Client;
-use super::connection_state::MAX_AFTERWARDS;
-use super::{InFlight, Look, Session};
 use crate::clock::now_ms;
 use crate::random::refusal_id;
 use crate::ruleset::{Active, mode_label};

@@ -7,23 +7,11 @@ use bytes::Bytes;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_resp::parse_reply;
 
-use super::client::Client;
-use super::{Look, Session};
+use super::Session;
+use super::awaited::Look;
+use super::client::{Client, Suspicion};
 use crate::backend::server_info::{Role, RoleQuestion, is_of_replica};
 use crate::session::transport::End;
-
-/// What is known of whether this connection leads to a replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Suspicion {
-    /// Nothing was said that only a replica says.
-    None,
-    /// An error was given that only a replica gives, or a script that made it up.
-    Raised,
-    /// The server was asked.
-    Asked,
-    /// It is a replica.
-    Confirmed,
-}
 
 impl Session {
     /// Where nothing is under way: asks a suspected server for its role, and leaves one that is a replica.

@@ -10,12 +10,12 @@ use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::token::Process;
 use lockwarden_resp::{Elements, ReplyError, Value, parse_reply, put_value};
 
-use super::acl::{Queued, QueuedStep};
+use super::Session;
+use super::awaited::{InFlight, Look, Queued, QueuedStep};
+use super::block::Place;
 use super::client::Client;
-use super::connection_state::Place;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
-use super::{InFlight, Look, Session};
 use crate::random;
 use crate::ruleset::Active;
 

@@ -15,9 +15,10 @@ use lockwarden_lock::plan::{Form, Needs, Plan};
 use lockwarden_resp::{Elements, put_array_header};
 
 use super::acl::rights_line;
+use super::awaited::Look;
+use super::block::{Block, Place};
 use super::conclude::Concluded;
-use super::connection_state::{Block, Place};
-use super::{Look, Session, error_frame};
+use super::{Session, error_frame};
 use crate::clock::Moment;
 use crate::ruleset::Active;
 use crate::session::transport::request_buffer::RequestBuffer;

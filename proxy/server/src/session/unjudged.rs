@@ -13,11 +13,12 @@ use lockwarden_lock::plan::Needs;
 use lockwarden_lock::rules::Mode;
 use lockwarden_lock::settle::{self, Forwarded};
 
+use super::Session;
 use super::acl::rights_line;
+use super::awaited::Look;
 use super::client::Client;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
-use super::{Look, Session};
 use crate::backend::rights::Known;
 use crate::clock::{Moment, now_ms};
 use crate::random::refusal_id;

@@ -1,0 +1,149 @@
+//! What a session waits for: what a reply is looked at for, and the commands whose place something of the proxy's own
+//! has taken until their answers are there.
+
+use bytes::Bytes;
+use lockwarden_lock::classify::ComputedScript;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::op::{Arguments, LockCommand, Target};
+use lockwarden_lock::plan::Needs;
+use lockwarden_lock::script_facts::Envelope;
+use lockwarden_lock::settle::Permitted;
+use lockwarden_lock::token::Process;
+use lockwarden_resp::Protocol;
+use smallvec::SmallVec;
+
+use crate::backend::profile::Login;
+use crate::registry::renewals::KeptLease;
+use crate::telemetry::events::{Asked, Took};
+
+/// What a reply is looked at for.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// The answer that the spine waits for.
+    Answer,
+    /// It says whether the connection's state changed.
+    State(Box<StateChange>),
+    /// The grant under which a value is about to be read.
+    ReadGrant,
+    /// The values of locks that were read: their keys and places in the reply.
+    ReadValue(Box<ReadKeys>),
+    /// Which of these scripts the server has: a client that hears of one that this proxy does not
+    /// know would never send its text.
+    Scripts(Box<Arguments>),
+    /// What Redis says to a command that is queued in a block in place of the client's.
+    Queued(Box<QueuedStep>),
+    /// Whether the user has the rights that a step takes.
+    Rights(Box<RightsQuestion>),
+    /// A lease of this session was renewed over its own connection.
+    Renewed(Box<(DbKey, KeptLease)>),
+    /// It says whether the server is a replica.
+    Role,
+    /// It may name replicas, from which its client then reads.
+    Replicas,
+    /// It says whether a grant that nobody heard of was marked; its place in the list of those.
+    Marked(usize),
+    /// The proxy's own tidying up; nobody wants the answer.
+    Own,
+}
+
+/// Locks whose values are being read, and their places in the reply.
+pub(crate) type ReadKeys = SmallVec<[(DbKey, usize); 1]>;
+
+/// A change that takes effect when its reply is no error.
+#[derive(Clone, Debug)]
+pub(crate) enum StateChange {
+    /// `SELECT`.
+    Select(u32),
+    /// `AUTH` as this user.
+    Auth(Login),
+    /// `HELLO`, with what it says.
+    Hello {
+        protocol: Option<Protocol>,
+        login: Option<Login>,
+        name: Option<Bytes>,
+    },
+    /// `CLIENT SETNAME`.
+    Name(Bytes),
+    /// `CLIENT TRACKING`.
+    Tracking {
+        /// Whether it is on at all.
+        on: bool,
+        /// Whether every read is noted.
+        reads: bool,
+    },
+    /// `MULTI`; an error means that there is no block after all.
+    Multi,
+    /// `DISCARD` or `UNWATCH`; an error means that Redis goes on with what should have ended.
+    Ended,
+    /// `RESET`.
+    Reset,
+    /// `MONITOR`.
+    Monitor,
+    /// `SCRIPT LOAD` of this text.
+    Loaded(Bytes),
+    /// `FUNCTION LOAD` and whatever else changes functions.
+    Functions,
+    /// A subscription inside a transaction.
+    Subscribed,
+}
+
+/// A step that is on its way: what is needed once its answer is there.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) permitted: Permitted,
+    /// What the policies were asked, where somebody keeps that.
+    pub(crate) asked: Vec<Asked>,
+    /// How long it has taken so far.
+    pub(crate) took: Took,
+    /// The rights that are looked at first, where they are not known to suffice.
+    pub(crate) unchecked: Option<Needs>,
+    /// The process that this client speaks for, where that is another one's part of the same job.
+    pub(crate) speaks_for: Option<Process>,
+}
+
+/// A script behind a guard, on its way.
+#[derive(Debug)]
+pub(crate) struct Guarded {
+    pub(super) script: ComputedScript,
+    pub(super) envelope: Envelope,
+}
+
+/// What of a step was given to Redis to be queued in a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Queued {
+    /// The command ahead of it.
+    Guard,
+    /// The step itself.
+    Step,
+}
+
+/// What is needed to word Redis's answer to it.
+#[derive(Debug)]
+pub(crate) struct QueuedStep {
+    pub(crate) what: Queued,
+    /// The application's command.
+    pub(crate) command: &'static str,
+    pub(crate) namespace: NamespaceId,
+    pub(crate) needs: Needs,
+}
+
+impl QueuedStep {
+    /// What the reply to a lock command's step is looked at for, where it is queued.
+    pub(crate) fn look(what: Queued, command: &LockCommand) -> Look {
+        Look::Queued(Box::new(QueuedStep {
+            what,
+            command: command.name,
+            namespace: command.op.target().namespace,
+            needs: Needs::of(command),
+        }))
+    }
+}
+
+/// A question about the rights that a step takes, to be asked behind a block.
+#[derive(Debug)]
+pub(crate) struct RightsQuestion {
+    pub(crate) user: Bytes,
+    pub(crate) target: Target,
+    pub(crate) needs: Needs,
+}

@@ -1,0 +1,78 @@
+//! A MULTI block while it is queued. What becomes of it is in `transaction`.
+
+use std::collections::HashMap;
+
+use lockwarden_lock::administration::Flush;
+use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::plan::Plan;
+use lockwarden_lock::table::Listing;
+use lockwarden_lock::token::Grant;
+
+use super::awaited::{Guarded, InFlight, RightsQuestion, StateChange};
+
+/// What stands at one place of a MULTI block, where that matters.
+#[derive(Debug)]
+pub(crate) enum Place {
+    /// A lock command, replaced by its script.
+    Step(Box<InFlight>),
+    /// A script that may compute the name of a lock, behind a guard.
+    Guarded(Box<Guarded>),
+    /// A FLUSH, replaced by its script.
+    Flush(Box<Flush>),
+    /// A change of the connection's state.
+    Change(StateChange),
+    /// Names of keys.
+    Listing(Listing),
+    /// An error that Redis would give, in place of a command that is not sent.
+    Error(String),
+    /// A command of the proxy's own ahead of a step, of which the client does not know.
+    Guard,
+}
+
+/// Questions that are asked behind one block.
+const MAX_QUESTIONS: usize = 16;
+
+/// A MULTI block that is being queued.
+#[derive(Debug, Default)]
+pub(crate) struct Block {
+    /// Commands that Redis was given to queue.
+    pub(crate) queued: usize,
+    /// Those that somebody has to look at when the block was executed, by their place.
+    pub(crate) places: Vec<(usize, Place)>,
+    /// Names drawn for leases that earlier commands of the block may take.
+    pub(crate) grants: HashMap<DbKey, Vec<Grant>>,
+    /// The database that a SELECT inside the block switches to.
+    pub(crate) db: Option<u32>,
+    /// The first error at queue time that Redis does not know of.
+    pub(crate) spoiled: Option<String>,
+    /// Steps of the proxy's own that follow when the block is over.
+    pub(crate) afterwards: Vec<Plan>,
+    /// What is to be found out for the next block.
+    pub(crate) questions: Vec<RightsQuestion>,
+}
+
+/// Steps that may follow a block; what is refused in it beyond that changes no keep-alive.
+pub(crate) const MAX_AFTERWARDS: usize = 64;
+
+impl Block {
+    /// Redis was given one more command to queue, whose reply somebody has to look at.
+    pub(crate) fn hold(&mut self, place: Place) {
+        self.places.push((self.queued, place));
+        self.queued += 1;
+    }
+
+    /// The block will not be executed; the first reason counts.
+    pub(crate) fn spoil(&mut self, text: &str) {
+        self.spoiled.get_or_insert_with(|| text.to_owned());
+    }
+
+    /// Asks for these rights when the block is over.
+    pub(crate) fn wonder(&mut self, question: RightsQuestion) {
+        let is_it = |known: &RightsQuestion| {
+            known.needs == question.needs && known.target.namespace == question.target.namespace
+        };
+        if self.questions.len() < MAX_QUESTIONS && !self.questions.iter().any(is_it) {
+            self.questions.push(question);
+        }
+    }
+}
