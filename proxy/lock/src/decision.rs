@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use crate::namespace::NamespaceId;
 use crate::reason::Reason;
+use crate::time::{AskedMs, ProxyTime};
+use crate::token::FencingToken;
 
 /// What the client's command means for the lock, whatever its spelling on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -172,22 +174,22 @@ pub struct Question<'a> {
     pub key: &'a [u8],
     /// The value that the command stores or proves, where it carries one.
     pub owner_token: Option<&'a [u8]>,
-    /// The TTL in milliseconds that the command asks for.
-    pub ttl_ms: Option<u64>,
+    /// The TTL that the command asks for.
+    pub ttl_ms: Option<AskedMs>,
     /// Proofs that hold as far as the proxy has seen.
     pub proofs: Proofs,
     /// Circumstances of the command.
     pub traits: Traits,
     /// The newest fencing token that this session was granted for this lock; 0 if none.
-    pub fencing_token: u64,
+    pub fencing_token: FencingToken,
     /// Milliseconds left of this session's own lease as far as the proxy knows; 0 if none.
     pub remaining_ms: u64,
     /// Acquires of this lock by this session in the last ten seconds, as far as this proxy saw.
     pub attempts: u32,
     /// A handle for the `clients.describe` import.
     pub client: u64,
-    /// The proxy's clock, Unix milliseconds.
-    pub now_ms: u64,
+    /// When it is asked.
+    pub now: ProxyTime,
 }
 
 /// Who a client says it is, answered to a policy that asks.

@@ -2,7 +2,7 @@
 //! atomic step that does it, and what its answer means. Nothing here does I/O or reads a clock;
 //! time and random bytes come in as arguments.
 //!
-//! In reading order: the words ([`reason`], [`record`], [`token`], [`decision`]), which keys are locks
+//! In reading order: the words ([`reason`], [`record`], [`token`], [`time`], [`decision`]), which keys are locks
 //! ([`glob`], [`namespace`], [`companion`], [`hidden`]), which commands there are ([`table`]), what is
 //! known of an application's script ([`script_facts`]; the crate `lockwarden-lua` reads it), what a
 //! command means ([`classify`], [`op`]), what it may do ([`rules`], [`evidence`], [`settle`],
@@ -11,6 +11,7 @@
 
 pub mod reason;
 pub mod record;
+pub mod time;
 pub mod token;
 
 pub mod db_key;

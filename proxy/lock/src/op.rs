@@ -13,6 +13,7 @@ use crate::reason::Reason;
 use crate::script_facts::ScriptFacts;
 use crate::scripts::guard::Guard;
 use crate::table::{ForeignTable, SET_CONDITIONS};
+use crate::time::ProxyTime;
 use crate::token::{OwnerToken, ValueDigest};
 
 /// A command's arguments, its name first; slices of one buffer.
@@ -44,10 +45,10 @@ pub enum AskedTtl {
 
 impl AskedTtl {
     /// Whether nothing of it is left.
-    pub fn is_over(self, now_ms: u64) -> bool {
+    pub fn is_over(self, now: ProxyTime) -> bool {
         match self {
             AskedTtl::For(ms) => ms <= 0,
-            AskedTtl::Until(at) => u64::try_from(at).map_or(true, |at| at <= now_ms),
+            AskedTtl::Until(at) => u64::try_from(at).map_or(true, |at| at <= now.0),
             AskedTtl::None | AskedTtl::Keep | AskedTtl::Further(_) => false,
         }
     }
@@ -445,9 +446,9 @@ impl LockOp {
     }
 
     /// What to ask the policies about, and the word for records and metrics. A TTL that is over at
-    /// once is a release in disguise; `now_ms` is the proxy's clock (Unix ms), the script judges
+    /// once is a release in disguise; `now` is the proxy's clock, the script judges
     /// it on Redis's.
-    pub fn operation(&self, now_ms: u64) -> Operation {
+    pub fn operation(&self, now: ProxyTime) -> Operation {
         match self {
             LockOp::Acquire { .. } | LockOp::Take { .. } | LockOp::AcquireAll { .. } => {
                 Operation::Acquire
@@ -462,7 +463,7 @@ impl LockOp {
                 comparison: None,
                 ..
             } => Operation::TakeOver,
-            LockOp::Extend { ttl, .. } if ttl.is_over(now_ms) => Operation::Release,
+            LockOp::Extend { ttl, .. } if ttl.is_over(now) => Operation::Release,
             LockOp::Store {
                 only_if_exists: true,
                 ..
@@ -478,10 +479,10 @@ impl LockOp {
 impl LockOp {
     /// Whether it gives its locks back, or may: of a script whose meaning is not known, where its text
     /// says a word for that.
-    pub fn may_release(&self, now_ms: u64) -> bool {
+    pub fn may_release(&self, now: ProxyTime) -> bool {
         match self {
             LockOp::Wrapped { script, .. } => script.may_release(),
-            op => op.operation(now_ms) == Operation::Release,
+            op => op.operation(now) == Operation::Release,
         }
     }
 }
@@ -584,9 +585,9 @@ impl Command {
     }
 
     /// What to ask the policies about; see [`LockOp::operation`].
-    pub fn operation(&self, now_ms: u64) -> Operation {
+    pub fn operation(&self, now: ProxyTime) -> Operation {
         let op = self.op();
-        op.map_or(Operation::Write, |op| op.operation(now_ms))
+        op.map_or(Operation::Write, |op| op.operation(now))
     }
 
     /// See [`LockOp::owner_token`].

@@ -24,6 +24,7 @@ use smallvec::SmallVec;
 
 use crate::decision::Operation;
 use crate::reason::Reason;
+use crate::time::{AskedMs, RedisTime, TtlMs};
 use crate::token::{FencingToken, Grant, SessionId};
 
 /// What a step did to one lock.
@@ -45,29 +46,29 @@ pub enum Outcome {
     },
     /// The current lease has a new TTL or value.
     Extended {
-        /// Its TTL now, ms; 0 for none.
-        ttl_ms: u64,
+        /// Its TTL now.
+        ttl_ms: TtlMs,
         /// Its fencing token.
         fence: FencingToken,
-        /// Since when it is held, ms on Redis's clock.
-        since_ms: u64,
-        /// Redis's clock, ms.
-        now_ms: u64,
+        /// Since when it is held.
+        since: RedisTime,
+        /// When it was extended.
+        now: RedisTime,
         /// Whether keep-alive renews it.
         kept: bool,
         /// The value before, where it is the reply.
         old: Option<Bytes>,
         /// It is the lease that this connection was granted itself.
         own: bool,
-        /// The TTL that was asked for, ms, 0 for none; `None` where it stays as it was.
-        asked_ms: Option<u64>,
+        /// The TTL that was asked for; `None` where it stays as it was.
+        asked_ms: Option<AskedMs>,
     },
     /// The lock is free now.
     Released {
         /// The fencing token of the lease that ended.
         fence: FencingToken,
-        /// Since when it was held, ms on Redis's clock.
-        since_ms: u64,
+        /// Since when it was held.
+        since: RedisTime,
         /// The value, where it is the reply.
         value: Option<Bytes>,
         /// Deleted because its deadline had passed, by somebody who had read it.
@@ -105,10 +106,10 @@ pub enum Outcome {
 pub struct Granted {
     /// Its fencing token.
     pub fence: FencingToken,
-    /// Redis's clock, ms.
-    pub now_ms: u64,
-    /// Its TTL, ms; 0 for none.
-    pub ttl_ms: u64,
+    /// When it was granted.
+    pub now: RedisTime,
+    /// Its TTL.
+    pub ttl_ms: TtlMs,
     /// What it ended.
     pub ended: Ended,
     /// Whether keep-alive renews it.
@@ -120,8 +121,8 @@ pub struct Granted {
     pub again: Option<Grant>,
     /// Another client was granted the lease before with the same owner token, within the last hour.
     pub shared_token: bool,
-    /// The TTL that was asked for, ms; 0 for none.
-    pub asked_ms: u64,
+    /// The TTL that was asked for.
+    pub asked_ms: AskedMs,
 }
 
 /// What a new lease ended.
@@ -129,12 +130,12 @@ pub struct Granted {
 pub enum Ended {
     /// Nothing.
     Nothing,
-    /// A lease had run out unreleased. Since when it was held, ms on Redis's clock.
-    RanOut(u64),
+    /// A lease had run out unreleased. Since when it was held.
+    RanOut(RedisTime),
     /// A lease whose deadline had passed was taken over.
-    TakenOver(u64),
+    TakenOver(RedisTime),
     /// A lease was overwritten; only where nothing is enforced.
-    Overwritten(u64),
+    Overwritten(RedisTime),
 }
 
 /// A refusal, found by the script.
@@ -142,10 +143,10 @@ pub enum Ended {
 pub struct Refused {
     /// Why.
     pub reason: Reason,
-    /// Since when the lock is held, ms on Redis's clock.
-    pub since_ms: u64,
-    /// Redis's clock, ms.
-    pub now_ms: u64,
+    /// Since when the lock is held.
+    pub since: RedisTime,
+    /// When it was refused.
+    pub now: RedisTime,
     /// The newest fencing token of the lock.
     pub fence: FencingToken,
     /// This session's own lease of the lock is over.
@@ -410,9 +411,9 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
     let outcome = match code {
         b'G' => Outcome::Granted(Granted {
             fence: FencingToken(fields.number(3)?),
-            now_ms: fields.number(4)?,
-            ttl_ms: fields.number(5)?,
-            ended: match (fields.letter(6), fields.number(7)?) {
+            now: fields.time(4)?,
+            ttl_ms: fields.number(5).map(TtlMs)?,
+            ended: match (fields.letter(6), fields.time(7)?) {
                 (Some(b'L'), since) => Ended::RanOut(since),
                 (Some(b'T'), since) => Ended::TakenOver(since),
                 (Some(b'O'), since) => Ended::Overwritten(since),
@@ -422,7 +423,7 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
             old: fields.bytes(9),
             again: fields.bytes(10).and_then(|name| Grant::from_slice(&name)),
             shared_token: fields.says(11),
-            asked_ms: fields.number(12).unwrap_or(0),
+            asked_ms: AskedMs(fields.number(12).unwrap_or(0)),
         }),
         b'B' => Outcome::Busy {
             governed: fields.number(3)? == 1,
@@ -434,18 +435,18 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
             own: fields.says(6),
         },
         b'X' => Outcome::Extended {
-            ttl_ms: fields.number(3)?,
+            ttl_ms: fields.number(3).map(TtlMs)?,
             fence: FencingToken(fields.number(4)?),
-            since_ms: fields.number(5)?,
-            now_ms: fields.number(6)?,
+            since: fields.time(5)?,
+            now: fields.time(6)?,
             kept: fields.number(7)? == 1,
             old: fields.bytes(8),
             own: fields.letter(9) == Some(b's'),
-            asked_ms: fields.number(10).ok(),
+            asked_ms: fields.number(10).map(AskedMs).ok(),
         },
         b'R' => Outcome::Released {
             fence: FencingToken(fields.number(3)?),
-            since_ms: fields.number(4)?,
+            since: fields.time(4)?,
             value: fields.bytes(6),
             taken_over: fields.letter(7) == Some(b'T'),
         },
@@ -454,8 +455,8 @@ fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
         },
         b'N' => Outcome::Refused(Refused {
             reason: reason.ok_or(NotAnAnswer)?,
-            since_ms: fields.number(3)?,
-            now_ms: fields.number(4)?,
+            since: fields.time(3)?,
+            now: fields.time(4)?,
             fence: FencingToken(fields.number(5)?),
             late: fields.number(6)? == 1,
             keep_alive_ended: fields.number(7)? == 1,
@@ -525,6 +526,10 @@ impl Fields<'_> {
         let digits = value.as_bytes().ok_or(NotAnAnswer)?;
         let text = std::str::from_utf8(digits).map_err(|_| NotAnAnswer)?;
         text.parse().map_err(|_| NotAnAnswer)
+    }
+
+    fn time(&self, at: usize) -> Result<RedisTime, NotAnAnswer> {
+        self.number(at).map(RedisTime)
     }
 
     /// Whether there is a 1.

@@ -21,7 +21,8 @@ use crate::outcome::NothingRun;
 use crate::pass_through::PassThrough;
 use crate::reason::Reason;
 use crate::rules::{Mode, OnFault, OnViolation, OpaqueScripts, Rules};
-use crate::token::{Grant, looks_like_deadline};
+use crate::time::{AskedMs, ProxyTime};
+use crate::token::{FencingToken, Grant, looks_like_deadline};
 
 /// The circumstances of a command that are the same for all its keys.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +31,8 @@ pub struct Circumstances {
     pub db: u32,
     /// A handle for the `clients.describe` import.
     pub client: u64,
-    /// Unix milliseconds on the proxy's clock.
-    pub now_ms: u64,
+    /// The moment on the proxy's clock.
+    pub time: ProxyTime,
     /// The same moment for spans.
     pub now: Instant,
     /// Queued in a MULTI block.
@@ -282,7 +283,7 @@ pub fn judge(
                 }
                 | LockOp::Take { .. },
             ) => either(ask(Operation::Acquire), ask(Operation::Extend)),
-            Some(op) => ask(op.operation(circumstances.now_ms)),
+            Some(op) => ask(op.operation(circumstances.time)),
         };
         let decisions = SmallVec::from_iter([decision]);
         Judged { lock, decisions }
@@ -349,7 +350,7 @@ fn question<'a>(
         AskedTtl::For(ms) => Some(u64::try_from(ms).unwrap_or(0)),
         AskedTtl::Until(at) => {
             let at = u64::try_from(at).unwrap_or(0);
-            Some(at.saturating_sub(circumstances.now_ms))
+            Some(at.saturating_sub(circumstances.time.0))
         }
         // What is left is known to the script alone; it was under the ceiling when it was set.
         AskedTtl::Keep => Some(1),
@@ -362,7 +363,7 @@ fn question<'a>(
         db: circumstances.db,
         key: &target.key,
         owner_token: token.filter(|_| !persists).map(|token| &token[..]),
-        ttl_ms,
+        ttl_ms: ttl_ms.map(AskedMs),
         proofs: Proofs::NONE
             .with_if(own.is_some() || !facts.queued.is_empty(), Proofs::SESSION)
             .with_if(
@@ -382,14 +383,14 @@ fn question<'a>(
                 Traits::REFUSED_SINCE,
             )
             .with_if(facts.shared_token, Traits::SHARED_TOKEN),
-        fencing_token: own.map_or(0, |own| own.fence.0),
+        fencing_token: own.map_or(FencingToken(0), |own| own.fence),
         remaining_ms: left.map_or(0, |ends| {
             let left = ends.saturating_duration_since(circumstances.now);
             u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
         }),
         attempts: facts.attempts,
         client: circumstances.client,
-        now_ms: circumstances.now_ms,
+        now: circumstances.time,
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use divan::{Bencher, black_box};
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::time::{AskedMs, ProxyTime};
+use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{BUILT_IN_NAMES, ChainSpec, Chains, PolicyHost, PolicySource, builtin};
 
 /// So many times in one sample: the clock counts in steps of some nanoseconds.
@@ -40,18 +42,18 @@ fn question(operation: Operation) -> Question<'static> {
         db: 0,
         key: b"lock:order:42",
         owner_token: acquires.then_some(b"6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2"),
-        ttl_ms: (operation == Operation::Acquire).then_some(30_000),
+        ttl_ms: (operation == Operation::Acquire).then_some(AskedMs(30_000)),
         proofs: if acquires {
             Proofs::NONE
         } else {
             Proofs::SESSION
         },
         traits: Traits::CONDITIONAL,
-        fencing_token: 0,
+        fencing_token: FencingToken(0),
         remaining_ms: 0,
         attempts: 1,
         client: 7,
-        now_ms: 1_767_225_600_000,
+        now: ProxyTime(1_767_225_600_000),
     }
 }
 

@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::time::{AskedMs, ProxyTime};
+use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{BUILT_IN_NAMES, ChainSpec, Chains, LoadError, PolicyHost};
 
 const ROUNDS: usize = 101;
@@ -36,14 +38,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         db: 0,
         key: b"lock:order:42",
         owner_token: Some(b"6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2"),
-        ttl_ms: Some(30_000),
+        ttl_ms: Some(AskedMs(30_000)),
         proofs: Proofs::NONE,
         traits: Traits::CONDITIONAL,
-        fencing_token: 0,
+        fencing_token: FencingToken(0),
         remaining_ms: 0,
         attempts: 1,
         client: 7,
-        now_ms: 1_767_225_600_000,
+        now: ProxyTime(1_767_225_600_000),
     };
     let release = Question {
         operation: Operation::Release,

@@ -5,6 +5,8 @@
 use lockwarden_lock::decision::{
     ClientDescription, Obligations, Operation, Proofs, Question, Traits,
 };
+use lockwarden_lock::time::{AskedMs, ProxyTime};
+use lockwarden_lock::token::FencingToken;
 
 use crate::bindings::v1;
 use crate::error::LoadError;
@@ -108,7 +110,7 @@ fn faulty(namespace: &str, member: &Member, doing: String, failure: Failure) -> 
 fn samples() -> Vec<Question<'static>> {
     let mut samples = Vec::new();
     for operation in Operation::ALL {
-        for ttl_ms in [None, Some(1_000), Some(30_000)] {
+        for ttl_ms in [None, Some(AskedMs(1_000)), Some(AskedMs(30_000))] {
             for owner_token in [None, Some(&b"0123456789abcdef"[..])] {
                 for proofs in [Proofs::NONE, Proofs::ALL] {
                     samples.push(Question {
@@ -119,12 +121,12 @@ fn samples() -> Vec<Question<'static>> {
                         ttl_ms,
                         proofs,
                         traits: Traits::NONE,
-                        fencing_token: 0,
+                        fencing_token: FencingToken(0),
                         remaining_ms: 0,
                         attempts: 1,
                         client: 0,
                         // 2026-01-01T00:00:00Z; any time would do.
-                        now_ms: 1_767_225_600_000,
+                        now: ProxyTime(1_767_225_600_000),
                     });
                 }
             }

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits, Verdict};
 use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::time::{AskedMs, ProxyTime};
+use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{BUILT_IN_NAMES, ChainSpec, Chains, PolicyHost};
 
 /// The system's allocator, counting what each thread asks of it.
@@ -50,14 +52,14 @@ fn a_permit_of_the_three_policies_allocates_nothing() {
             db: 0,
             key: b"lock:order:42",
             owner_token: Some(b"6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2"),
-            ttl_ms,
+            ttl_ms: Option::map(ttl_ms, AskedMs),
             proofs: Proofs::SESSION,
             traits: Traits::CONDITIONAL,
-            fencing_token: 0,
+            fencing_token: FencingToken(0),
             remaining_ms: 0,
             attempts: 1,
             client: 7,
-            now_ms: 1_767_225_600_000,
+            now: ProxyTime(1_767_225_600_000),
         };
         let before = ASKED.get();
         let decision = chains.decide(NamespaceId(0), &question, &|_| None);

@@ -11,6 +11,8 @@ use lockwarden_lock::decision::{
     ClientDescription, Decide, Decision, FaultKind, Operation, Proofs, Question, Traits, Verdict,
 };
 use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::time::ProxyTime;
+use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{
     ChainSpec, Chains, Generation, Limits, LoadError, ModuleSource, Observer, PolicyHost,
     PolicySource,
@@ -70,11 +72,11 @@ fn question(key: &[u8]) -> Question<'_> {
         ttl_ms: None,
         proofs: Proofs::NONE,
         traits: Traits::NONE,
-        fencing_token: 0,
+        fencing_token: FencingToken(0),
         remaining_ms: 0,
         attempts: 1,
         client: 7,
-        now_ms: 1_767_225_600_000,
+        now: ProxyTime(1_767_225_600_000),
     }
 }
 

@@ -11,6 +11,8 @@ use lockwarden_lock::decision::{
 };
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::reason::Reason;
+use lockwarden_lock::time::{AskedMs, ProxyTime};
+use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{
     BUILT_IN_NAMES, ChainSpec, Chains, Generation, Limits, LoadError, ModuleSource, PolicyHost,
     PolicySource, builtin,
@@ -45,11 +47,11 @@ fn question(operation: Operation) -> Question<'static> {
         ttl_ms: None,
         proofs: Proofs::NONE,
         traits: Traits::NONE,
-        fencing_token: 0,
+        fencing_token: FencingToken(0),
         remaining_ms: 0,
         attempts: 1,
         client: 1,
-        now_ms: 1_767_225_600_000,
+        now: ProxyTime(1_767_225_600_000),
     }
 }
 
@@ -181,7 +183,7 @@ fn each_namespace_has_settings_of_its_own() {
     ];
     let mut chains = follow(host.load(&[], &specs).unwrap());
     let long = Question {
-        ttl_ms: Some(20_000),
+        ttl_ms: Some(AskedMs(20_000)),
         ..question(Operation::Acquire)
     };
     assert_eq!(ask(&mut chains, 0, &long).verdict, Verdict::Permit);
@@ -325,7 +327,8 @@ fn memory_that_was_given_out_for_a_question_or_an_answer_is_given_back() {
     let key = [b'k'; 60_000];
     let mut ask_about_everything = || {
         for operation in Operation::ALL {
-            for (ttl_ms, owner_token) in [(None, None), (Some(u64::MAX), Some(&key[1..]))] {
+            for (ttl_ms, owner_token) in [(None, None), (Some(AskedMs(u64::MAX)), Some(&key[1..]))]
+            {
                 let question = Question {
                     key: &key,
                     owner_token,

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use lockwarden_lock::time::ProxyTime;
+
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
@@ -38,6 +40,11 @@ pub(crate) fn unix_now() -> Duration {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
+}
+
+/// The time of this machine, for the domain.
+pub(crate) fn proxy_time() -> ProxyTime {
+    ProxyTime(now_ms())
 }
 
 /// Unix time by this machine's clock, ms.

@@ -7,6 +7,7 @@ use lockwarden_resp::Value;
 use super::{Answer, Answers, Ended, Granted, NotAnAnswer, Outcome, Refused};
 use crate::reason::Reason;
 use crate::record::{FENCE, KEPT, MS, NO_FLAGS};
+use crate::time::{AskedMs, RedisTime, TtlMs};
 use crate::token::FencingToken;
 
 /// Reads such a string.
@@ -24,15 +25,15 @@ pub(super) fn read(answer: &Bytes) -> Result<Answers, NotAnAnswer> {
         b'X' => extended(&mut fields)?,
         b'R' => Outcome::Released {
             fence: FencingToken(fields.number(FENCE)?),
-            since_ms: fields.number(MS)?,
+            since: fields.number(MS).map(RedisTime)?,
             value: None,
             taken_over: false,
         },
         b'N' => Outcome::Refused(Refused {
             reason: Reason::NotOwner,
             fence: FencingToken(fields.number(FENCE)?),
-            since_ms: fields.number(MS)?,
-            now_ms: fields.time()?,
+            since: fields.number(MS).map(RedisTime)?,
+            now: fields.time()?,
             late: false,
             keep_alive_ended: false,
             paid_debt: false,
@@ -59,18 +60,18 @@ fn granted(fields: &mut Digits<'_>) -> Result<Outcome, NotAnAnswer> {
     let kept = fields.kept()?;
     let shared_token = fields.yes()?;
     let fence = FencingToken(fields.number(FENCE)?);
-    let now_ms = fields.number(MS)?;
-    let asked_ms = fields.number(MS)?;
-    let ttl_ms = fields.up_to_colon()?;
+    let now = fields.number(MS).map(RedisTime)?;
+    let asked_ms = fields.number(MS).map(AskedMs)?;
+    let ttl_ms = fields.up_to_colon().map(TtlMs)?;
     let ended = match fields.0 {
         b"0" => Ended::Nothing,
-        [b'L', since @ ..] => Ended::RanOut(number(since)?),
+        [b'L', since @ ..] => Ended::RanOut(number(since).map(RedisTime)?),
         _ => return Err(NotAnAnswer),
     };
     fields.0 = b"";
     Ok(Outcome::Granted(Granted {
         fence,
-        now_ms,
+        now,
         ttl_ms,
         ended,
         kept,
@@ -85,15 +86,15 @@ fn granted(fields: &mut Digits<'_>) -> Result<Outcome, NotAnAnswer> {
 fn extended(fields: &mut Digits<'_>) -> Result<Outcome, NotAnAnswer> {
     let kept = fields.kept()?;
     let fence = FencingToken(fields.number(FENCE)?);
-    let since_ms = fields.number(MS)?;
-    let asked_ms = fields.number(MS)?;
-    let ttl_ms = fields.up_to_colon()?;
-    let now_ms = fields.time()?;
+    let since = fields.number(MS).map(RedisTime)?;
+    let asked_ms = fields.number(MS).map(AskedMs)?;
+    let ttl_ms = fields.up_to_colon().map(TtlMs)?;
+    let now = fields.time()?;
     Ok(Outcome::Extended {
         ttl_ms,
         fence,
-        since_ms,
-        now_ms,
+        since,
+        now,
         kept,
         old: None,
         own: true,
@@ -137,13 +138,12 @@ impl Digits<'_> {
         }
     }
 
-    /// Seconds and microseconds to the end, as ms.
-    fn time(&mut self) -> Result<u64, NotAnAnswer> {
+    /// Seconds and microseconds to the end.
+    fn time(&mut self) -> Result<RedisTime, NotAnAnswer> {
         let seconds = self.up_to_colon()?;
         let microseconds = number(std::mem::take(&mut self.0))?;
-        Ok(seconds
-            .saturating_mul(1000)
-            .saturating_add(microseconds / 1000))
+        let ms = seconds.saturating_mul(1000);
+        Ok(RedisTime(ms.saturating_add(microseconds / 1000)))
     }
 
     fn byte(&mut self) -> Result<u8, NotAnAnswer> {
@@ -193,24 +193,24 @@ mod tests {
     fn a_grant_tells_its_terms_and_what_it_ended() {
         let granted = Granted {
             fence: FencingToken(1_795_261_959_031_331),
-            now_ms: 1_795_261_959_031,
-            ttl_ms: 30_000,
+            now: RedisTime(1_795_261_959_031),
+            ttl_ms: TtlMs(30_000),
             ended: Ended::Nothing,
             kept: true,
             old: None,
             again: None,
             shared_token: false,
-            asked_ms: 0,
+            asked_ms: AskedMs(0),
         };
         assert_eq!(
             outcome("GB017952619590313311795261959031000000000000030000:0"),
             Some(Outcome::Granted(granted.clone()))
         );
         let second = Granted {
-            ended: Ended::RanOut(1_795_261_000_000),
+            ended: Ended::RanOut(RedisTime(1_795_261_000_000)),
             kept: false,
             shared_token: true,
-            asked_ms: 30_000,
+            asked_ms: AskedMs(30_000),
             ..granted
         };
         assert_eq!(
@@ -222,14 +222,14 @@ mod tests {
     #[test]
     fn an_extension_tells_the_time_as_redis_said_it() {
         let extended = Outcome::Extended {
-            ttl_ms: 20_000,
+            ttl_ms: TtlMs(20_000),
             fence: FencingToken(7),
-            since_ms: 1_795_261_959_031,
-            now_ms: 1_795_261_960_004,
+            since: RedisTime(1_795_261_959_031),
+            now: RedisTime(1_795_261_960_004),
             kept: true,
             old: None,
             own: true,
-            asked_ms: Some(90_000),
+            asked_ms: Some(AskedMs(90_000)),
         };
         assert_eq!(
             outcome("XB00000000000000071795261959031000000009000020000:1795261960:4321"),
@@ -255,7 +255,7 @@ mod tests {
     fn a_release_names_the_lease_that_ended() {
         let released = Outcome::Released {
             fence: FencingToken(7),
-            since_ms: 5,
+            since: RedisTime(5),
             value: None,
             taken_over: false,
         };
@@ -266,8 +266,8 @@ mod tests {
     fn a_refused_release_names_the_lease_that_goes_on() {
         let refused = Outcome::Refused(Refused {
             reason: Reason::NotOwner,
-            since_ms: 1_795_261_959_031,
-            now_ms: 1_795_261_960_999,
+            since: RedisTime(1_795_261_959_031),
+            now: RedisTime(1_795_261_960_999),
             fence: FencingToken(7),
             late: false,
             keep_alive_ended: false,

@@ -28,14 +28,14 @@ fn a_grant_is_read_back() {
         answer.outcome,
         Outcome::Granted(Granted {
             fence: FencingToken(42),
-            now_ms: 1000,
-            ttl_ms: 30000,
-            ended: Ended::RanOut(900),
+            now: RedisTime(1000),
+            ttl_ms: TtlMs(30000),
+            ended: Ended::RanOut(RedisTime(900)),
             kept: true,
             again: None,
             old: None,
             shared_token: true,
-            asked_ms: 60000,
+            asked_ms: AskedMs(60000),
         })
     );
 }

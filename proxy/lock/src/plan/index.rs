@@ -10,6 +10,7 @@ use super::step::Digits;
 use super::{Plan, Renewal, Step};
 use crate::companion::index_key;
 use crate::scripts;
+use crate::time::{KeepAliveMs, OutliveMs, TtlMs};
 use crate::token::{FencingToken, Grant, Identity};
 
 /// One entry of the index: a lease by its lock, with the terms on which it is kept alive.
@@ -20,12 +21,12 @@ pub struct IndexEntry {
     pub offered: bool,
     /// The logical database of the lock.
     pub db: u32,
-    /// The TTL that each renewal gives, ms.
-    pub ttl_ms: u64,
-    /// The age up to which an invented TTL is renewed, ms.
-    pub keep_alive_ms: u64,
-    /// How much longer the companion lives, ms.
-    pub outlive_ms: u64,
+    /// The TTL that each renewal gives.
+    pub ttl_ms: TtlMs,
+    /// The age up to which an invented TTL is renewed.
+    pub keep_alive_ms: KeepAliveMs,
+    /// How much longer the companion lives.
+    pub outlive_ms: OutliveMs,
     /// The lock key.
     pub lock: Bytes,
 }
@@ -67,9 +68,9 @@ impl IndexEntry {
         word.put_u8(if self.offered { b'o' } else { b'k' });
         let numbers = [
             u64::from(self.db),
-            self.ttl_ms,
-            self.keep_alive_ms,
-            self.outlive_ms,
+            self.ttl_ms.0,
+            self.keep_alive_ms.0,
+            self.outlive_ms.0,
         ];
         for number in numbers {
             word.put_slice(Digits::new().of(number));
@@ -96,9 +97,9 @@ impl IndexEntry {
         Some(IndexEntry {
             offered,
             db: u32::try_from(next()?).ok()?,
-            ttl_ms: next()?,
-            keep_alive_ms: next()?,
-            outlive_ms: next()?,
+            ttl_ms: TtlMs(next()?),
+            keep_alive_ms: KeepAliveMs(next()?),
+            outlive_ms: OutliveMs(next()?),
             lock: word.slice(at..),
         })
     }
@@ -160,7 +161,7 @@ pub fn orphans<'a>(
         if entry.offered {
             step.bytes(b"");
         } else {
-            step.number(entry.ttl_ms / 2);
+            step.number(entry.ttl_ms.0 / 2);
         }
     }
     step.done(&scripts::ORPHANS)
@@ -238,9 +239,9 @@ mod tests {
             let entry = IndexEntry {
                 offered: false,
                 db: 15,
-                ttl_ms: 30_000,
-                keep_alive_ms: u64::MAX,
-                outlive_ms: 600_000,
+                ttl_ms: TtlMs(30_000),
+                keep_alive_ms: KeepAliveMs(u64::MAX),
+                outlive_ms: OutliveMs(600_000),
                 lock: Bytes::copy_from_slice(lock.as_bytes()),
             };
             assert_eq!(IndexEntry::parse(&entry.encoded()), Some(entry.clone()));

@@ -6,6 +6,7 @@ use crate::op::AskedTtl;
 use crate::record::{MAX_TTL_MS, WITHOUT_TTL_MS};
 use crate::rules::{Adopt, Mode};
 use crate::settle::Allowed;
+use crate::time::{AskedMs, OutliveMs, TtlMs};
 
 /// A companion outlives its lease by so many ceilings, but at least ten minutes.
 const OUTLIVE_CEILINGS: u64 = 10;
@@ -16,10 +17,10 @@ const OUTLIVE_SEQUENTIAL_MS: u64 = 86_400_000;
 /// The TTLs of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeaseTtl {
-    /// The lock's, ms; 0 for none.
-    pub(super) ttl_ms: u64,
-    /// What was asked for, ms; 0 for none.
-    pub(super) asked_ms: u64,
+    /// The lock's.
+    pub(super) ttl_ms: TtlMs,
+    /// What was asked for.
+    pub(super) asked_ms: AskedMs,
     /// Whether keep-alive renews it.
     pub(super) kept: bool,
     /// The record's, ms.
@@ -48,7 +49,12 @@ impl LeaseTtl {
             ttl_ms = asked_ms;
         }
         let kept = !monitor && keeps_alive(allowed) && ttl_ms != asked_ms;
-        Some(LeaseTtl::of(ttl_ms, asked_ms, kept, allowed))
+        Some(LeaseTtl::of(
+            TtlMs(ttl_ms),
+            AskedMs(asked_ms),
+            kept,
+            allowed,
+        ))
     }
 
     /// Of a lease that goes on. `None` where only Redis's clock or what is left can tell, and where
@@ -64,12 +70,17 @@ impl LeaseTtl {
             Some(0) | None => asked_ms,
         };
         let kept = keeps_alive(allowed) && ttl_ms != asked_ms;
-        Some(LeaseTtl::of(ttl_ms, asked_ms, kept, allowed))
+        Some(LeaseTtl::of(
+            TtlMs(ttl_ms),
+            AskedMs(asked_ms),
+            kept,
+            allowed,
+        ))
     }
 
-    fn of(ttl_ms: u64, asked_ms: u64, kept: bool, allowed: &Allowed) -> LeaseTtl {
-        let outlive = outlive_ms(allowed);
-        let companion_ms = match ttl_ms {
+    fn of(ttl_ms: TtlMs, asked_ms: AskedMs, kept: bool, allowed: &Allowed) -> LeaseTtl {
+        let OutliveMs(outlive) = outlive_ms(allowed);
+        let companion_ms = match ttl_ms.0 {
             0 => outlive.max(WITHOUT_TTL_MS),
             ttl => ttl.saturating_add(outlive),
         };
@@ -105,16 +116,16 @@ fn ten_ceilings_ms(obligations: &Obligations) -> u64 {
     ceiling.saturating_mul(OUTLIVE_CEILINGS)
 }
 
-/// How much longer than its lease a companion lives, ms: at least as long as anybody owes a release.
-pub fn outlive_ms(allowed: &Allowed) -> u64 {
+/// How much longer than its lease a companion lives: at least as long as anybody owes a release.
+pub fn outlive_ms(allowed: &Allowed) -> OutliveMs {
     let obligations = &allowed.obligations;
     let outlive = ten_ceilings_ms(obligations)
         .max(OUTLIVE_AT_LEAST_MS)
         .max(allowed.rules.debt_max_age_ms.unwrap_or(0));
-    match obligations.fence {
+    OutliveMs(match obligations.fence {
         Fence::Sequential => outlive.max(OUTLIVE_SEQUENTIAL_MS),
         Fence::None | Fence::Hybrid => outlive,
-    }
+    })
 }
 
 pub(super) fn keeps_alive(allowed: &Allowed) -> bool {
@@ -153,7 +164,7 @@ mod tests {
     fn granted(asked: AskedTtl, monitor: bool) -> Option<(u64, u64, bool, u64)> {
         let allowed = allowed(Some(30_000), Some(60_000), true);
         LeaseTtl::granted(asked, &allowed, monitor)
-            .map(|ttl| (ttl.ttl_ms, ttl.asked_ms, ttl.kept, ttl.companion_ms))
+            .map(|ttl| (ttl.ttl_ms.0, ttl.asked_ms.0, ttl.kept, ttl.companion_ms))
     }
 
     #[test]
@@ -189,8 +200,8 @@ mod tests {
     fn no_ttl_is_longer_than_a_record_can_say() {
         let none = allowed(None, None, true);
         let longest = LeaseTtl {
-            ttl_ms: MAX_TTL_MS,
-            asked_ms: MAX_TTL_MS,
+            ttl_ms: TtlMs(MAX_TTL_MS),
+            asked_ms: AskedMs(MAX_TTL_MS),
             kept: false,
             companion_ms: MAX_TTL_MS,
         };
@@ -203,7 +214,7 @@ mod tests {
     fn an_extension_is_cut_and_one_without_ttl_is_not() {
         let allowed = allowed(Some(30_000), Some(60_000), true);
         let extended = |asked| {
-            LeaseTtl::extended(asked, &allowed).map(|ttl| (ttl.ttl_ms, ttl.asked_ms, ttl.kept))
+            LeaseTtl::extended(asked, &allowed).map(|ttl| (ttl.ttl_ms.0, ttl.asked_ms.0, ttl.kept))
         };
         assert_eq!(extended(AskedTtl::None), Some((0, 0, false)));
         assert_eq!(extended(AskedTtl::For(5_000)), Some((5_000, 5_000, false)));

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::{Plan, Step};
 use crate::scripts;
+use crate::time::{KeepAliveMs, OutliveMs, TtlMs};
 use crate::token::Grant;
 
 /// A record is given so many parts of what it outlives its lease by more than it needs, so that a
@@ -21,18 +22,18 @@ pub struct Renewal {
     pub lock: Bytes,
     /// The lease.
     pub grant: Grant,
-    /// The TTL that each renewal gives, ms.
-    pub ttl_ms: u64,
-    /// The age up to which an invented TTL is renewed, ms.
-    pub keep_alive_ms: u64,
-    /// How much longer the companion lives, ms.
-    pub outlive_ms: u64,
+    /// The TTL that each renewal gives.
+    pub ttl_ms: TtlMs,
+    /// The age up to which an invented TTL is renewed.
+    pub keep_alive_ms: KeepAliveMs,
+    /// How much longer the companion lives.
+    pub outlive_ms: OutliveMs,
 }
 
 impl Renewal {
     /// How long a record lives long enough once a renewal has given it a TTL.
     pub fn record_reserve(&self) -> Duration {
-        Duration::from_millis(self.outlive_ms / RECORD_RESERVE)
+        Duration::from_millis(self.outlive_ms.0 / RECORD_RESERVE)
     }
 }
 
@@ -56,11 +57,11 @@ pub fn renew<'a>(
     let mut step = Step::new(&locks, companion_prefix, &[]);
     for (lease, with_record) in leases {
         step.bytes(&lease.grant.0);
-        step.number(lease.ttl_ms);
-        step.number(lease.keep_alive_ms);
+        step.number(lease.ttl_ms.0);
+        step.number(lease.keep_alive_ms.0);
         if with_record {
-            let reserve = lease.outlive_ms / RECORD_RESERVE;
-            let lives = lease.ttl_ms.saturating_add(lease.outlive_ms);
+            let reserve = lease.outlive_ms.0 / RECORD_RESERVE;
+            let lives = lease.ttl_ms.0.saturating_add(lease.outlive_ms.0);
             step.number(lives.saturating_add(reserve));
         } else {
             step.bytes(b"");

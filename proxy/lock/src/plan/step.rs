@@ -182,7 +182,7 @@ impl Step {
                 obligations.ttl_default_ms.unwrap_or(0),
                 obligations.ttl_cap_ms.unwrap_or(0),
                 u64::from(keeps_alive(allowed)),
-                outlive_ms(allowed),
+                outlive_ms(allowed).0,
             ] {
                 word.push(b' ');
                 put_number(&mut word, number);
@@ -209,7 +209,7 @@ impl Step {
         for number in [
             allowed.obligations.ttl_cap_ms.unwrap_or(0),
             u64::from(keeps_alive(allowed)),
-            outlive_ms(allowed),
+            outlive_ms(allowed).0,
         ] {
             word.push(b' ');
             put_number(&mut word, number);
@@ -225,10 +225,10 @@ impl Step {
 
     /// A lease's TTL, what was asked for as a record holds it, and its record's TTL.
     fn lease_ttl(&mut self, lease: LeaseTtl) {
-        self.number(lease.ttl_ms);
+        self.number(lease.ttl_ms.0);
         let mut asked = [b'0'; MS];
         let mut digits = Digits::new();
-        let digits = digits.of(lease.asked_ms);
+        let digits = digits.of(lease.asked_ms.0);
         asked[MS - digits.len()..].copy_from_slice(digits);
         self.bytes(&asked);
         self.number(lease.companion_ms);
@@ -307,7 +307,7 @@ impl Step {
         self.number(obligations.ttl_default_ms.unwrap_or(0));
         self.number(obligations.ttl_cap_ms.unwrap_or(0));
         self.bytes(if keeps_alive(allowed) { b"1" } else { b"0" });
-        self.number(outlive_ms(allowed));
+        self.number(outlive_ms(allowed).0);
     }
 
     pub(super) fn done_enveloped(self, script: Arc<ScriptFacts>, envelope: Envelope) -> Plan {

@@ -16,6 +16,7 @@ use crate::rules::{
 };
 use crate::settle::tests::{lock, target};
 use crate::settle::{Judged, Settled, settle};
+use crate::time::OutliveMs;
 use crate::token::{FencingToken, Identity, OwnerToken, Process, SessionId};
 
 pub(super) const ENFORCE: Rules = Rules {
@@ -432,17 +433,23 @@ fn a_companion_outlives_its_lease_by_ten_ceilings_or_ten_minutes() {
         would: None,
         terms: None,
     };
-    assert_eq!(outlive_ms(&with(1_000, Fence::Hybrid, None)), 600_000);
+    assert_eq!(
+        outlive_ms(&with(1_000, Fence::Hybrid, None)),
+        OutliveMs(600_000)
+    );
     assert_eq!(
         outlive_ms(&with(3_600_000, Fence::Hybrid, None)),
-        36_000_000
+        OutliveMs(36_000_000)
     );
     assert_eq!(
         outlive_ms(&with(1_000, Fence::Sequential, None)),
-        86_400_000
+        OutliveMs(86_400_000)
     );
     let owed = Some(7_000_000);
-    assert_eq!(outlive_ms(&with(1_000, Fence::Hybrid, owed)), 7_000_000);
+    assert_eq!(
+        outlive_ms(&with(1_000, Fence::Hybrid, owed)),
+        OutliveMs(7_000_000)
+    );
 }
 
 fn trusting(trust_address: TrustAddress) -> Rules {

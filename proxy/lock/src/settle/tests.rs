@@ -30,8 +30,11 @@ impl Decide for Fake {
         question: &Question<'_>,
         _: &dyn Fn(u64) -> Option<ClientDescription>,
     ) -> Decision {
-        self.asked
-            .push((question.operation, question.ttl_ms, question.traits));
+        self.asked.push((
+            question.operation,
+            question.ttl_ms.map(|ms| ms.0),
+            question.traits,
+        ));
         self.decision.clone()
     }
 }
@@ -186,7 +189,7 @@ fn circumstances() -> Circumstances {
     Circumstances {
         db: 0,
         client: 1,
-        now_ms: 1_000_000,
+        time: ProxyTime(1_000_000),
         now: Instant::now(),
         transactional: false,
     }

@@ -91,14 +91,14 @@ pub(crate) fn fill(request: &mut Request, question: &domain::Question<'_>) {
         Some(token) => refill(request.owner_token.get_or_insert_default(), token),
         None => request.owner_token = None,
     }
-    request.ttl_ms = question.ttl_ms;
+    request.ttl_ms = question.ttl_ms.map(|asked| asked.0);
     request.proofs = proofs_to_guest(question.proofs);
     request.traits = traits_to_guest(question.traits);
-    request.fencing_token = question.fencing_token;
+    request.fencing_token = question.fencing_token.0;
     request.remaining_ms = question.remaining_ms;
     request.attempts = question.attempts;
     request.client = question.client;
-    request.now_ms = question.now_ms;
+    request.now_ms = question.now.0;
 }
 
 fn operation_to_guest(operation: domain::Operation) -> Operation {
@@ -212,6 +212,9 @@ impl From<Code> for Reason {
 
 #[cfg(test)]
 mod tests {
+    use lockwarden_lock::time::{AskedMs, ProxyTime};
+    use lockwarden_lock::token::FencingToken;
+
     use super::*;
 
     #[test]
@@ -242,14 +245,14 @@ mod tests {
             db: 3,
             key: &giant,
             owner_token: Some(b"one"),
-            ttl_ms: Some(1),
+            ttl_ms: Some(AskedMs(1)),
             proofs: domain::Proofs::ALL,
             traits: domain::Traits::SCRIPTED,
-            fencing_token: 4,
+            fencing_token: FencingToken(4),
             remaining_ms: 5,
             attempts: 6,
             client: 7,
-            now_ms: 8,
+            now: ProxyTime(8),
         };
         fill(&mut request, &question);
         assert_eq!(request.key.len(), 1 << 20);

@@ -10,6 +10,7 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::plan::{IndexEntry, Orphan};
 use lockwarden_lock::rules::{KeepAliveBy, Mode, Rules, TrustAddress};
+use lockwarden_lock::time::TtlMs;
 use lockwarden_lock::token::{Identity, Process};
 use tokio::runtime::Handle;
 
@@ -254,7 +255,8 @@ pub(crate) async fn take_over(shared: Arc<ProxyState>, found: Vec<Found>) {
         };
         let key = DbKey::new(entry.db, entry.lock.clone());
         let mut renewal = entry.renewal(grant);
-        renewal.ttl_ms = renewal.ttl_ms.min(details.ceiling_ms.unwrap_or(u64::MAX));
+        let ceiling = TtlMs(details.ceiling_ms.unwrap_or(u64::MAX));
+        renewal.ttl_ms = renewal.ttl_ms.min(ceiling);
         let mut lease = KeptLease::new(&peer.holder, same_client, namespace, renewal, now);
         (lease.since, lease.ends) = (wanted.since, now + ttl);
         tracing::info!(

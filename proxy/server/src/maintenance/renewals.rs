@@ -395,7 +395,7 @@ fn wait_for_watchers(
     now: Instant,
 ) -> Vec<(DbKey, KeptLease)> {
     due.retain(|(key, lease)| {
-        let ttl = Duration::from_millis(lease.renewal.ttl_ms);
+        let ttl = Duration::from_millis(lease.renewal.ttl_ms.0);
         let latest = lease.ends.checked_sub(ttl / WATCHED_UNTIL).unwrap_or(now);
         if !shared.watched_keys.is_watched(key) || now >= latest {
             return true;

@@ -50,7 +50,7 @@ impl Renewals {
         renewal: Renewal,
         now: Instant,
     ) {
-        let ttl = Duration::from_millis(renewal.ttl_ms);
+        let ttl = Duration::from_millis(renewal.ttl_ms.0);
         let mut lease = KeptLease::new(holder, same_client, namespace, renewal, now);
         lease.due = now + ttl / DUE_AFTER;
         let mut register = self.lock();

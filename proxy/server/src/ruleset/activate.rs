@@ -8,6 +8,8 @@ use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_lock::rules::{KeepAliveBy, Mode, Rules, TrustAddress};
+use lockwarden_lock::time::ProxyTime;
+use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::{Chains, Generation};
 
 use super::rollout::Rollout;
@@ -89,11 +91,11 @@ fn ceiling_ms(index: usize, generation: &Arc<Generation>) -> Option<u64> {
         ttl_ms: None,
         proofs: Proofs::NONE,
         traits: Traits::CONDITIONAL,
-        fencing_token: 0,
+        fencing_token: FencingToken(0),
         remaining_ms: 0,
         attempts: 1,
         client: 0,
-        now_ms: 0,
+        now: ProxyTime(0),
     };
     let id = NamespaceId(u16::try_from(index).ok()?);
     chains

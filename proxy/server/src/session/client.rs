@@ -11,6 +11,7 @@ use lockwarden_lock::decision::ClientDescription;
 use lockwarden_lock::evidence::{DbKey, Evidence, Own};
 use lockwarden_lock::rules::Mode;
 use lockwarden_lock::settle::Circumstances;
+use lockwarden_lock::time::ProxyTime;
 use lockwarden_lock::token::{Grant, Identity};
 
 use super::connection_state::ConnectionState;
@@ -190,7 +191,7 @@ impl Client {
         Circumstances {
             db: self.connection.db(),
             client: self.number,
-            now_ms: now.unix_ms,
+            time: ProxyTime(now.unix_ms),
             now: now.at,
             transactional: self.connection.block.is_some(),
         }

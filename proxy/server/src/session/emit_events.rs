@@ -6,9 +6,10 @@ use lockwarden_lock::decision::{Denial, Operation};
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::op::{Command, Target};
 use lockwarden_lock::outcome::{Ended, Outcome};
+use lockwarden_lock::time::{ProxyTime, RedisTime};
 
 use super::client::Client;
-use crate::clock::{Moment, now_ms};
+use crate::clock::{Moment, proxy_time};
 use crate::ruleset::Active;
 use crate::telemetry::events::{Caller, EventKind, LockEvent, Took, Verdict};
 use crate::telemetry::vocabulary::UnjudgedWhy;
@@ -71,7 +72,7 @@ impl Client {
     pub(crate) fn tell_unjudged(&self, command: &Command, why: UnjudgedWhy, active: &Active) {
         for target in command.targets() {
             let happened = EventKind::Unjudged(why);
-            let operation = Some(command.operation(now_ms()));
+            let operation = Some(command.operation(proxy_time()));
             let entry = self.entry(happened, target, command.name(), operation, active);
             self.shared.events.leave(entry);
         }
@@ -111,15 +112,15 @@ pub(super) struct Lease {
     pub(super) held_ms: Option<u64>,
 }
 
-/// An outcome in the words of the event log. `now_ms` is the proxy's clock, for where Redis did not tell its own.
-pub(super) fn told(outcome: &Outcome, now_ms: u64) -> (EventKind, Lease) {
+/// An outcome in the words of the event log.
+pub(super) fn told(outcome: &Outcome, now: ProxyTime) -> (EventKind, Lease) {
     let nothing = Lease::default();
     match outcome {
         Outcome::Granted(granted) => {
             let lease = Lease {
                 fence: Some(granted.fence.0),
-                ttl_ms: Some(granted.ttl_ms),
-                asked_ms: Some(granted.asked_ms),
+                ttl_ms: Some(granted.ttl_ms.0),
+                asked_ms: Some(granted.asked_ms.0),
                 held_ms: None,
             };
             let happened = EventKind::Acquired {
@@ -134,30 +135,32 @@ pub(super) fn told(outcome: &Outcome, now_ms: u64) -> (EventKind, Lease) {
         Outcome::Extended {
             ttl_ms,
             fence,
-            since_ms,
-            now_ms,
+            since,
+            now,
             kept,
             asked_ms,
             ..
         } => {
             let lease = Lease {
                 fence: Some(fence.0),
-                ttl_ms: Some(*ttl_ms),
-                asked_ms: *asked_ms,
-                held_ms: Some(now_ms.saturating_sub(*since_ms)),
+                ttl_ms: Some(ttl_ms.0),
+                asked_ms: asked_ms.map(|asked| asked.0),
+                held_ms: Some(now.ms_since(*since)),
             };
             (EventKind::Extended { kept: *kept }, lease)
         }
         Outcome::Released {
             fence,
-            since_ms,
+            since,
             taken_over,
             ..
         } => {
             let taken_over = *taken_over;
+            // The script of a release does not tell Redis's time: the proxy's clock stands in for it.
+            let now = RedisTime(now.0);
             let lease = Lease {
                 fence: Some(fence.0),
-                held_ms: Some(now_ms.saturating_sub(*since_ms)),
+                held_ms: Some(now.ms_since(*since)),
                 ..nothing
             };
             (EventKind::Released { taken_over }, lease)
@@ -166,7 +169,7 @@ pub(super) fn told(outcome: &Outcome, now_ms: u64) -> (EventKind, Lease) {
         Outcome::Refused(refused) => {
             let lease = Lease {
                 fence: Some(refused.fence.0),
-                held_ms: Some(refused.now_ms.saturating_sub(refused.since_ms)),
+                held_ms: Some(refused.now.ms_since(refused.since)),
                 ..nothing
             };
             (EventKind::Refused, lease)

@@ -7,7 +7,7 @@ mod tell;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use lockwarden_lock::decision::Operation;
@@ -19,6 +19,7 @@ use lockwarden_lock::outcome::{
 };
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::Allowed;
+use lockwarden_lock::time::{AskedMs, ProxyTime};
 use lockwarden_lock::token::Grant;
 
 use super::awaited::InFlight;
@@ -134,9 +135,8 @@ fn clamped_or(
 }
 
 /// When the TTL that was asked for is over, if one was. A time beyond the clock is for ever.
-fn asked_end(asked_ms: u64, now: Instant) -> Option<Instant> {
-    let asked = (asked_ms > 0).then(|| Duration::from_millis(asked_ms))?;
-    now.checked_add(asked)
+fn asked_end(asked: AskedMs, now: Instant) -> Option<Instant> {
+    now.checked_add(asked.span()?)
 }
 
 impl Client {
@@ -149,7 +149,7 @@ impl Client {
         (spoken_after, now): (u64, Moment),
     ) -> Result<(), NotAnAnswer> {
         let op = &flight.permitted.command().op;
-        let operation = op.operation(now.unix_ms);
+        let operation = op.operation(ProxyTime(now.unix_ms));
         let others_stand = answers.others_stand();
         match answers {
             Answers::Script(ScriptEnd::Undone { lost, .. }, ..) if *lost > 0 => tracing::error!(

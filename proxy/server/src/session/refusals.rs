@@ -18,7 +18,7 @@ use super::Session;
 use super::awaited::{InFlight, Look};
 use super::block::MAX_AFTERWARDS;
 use super::client::Client;
-use crate::clock::now_ms;
+use crate::clock::proxy_time;
 use crate::random::refusal_id;
 use crate::ruleset::{Active, mode_label};
 use crate::session::transport::Muted;
@@ -55,7 +55,7 @@ impl Session {
         active: &Active,
     ) -> String {
         let command = &refused.command;
-        let operation = command.operation(now_ms());
+        let operation = command.operation(proxy_time());
         let details = active.namespace(refused.target.namespace);
         let (reason, policy) = (refused.denial.reason, &refused.denial.policy);
         let mode = mode_label(details.rules.mode);
@@ -133,7 +133,7 @@ impl Session {
     /// A release was refused without a look at Redis. Somebody who may be the holder wanted the lock
     /// gone, so keep-alive lets it go by its TTL.
     fn let_go(&mut self, op: &LockOp, active: &Active) {
-        if !op.may_release(now_ms()) {
+        if !op.may_release(proxy_time()) {
             return;
         }
         let who = self.client.connection.who();
@@ -176,7 +176,7 @@ impl Client {
             fence: (refused.reason == Reason::StaleFence).then_some(refused.fence.0),
             ttl_ms: None,
             max_ms: None,
-            held_ms: Some(refused.now_ms.saturating_sub(refused.since_ms)),
+            held_ms: Some(refused.now.ms_since(refused.since)),
             others_stand,
             detail: None,
         })

@@ -20,12 +20,13 @@ use super::client::Client;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use crate::backend::rights::Known;
-use crate::clock::{Moment, now_ms};
+use crate::clock::{Moment, proxy_time};
 use crate::random::refusal_id;
 use crate::ruleset::Active;
 use crate::telemetry::events::Took;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
 use lockwarden_lock::decision::Denial;
+use lockwarden_lock::time::ProxyTime;
 
 /// For a command that was on its way when something else came into force.
 pub(super) const SWITCHED: &str =
@@ -148,7 +149,10 @@ impl Session {
         muted: Muted,
     ) {
         let command = forwarded.command();
-        let (operation, why) = (command.operation(now_ms()), UnjudgedWhy::ForwardedScript);
+        let (operation, why) = (
+            command.operation(proxy_time()),
+            UnjudgedWhy::ForwardedScript,
+        );
         for target in command.targets() {
             self.client
                 .count_unjudged(target, command.name(), Some(operation), why, active);
@@ -167,7 +171,7 @@ impl Session {
     ) {
         let command = forwarded.command();
         let (target, name) = (command.target(), command.name());
-        let operation = command.operation(begun.unix_ms);
+        let operation = command.operation(ProxyTime(begun.unix_ms));
         let id = self
             .client
             .would_refuse(target, name, operation, would, active);

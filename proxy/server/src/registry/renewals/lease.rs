@@ -51,7 +51,7 @@ pub(crate) struct KeptLease {
 
 impl KeptLease {
     pub(crate) fn ttl(&self) -> Duration {
-        Duration::from_millis(self.renewal.ttl_ms)
+        Duration::from_millis(self.renewal.ttl_ms.0)
     }
 
     /// A lease that was granted now and that nobody keeps alive yet.
@@ -62,7 +62,7 @@ impl KeptLease {
         renewal: Renewal,
         now: Instant,
     ) -> KeptLease {
-        let ttl = Duration::from_millis(renewal.ttl_ms);
+        let ttl = Duration::from_millis(renewal.ttl_ms.0);
         let listed = Listed::new(&same_client);
         KeptLease {
             session: holder.session,

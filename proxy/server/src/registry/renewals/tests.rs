@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lockwarden_lock::time::{KeepAliveMs, OutliveMs, TtlMs};
 use lockwarden_lock::token::Identity;
 
 use super::*;
@@ -38,9 +39,9 @@ fn add_for(
     let renewal = Renewal {
         lock: key.key.clone(),
         grant: Grant([grant; 16]),
-        ttl_ms,
-        keep_alive_ms: 60_000,
-        outlive_ms: 600_000,
+        ttl_ms: TtlMs(ttl_ms),
+        keep_alive_ms: KeepAliveMs(60_000),
+        outlive_ms: OutliveMs(600_000),
     };
     kept.add(
         &holder(session),
@@ -64,9 +65,9 @@ fn add_of_client(
     let renewal = Renewal {
         lock: key.key.clone(),
         grant: Grant([1; 16]),
-        ttl_ms: 3000,
-        keep_alive_ms: 60_000,
-        outlive_ms: 600_000,
+        ttl_ms: TtlMs(3000),
+        keep_alive_ms: KeepAliveMs(60_000),
+        outlive_ms: OutliveMs(600_000),
     };
     let client = SameClient::Identity(Identity([1; 16]));
     kept.add(

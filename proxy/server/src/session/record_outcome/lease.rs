@@ -1,6 +1,6 @@
 //! What a lease that was granted, extended or cut means for the connection's evidence, for keep-alive and the mirror.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lockwarden_lock::evidence::Own;
 use lockwarden_lock::lease::LeaseEvent;
@@ -8,6 +8,7 @@ use lockwarden_lock::op::{AskedTtl, LockOp};
 use lockwarden_lock::outcome::{Ended, Granted, Outcome};
 use lockwarden_lock::plan::{Renewal, Who, outlive_ms};
 use lockwarden_lock::rules::{KeepAliveBy, TrustAddress};
+use lockwarden_lock::time::{AskedMs, KeepAliveMs, TtlMs};
 use lockwarden_lock::token::{Grant, Process, stored_form};
 
 use super::super::client::Client;
@@ -39,7 +40,7 @@ impl Client {
             grant: Some(grant),
         };
         self.pending_grants.granted(lease, one.spoken_after);
-        let ttl = (granted.ttl_ms > 0).then(|| Duration::from_millis(granted.ttl_ms));
+        let ttl = granted.ttl_ms.span();
         let own = Own {
             grant,
             fence: granted.fence,
@@ -63,7 +64,7 @@ impl Client {
         self.keep(one, &who, grant, granted.ttl_ms, granted.kept, now);
         self.uses_a_token(one, &who, value, granted, active, now);
         if self.is_first && granted.again.is_none() {
-            self.may_be_job(one, &who, grant, granted.asked_ms == 0, active);
+            self.may_be_job(one, &who, grant, granted.asked_ms == AskedMs(0), active);
         }
         let identity = who.identity(&one.allowed.rules);
         if who.process == Process::Pending && identity == who.client.with_process(Process::Pending)
@@ -75,7 +76,7 @@ impl Client {
             namespace = %active.namespace(one.target.namespace).name,
             key = %String::from_utf8_lossy(&one.target.key),
             fence = granted.fence.0,
-            ttl_ms = granted.ttl_ms,
+            ttl_ms = granted.ttl_ms.0,
             again = granted.again.is_some(),
             client = %self.peer,
             "granted"
@@ -106,12 +107,12 @@ impl Client {
     pub(super) fn extended(
         &mut self,
         one: &Settled<'_>,
-        ttl_ms: u64,
+        ttl_ms: TtlMs,
         kept: bool,
         own: bool,
         now: Instant,
     ) {
-        let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
+        let ttl = ttl_ms.span();
         let ends = ttl.map(|ttl| one.sent(now) + ttl);
         if own {
             self.evidence
@@ -135,11 +136,11 @@ impl Client {
         one: &Settled<'_>,
         who: &Who,
         grant: Grant,
-        ttl_ms: u64,
+        ttl_ms: TtlMs,
         kept: bool,
         now: Instant,
     ) {
-        if !kept || ttl_ms == 0 {
+        if !kept || ttl_ms == TtlMs(0) {
             self.shared.renewals.remove(one.key, None);
             return;
         }
@@ -149,7 +150,7 @@ impl Client {
             lock: one.target.key.clone(),
             grant,
             ttl_ms,
-            keep_alive_ms: obligations.keep_alive_ms.unwrap_or(0),
+            keep_alive_ms: KeepAliveMs(obligations.keep_alive_ms.unwrap_or(0)),
             outlive_ms: outlive_ms(one.allowed),
         };
         let rules = &one.allowed.rules;
@@ -182,7 +183,7 @@ impl Client {
     }
 
     /// Whether the TTL is shorter than the one that was asked for.
-    pub(super) fn clamped(&self, op: &LockOp, ttl_ms: u64, one: &Settled<'_>) -> bool {
+    pub(super) fn clamped(&self, op: &LockOp, TtlMs(ttl_ms): TtlMs, one: &Settled<'_>) -> bool {
         let asked = match op {
             LockOp::Acquire { ttl, .. }
             | LockOp::Take { ttl, .. }

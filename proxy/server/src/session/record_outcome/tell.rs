@@ -4,6 +4,7 @@ use bytes::Bytes;
 use lockwarden_lock::decision::Denial;
 use lockwarden_lock::outcome::{OTHERS_STAND, Outcome, Refused as StepRefused};
 use lockwarden_lock::rules::Mode;
+use lockwarden_lock::time::ProxyTime;
 use lockwarden_lock::token::stored_form;
 
 use super::super::client::Client;
@@ -78,7 +79,7 @@ impl Client {
             Outcome::Untouched { own, .. } if one.takes => {
                 (EventKind::Contended { own: *own }, Lease::default())
             }
-            outcome => told(outcome, one.now.unix_ms),
+            outcome => told(outcome, ProxyTime(one.now.unix_ms)),
         };
         let token = one.stored.or(one.named);
         let (key, what) = (one.key.clone(), (one.name, Some(one.operation)));

@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use lockwarden_lock::classify::Class;
 use lockwarden_lock::outcome::{Barred, Would};
 use lockwarden_lock::settle::{Settled, settle};
+use lockwarden_lock::time::{AskedMs, RedisTime, TtlMs};
 use lockwarden_lock::token::{FencingToken, SessionId};
 
 use super::*;
@@ -54,23 +55,23 @@ const REQUESTS: [(&str, &[&str]); 8] = [
 fn outcomes() -> Vec<(&'static str, Outcome)> {
     let granted = Granted {
         fence: FencingToken(7),
-        now_ms: 1_790_000_000_000,
-        ttl_ms: 5_000,
+        now: RedisTime(1_790_000_000_000),
+        ttl_ms: TtlMs(5_000),
         ended: Ended::Nothing,
         kept: false,
         old: None,
         again: None,
         shared_token: false,
-        asked_ms: 5_000,
+        asked_ms: AskedMs(5_000),
     };
     let kept = Granted {
-        ttl_ms: 30_000,
+        ttl_ms: TtlMs(30_000),
         kept: true,
-        asked_ms: 0,
+        asked_ms: AskedMs(0),
         ..granted.clone()
     };
     let after_one_that_ran_out = Granted {
-        ended: Ended::RanOut(1_789_999_999_000),
+        ended: Ended::RanOut(RedisTime(1_789_999_999_000)),
         ..granted.clone()
     };
     let again = Granted {
@@ -84,26 +85,26 @@ fn outcomes() -> Vec<(&'static str, Outcome)> {
         own,
     };
     let extended = |own| Outcome::Extended {
-        ttl_ms: 5_000,
+        ttl_ms: TtlMs(5_000),
         fence: FencingToken(7),
-        since_ms: 1_789_999_999_000,
-        now_ms: 1_790_000_000_000,
+        since: RedisTime(1_789_999_999_000),
+        now: RedisTime(1_790_000_000_000),
         kept: false,
         old: None,
         own,
-        asked_ms: Some(5_000),
+        asked_ms: Some(AskedMs(5_000)),
     };
     let released = |taken_over| Outcome::Released {
         fence: FencingToken(7),
-        since_ms: 1_789_999_999_000,
+        since: RedisTime(1_789_999_999_000),
         value: None,
         taken_over,
     };
     let refused = |reason, late| {
         Outcome::Refused(StepRefused {
             reason,
-            since_ms: 1_789_999_999_000,
-            now_ms: 1_790_000_000_000,
+            since: RedisTime(1_789_999_999_000),
+            now: RedisTime(1_790_000_000_000),
             fence: FencingToken(7),
             late,
             keep_alive_ended: false,

@@ -75,13 +75,13 @@ impl Decide for Recorder<'_> {
         self.asked.push(Asked {
             operation: question.operation,
             owner_token: token,
-            ttl_ms: question.ttl_ms,
+            ttl_ms: question.ttl_ms.map(|asked| asked.0),
             proofs: question.proofs,
             traits: question.traits,
-            fencing_token: question.fencing_token,
+            fencing_token: question.fencing_token.0,
             remaining_ms: question.remaining_ms,
             attempts: question.attempts,
-            now_ms: question.now_ms,
+            now_ms: question.now.0,
             answer: answer.clone(),
         });
         answer
