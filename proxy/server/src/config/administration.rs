@@ -73,15 +73,20 @@ fn values(found: Found<Vec<Found<String>>>) -> Vec<String> {
     found.value.into_iter().map(|entry| entry.value).collect()
 }
 
+/// A text that is not the name of a client, a user or a function.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} cannot be a name; use 1 to {MAX_NAME} printable ASCII characters without spaces",
+    quoted(.0)
+)]
+struct NameError(String);
+
 /// A name as Redis takes it: neither a client nor a function can have an empty one.
-fn name(text: &str) -> Result<String, String> {
+fn name(text: &str) -> Result<String, NameError> {
     let plain = |byte: u8| (b'!'..=b'~').contains(&byte);
     if (1..=MAX_NAME).contains(&text.len()) && text.bytes().all(plain) {
         Ok(text.to_owned())
     } else {
-        Err(format!(
-            "{} cannot be a name; use 1 to {MAX_NAME} printable ASCII characters without spaces",
-            quoted(text)
-        ))
+        Err(NameError(text.to_owned()))
     }
 }

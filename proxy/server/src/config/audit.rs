@@ -104,7 +104,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> AuditConfi
     audit.level = level.unwrap_or(audit.level);
     let document = reader.document;
     let target = reader.parsed(top, "audit_file", |text| match text {
-        "" => Err("is empty; name a file, or \"-\" for standard output".to_owned()),
+        "" => Err("is empty; name a file, or \"-\" for standard output"),
         "-" | "stdout" => Ok(AuditTarget::Stdout),
         path => Ok(AuditTarget::File(document.beside(Path::new(path)))),
     });

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::secret;
-use super::secret::Secret;
+use super::secret::{Secret, SecretError};
 
 /// What a URL looks like, for messages.
 const SHAPE: &str = "redis://[user[:password]@]host[:port][/db]";
@@ -58,46 +58,76 @@ impl fmt::Display for Backend {
     }
 }
 
+/// Why a text names no backend. It repeats nothing that could be a password.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BackendUrlError {
+    #[error("\"{0}\" has no scheme; write \"redis://{0}\"")]
+    NoScheme(String),
+    #[error("neither \"private\" nor a URL; write {SHAPE}")]
+    NoUrl,
+    #[error("TLS to the backend ({0}://) is not there yet; use redis://")]
+    Tls(String),
+    #[error("Sentinel ({0}://) is not there yet; name the current primary with redis://")]
+    Sentinel(String),
+    #[error("a cluster ({0}://) is not there yet; use a single server with redis://")]
+    Cluster(String),
+    #[error("unix sockets ({0}://) are not there yet; use redis:// with a TCP port")]
+    UnixSocket(String),
+    #[error("write redis:// for Valkey too; the protocol is the same")]
+    Valkey,
+    #[error("must begin with redis://; write {SHAPE}")]
+    OtherScheme,
+    #[error("options behind ? or # are not understood; write {SHAPE}")]
+    Options,
+    #[error("the part behind the last / must be a database number, as in /0")]
+    Database,
+    #[error("the part in [ ] must be an IPv6 address, as in redis://[::1]:6379")]
+    NoIpv6InBrackets,
+    #[error("an IPv6 address needs brackets, as in redis://[::1]:6379")]
+    Ipv6WithoutBrackets,
+    #[error("there is no usable host; write {SHAPE}")]
+    Host,
+    #[error("the port must be a number from 1 to 65535")]
+    Port,
+    #[error("the user or password has a % without two hex digits; write %25 for %")]
+    PercentSign,
+    #[error("the user or password is not UTF-8 text")]
+    NotUtf8,
+    #[error("the password {0}")]
+    Password(SecretError),
+}
+
 /// `private`, or a URL.
-pub(crate) fn backend(text: &str) -> Result<Backend, String> {
+pub(crate) fn backend(text: &str) -> Result<Backend, BackendUrlError> {
     if text == "private" {
         return Ok(Backend::Private);
     }
     let Some((scheme, rest)) = text.split_once("://") else {
         return Err(match is_host_and_port(text) {
-            true => format!("\"{text}\" has no scheme; write \"redis://{text}\""),
-            false => format!("neither \"private\" nor a URL; write {SHAPE}"),
+            true => BackendUrlError::NoScheme(text.to_owned()),
+            false => BackendUrlError::NoUrl,
         });
     };
+    let named = scheme.to_owned();
     match scheme {
         "redis" => url(rest).map(Backend::Redis),
-        "rediss" | "valkeys" => Err(format!(
-            "TLS to the backend ({scheme}://) is not there yet; use redis://"
-        )),
-        "redis-sentinel" | "redis+sentinel" => Err(format!(
-            "Sentinel ({scheme}://) is not there yet; name the current primary with redis://"
-        )),
-        "redis-cluster" | "redis+cluster" => Err(format!(
-            "a cluster ({scheme}://) is not there yet; use a single server with redis://"
-        )),
-        "unix" | "redis+unix" | "redis-socket" => Err(format!(
-            "unix sockets ({scheme}://) are not there yet; use redis:// with a TCP port"
-        )),
-        "valkey" => Err("write redis:// for Valkey too; the protocol is the same".to_owned()),
-        _ => Err(format!("must begin with redis://; write {SHAPE}")),
+        "rediss" | "valkeys" => Err(BackendUrlError::Tls(named)),
+        "redis-sentinel" | "redis+sentinel" => Err(BackendUrlError::Sentinel(named)),
+        "redis-cluster" | "redis+cluster" => Err(BackendUrlError::Cluster(named)),
+        "unix" | "redis+unix" | "redis-socket" => Err(BackendUrlError::UnixSocket(named)),
+        "valkey" => Err(BackendUrlError::Valkey),
+        _ => Err(BackendUrlError::OtherScheme),
     }
 }
 
-fn url(rest: &str) -> Result<BackendUrl, String> {
+fn url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
     // The last @, so that a password with a bare @ or / in it is not taken for a host and shown.
     let (login, server) = match rest.rsplit_once('@') {
         Some((login, server)) => (Some(login), server),
         None => (None, rest),
     };
     if server.contains(['?', '#']) {
-        return Err(format!(
-            "options behind ? or # are not understood; write {SHAPE}"
-        ));
+        return Err(BackendUrlError::Options);
     }
     let (authority, db) = match server.split_once('/') {
         Some((authority, db)) => (authority, db),
@@ -112,9 +142,7 @@ fn url(rest: &str) -> Result<BackendUrl, String> {
             .parse()
             .ok()
             .filter(|&db| db <= i32::MAX as u32)
-            .ok_or_else(|| {
-                "the part behind the last / must be a database number, as in /0".to_owned()
-            })?,
+            .ok_or(BackendUrlError::Database)?,
     };
     Ok(BackendUrl {
         host,
@@ -125,13 +153,13 @@ fn url(rest: &str) -> Result<BackendUrl, String> {
     })
 }
 
-fn host_and_port(authority: &str) -> Result<(String, u16), String> {
+fn host_and_port(authority: &str) -> Result<(String, u16), BackendUrlError> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(bracketed) => {
             let (host, port) = bracketed
                 .split_once(']')
                 .filter(|(host, _)| host.parse::<std::net::Ipv6Addr>().is_ok())
-                .ok_or("the part in [ ] must be an IPv6 address, as in redis://[::1]:6379")?;
+                .ok_or(BackendUrlError::NoIpv6InBrackets)?;
             (
                 host,
                 if port.is_empty() {
@@ -143,14 +171,14 @@ fn host_and_port(authority: &str) -> Result<(String, u16), String> {
         }
         None => match authority.split_once(':') {
             Some((_, port)) if port.contains(':') => {
-                return Err("an IPv6 address needs brackets, as in redis://[::1]:6379".to_owned());
+                return Err(BackendUrlError::Ipv6WithoutBrackets);
             }
             Some((host, port)) => (host, Some(port)),
             None => (authority, None),
         },
     };
     if host.is_empty() || host.len() > 255 || !host.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(format!("there is no usable host; write {SHAPE}"));
+        return Err(BackendUrlError::Host);
     }
     let port = match port {
         None => REDIS_PORT,
@@ -158,12 +186,12 @@ fn host_and_port(authority: &str) -> Result<(String, u16), String> {
             .parse()
             .ok()
             .filter(|&port| port != 0)
-            .ok_or_else(|| "the port must be a number from 1 to 65535".to_owned())?,
+            .ok_or(BackendUrlError::Port)?,
     };
     Ok((host.to_owned(), port))
 }
 
-fn credentials(login: &str) -> Result<(Option<String>, Option<Secret>), String> {
+fn credentials(login: &str) -> Result<(Option<String>, Option<Secret>), BackendUrlError> {
     let (user, password) = match login.split_once(':') {
         Some((user, password)) => (user, Some(password)),
         None => (login, None),
@@ -174,17 +202,14 @@ fn credentials(login: &str) -> Result<(Option<String>, Option<Secret>), String> 
     };
     let password = match password {
         None | Some("") => None,
-        Some(text) => Some(
-            secret::password(&percent_decoded(text)?)
-                .map_err(|error| format!("the password {error}"))?,
-        ),
+        Some(text) => {
+            Some(secret::password(&percent_decoded(text)?).map_err(BackendUrlError::Password)?)
+        }
     };
     Ok((user, password))
 }
 
-fn percent_decoded(text: &str) -> Result<String, String> {
-    let wrong =
-        || "the user or password has a % without two hex digits; write %25 for %".to_owned();
+fn percent_decoded(text: &str) -> Result<String, BackendUrlError> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
@@ -194,11 +219,11 @@ fn percent_decoded(text: &str) -> Result<String, String> {
         }
         let mut digit = || char::from(bytes.next()?).to_digit(16);
         let (Some(high), Some(low)) = (digit(), digit()) else {
-            return Err(wrong());
+            return Err(BackendUrlError::PercentSign);
         };
         decoded.push((high * 16 + low) as u8);
     }
-    String::from_utf8(decoded).map_err(|_| "the user or password is not UTF-8 text".to_owned())
+    String::from_utf8(decoded).map_err(|_| BackendUrlError::NotUtf8)
 }
 
 fn is_host_and_port(text: &str) -> bool {

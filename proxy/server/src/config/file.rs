@@ -17,7 +17,7 @@ use super::logging::LOG_FORMATS;
 use super::otel;
 use super::policy::PolicyModule;
 use super::reader::{Found, Key, Reader, Section};
-use super::secret::Secret;
+use super::secret::{Secret, SecretError};
 use super::suggest::quoted;
 use super::types::Sessions;
 use super::{administration, audit, backend, document, namespace, network, policy, secret, value};
@@ -197,13 +197,11 @@ fn secret_file(
     reader: &mut Reader<'_>,
     top: &Section<'_, '_>,
     key: &str,
-    check: fn(&str) -> Result<Secret, String>,
+    check: fn(&str) -> Result<Secret, SecretError>,
 ) -> Option<Found<Option<Secret>>> {
     let document = reader.document;
     let found = reader.parsed(top, key, |named| {
-        let path = document.beside(Path::new(named));
-        let text = secret::read_file(&path)?;
-        check(&text).map_err(|wrong| format!("the text in {} {wrong}", path.display()))
+        secret::in_file(&document.beside(Path::new(named)), check)
     });
     found.map(optional)
 }

@@ -11,7 +11,7 @@ use toml::de::DeTable;
 use super::enforce_for::EnforceFor;
 use super::finding::Position;
 use super::keys::belongs_on_top;
-use super::policy::{BUILT_IN_POLICIES, unknown_policy};
+use super::policy::{BUILT_IN_POLICIES, UnknownPolicy};
 use super::reader::{Found, Key, Reader, Section};
 use super::settings::Settings;
 use super::suggest::quoted;
@@ -357,6 +357,15 @@ fn one(
     (namespace, globs)
 }
 
+/// Why a name cannot stand in a chain.
+#[derive(Debug, thiserror::Error)]
+enum ChainError {
+    #[error(transparent)]
+    Unknown(UnknownPolicy),
+    #[error("{} is in the chain already; name it once", quoted(.0))]
+    Twice(String),
+}
+
 /// The chain as far as its names are known; `None` if a part of it could not be read, so that
 /// nothing is said about what is not in it.
 fn chain(
@@ -371,14 +380,11 @@ fn chain(
     let mut seen = HashSet::new();
     let chain = reader.strings(section, "policies", MAX_CHAIN, |text| {
         if !known.contains(&text) {
-            return Err(unknown_policy(text, known));
+            return Err(ChainError::Unknown(UnknownPolicy::new(text, known)));
         }
         match seen.insert(text.to_owned()) {
             true => Ok(text.to_owned()),
-            false => Err(format!(
-                "{} is in the chain already; name it once",
-                quoted(text)
-            )),
+            false => Err(ChainError::Twice(text.to_owned())),
         }
     })?;
     for policy in &chain.value {

@@ -18,14 +18,29 @@ impl Network {
     }
 }
 
+/// Why a text is not a network.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NetworkError {
+    #[error(
+        "{} is no network; write an address and a number of bits, as in \"10.0.0.0/8\"",
+        quoted(.0)
+    )]
+    Other(String),
+    #[error(
+        "{} has bits beyond its first {bits}; write \"{first}/{bits}\", or \"{address}\" for that address alone",
+        quoted(text)
+    )]
+    BitsBeyond {
+        text: String,
+        bits: u8,
+        first: IpAddr,
+        address: IpAddr,
+    },
+}
+
 /// Reads one.
-pub(super) fn network(text: &str) -> Result<Network, String> {
-    let wrong = || {
-        let shown = quoted(text);
-        format!(
-            "{shown} is no network; write an address and a number of bits, as in \"10.0.0.0/8\""
-        )
-    };
+pub(super) fn network(text: &str) -> Result<Network, NetworkError> {
+    let wrong = || NetworkError::Other(text.to_owned());
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),
         None => (text, None),
@@ -40,11 +55,12 @@ pub(super) fn network(text: &str) -> Result<Network, String> {
     };
     let first = cut(address, bits).ok_or_else(wrong)?;
     if first != address {
-        return Err(format!(
-            "{} has bits beyond its first {bits}; write \"{first}/{bits}\", or \"{address}\" for that \
-             address alone",
-            quoted(text)
-        ));
+        return Err(NetworkError::BitsBeyond {
+            text: text.to_owned(),
+            bits,
+            first,
+            address,
+        });
     }
     Ok(Network { address, bits })
 }
@@ -110,12 +126,9 @@ mod tests {
             "10.0.0.0/+8",
             "lan",
         ] {
-            assert!(
-                network(text).unwrap_err().contains("is no network"),
-                "{text}"
-            );
+            assert_eq!(network(text), Err(NetworkError::Other(text.to_owned())));
         }
-        let error = network("10.1.2.3/8").unwrap_err();
+        let error = network("10.1.2.3/8").unwrap_err().to_string();
         assert!(
             error.contains("write \"10.0.0.0/8\", or \"10.1.2.3\""),
             "{error}"

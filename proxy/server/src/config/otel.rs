@@ -85,31 +85,40 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> OtelConfig
     otel
 }
 
+const SHAPE: &str = "write http://host:port, as in \"http://127.0.0.1:4318\"";
+
+/// Why a text is not the URL of a collector.
+#[derive(Debug, thiserror::Error)]
+enum EndpointError {
+    #[error(
+        "TLS to the collector is not there; name one on this machine or in a trusted network with http://, which can send on by TLS"
+    )]
+    Tls,
+    /// The text may hold a password, so it is not repeated.
+    #[error(
+        "a URL with a login is not understood; put it into OTEL_EXPORTER_OTLP_HEADERS and {SHAPE}"
+    )]
+    Login,
+    #[error("options behind ? are not understood; {SHAPE}")]
+    Options,
+    #[error("{} is no URL of a collector; {SHAPE}", quoted(.0))]
+    Other(String),
+}
+
 /// `http://host[:port][/path]`, as OpenTelemetry takes it: the path of traces is added.
-fn endpoint(text: &str) -> Result<(Endpoint, Option<u16>), String> {
-    const SHAPE: &str = "write http://host:port, as in \"http://127.0.0.1:4318\"";
+fn endpoint(text: &str) -> Result<(Endpoint, Option<u16>), EndpointError> {
     if text.starts_with("https://") {
-        return Err(
-            "TLS to the collector is not there; name one on this machine or in a \
-                    trusted network with http://, which can send on by TLS"
-                .to_owned(),
-        );
+        return Err(EndpointError::Tls);
     }
-    // What is wrong may be a password, so the text is not repeated where it could have one.
     if text.contains('@') {
-        return Err(format!(
-            "a URL with a login is not understood; put it into OTEL_EXPORTER_OTLP_HEADERS and {SHAPE}"
-        ));
+        return Err(EndpointError::Login);
     }
     let is_http = |uri: &Uri| uri.scheme_str() == Some("http") && uri.host().is_some();
     let Some(uri) = text.parse().ok().filter(is_http) else {
-        return Err(format!(
-            "{} is no URL of a collector; {SHAPE}",
-            quoted(text)
-        ));
+        return Err(EndpointError::Other(text.to_owned()));
     };
     if uri.query().is_some() {
-        return Err(format!("options behind ? are not understood; {SHAPE}"));
+        return Err(EndpointError::Options);
     }
     let base = text.trim_end_matches('/');
     let base = base.strip_suffix(PATH).unwrap_or(base);
@@ -148,7 +157,7 @@ mod tests {
             "http://collector:4318/?key=value",
             "http://col lector",
         ] {
-            let wrong = endpoint(text).unwrap_err();
+            let wrong = endpoint(text).unwrap_err().to_string();
             assert!(!wrong.contains("hunter2"), "{wrong}");
         }
     }

@@ -2,9 +2,10 @@
 //! variable or flag where it is wrong, and knows every `LOCKWARDEN_` variable there is; the file's
 //! own keys are `file`.
 
+use std::fmt::Display;
+
 use lockwarden_lock::rules::Mode;
 
-use super::backend::Backend;
 use super::draft::{Draft, Layered};
 use super::finding::{Findings, Place};
 use super::logging::LOG_FORMATS;
@@ -88,7 +89,7 @@ pub(super) fn environment(
             }
             "LOCKWARDEN_ALLOW_OPEN" => match value::boolean(&text) {
                 Ok(allow_open) => draft.allow_open = allow_open,
-                Err(wrong) => findings.error(place, wrong),
+                Err(wrong) => findings.error(place, wrong.to_string()),
             },
             "LOCKWARDEN_LOG_FORMAT" => log_format(draft, place, &text, findings),
             "LOCKWARDEN_MODE" => modes(draft, text.split(','), &place, findings),
@@ -143,27 +144,26 @@ pub(super) fn flags(draft: &mut Draft, overrides: &Overrides, findings: &mut Fin
 fn put<T>(
     target: &mut Layered<T>,
     place: Place,
-    parsed: Result<T, String>,
+    parsed: Result<T, impl Display>,
     findings: &mut Findings,
 ) {
     match parsed {
         Ok(value) => target.set(Some(value), place),
         Err(wrong) => {
-            findings.error(place.clone(), wrong);
+            findings.error(place.clone(), wrong.to_string());
             target.set(None, place);
         }
     }
 }
 
 fn put_backend(draft: &mut Draft, place: Place, text: &str, findings: &mut Findings) {
-    let parsed: Result<Backend, String> = backend::backend(text);
-    put(&mut draft.backend, place, parsed, findings);
+    put(&mut draft.backend, place, backend::backend(text), findings);
 }
 
 fn log_format(draft: &mut Draft, place: Place, text: &str, findings: &mut Findings) {
     match one_of(text, &LOG_FORMATS) {
         Ok(format) => draft.log_format = format,
-        Err(wrong) => findings.error(place, wrong),
+        Err(wrong) => findings.error(place, wrong.to_string()),
     }
 }
 

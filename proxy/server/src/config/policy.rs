@@ -11,6 +11,7 @@ use super::keys::belongs_on_top;
 use super::reader::{Key, Reader, Section};
 use super::suggest::{did_you_mean, listed, quoted};
 use super::value;
+use super::value::ValueError;
 
 /// The policies that ship with the proxy; also the default chain.
 pub(crate) const BUILT_IN_POLICIES: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
@@ -110,7 +111,7 @@ fn one(
     name: Option<String>,
 ) -> Option<PolicyModule> {
     let module = reader.parsed(section, "module", |text| match text {
-        "" => Err("is empty; write the path of a component".to_owned()),
+        "" => Err("is empty; write the path of a component"),
         path => Ok(PathBuf::from(path)),
     });
     let module = reader.required(section, "module", module);
@@ -137,30 +138,46 @@ fn one(
     })
 }
 
-fn unused_name(text: &str, names: &[String]) -> Result<String, String> {
-    let name = value::name(text)?;
-    if BUILT_IN_POLICIES.contains(&text) {
-        return Err(format!(
-            "{} ships with the proxy; choose another name",
-            quoted(text)
-        ));
-    }
-    if names.contains(&name) {
-        return Err(format!(
-            "{} is another policy's name already; choose another",
-            quoted(text)
-        ));
-    }
-    Ok(name)
+/// Why a text is not the name of a new policy.
+#[derive(Debug, thiserror::Error)]
+enum NameError {
+    #[error(transparent)]
+    Spelling(#[from] ValueError),
+    #[error("{} ships with the proxy; choose another name", quoted(.0))]
+    BuiltIn(String),
+    #[error("{} is another policy's name already; choose another", quoted(.0))]
+    Taken(String),
 }
 
-/// What to say about a policy name that is neither built in nor in a `[[policy]]`.
-pub(super) fn unknown_policy(text: &str, known: &[&str]) -> String {
-    let advice = did_you_mean(text, known.iter().copied()).unwrap_or_else(|| {
-        format!(
-            "known are {}; others need a [[policy]]",
-            listed(known.iter().copied(), "and")
-        )
-    });
-    format!("no policy is called {}; {advice}", quoted(text))
+fn unused_name(text: &str, names: &[String]) -> Result<String, NameError> {
+    let name = value::name(text)?;
+    if BUILT_IN_POLICIES.contains(&text) {
+        return Err(NameError::BuiltIn(name));
+    }
+    match names.contains(&name) {
+        true => Err(NameError::Taken(name)),
+        false => Ok(name),
+    }
+}
+
+/// A policy name that is neither built in nor in a `[[policy]]`.
+#[derive(Debug, thiserror::Error)]
+#[error("no policy is called {}; {advice}", quoted(text))]
+pub(super) struct UnknownPolicy {
+    text: String,
+    advice: String,
+}
+
+impl UnknownPolicy {
+    pub(super) fn new(text: &str, known: &[&str]) -> UnknownPolicy {
+        let known = known.iter().copied();
+        let advice = did_you_mean(text, known.clone()).unwrap_or_else(|| {
+            let known = listed(known, "and");
+            format!("known are {known}; others need a [[policy]]")
+        });
+        UnknownPolicy {
+            text: text.to_owned(),
+            advice,
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //! what the key wants, and for every key that is not known. Knows no key itself; `draft`,
 //! `namespace` and `policy` bring theirs.
 
+use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 
 use toml::Spanned;
@@ -91,11 +92,11 @@ impl Reader<'_> {
     }
 
     /// A string that `parse` understands.
-    pub(super) fn parsed<T>(
+    pub(super) fn parsed<T, E: Display>(
         &mut self,
         section: &Section<'_, '_>,
         key: &str,
-        parse: impl FnOnce(&str) -> Result<T, String>,
+        parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<Found<T>> {
         let value = section.table.get(key)?;
         let span = value.span();
@@ -117,7 +118,7 @@ impl Reader<'_> {
         &mut self,
         section: &Section<'_, '_>,
         key: &str,
-        choices: &[(&str, T)],
+        choices: &[(&'static str, T)],
     ) -> Option<T> {
         self.parsed(section, key, |text| one_of(text, choices))
             .map(|found| found.value)
@@ -170,12 +171,12 @@ impl Reader<'_> {
     }
 
     /// A list of strings that `parse` understands, without those it does not.
-    pub(super) fn strings<T>(
+    pub(super) fn strings<T, E: Display>(
         &mut self,
         section: &Section<'_, '_>,
         key: &str,
         limit: usize,
-        mut parse: impl FnMut(&str) -> Result<T, String>,
+        mut parse: impl FnMut(&str) -> Result<T, E>,
     ) -> Option<Found<Vec<Found<T>>>> {
         let value = section.table.get(key)?;
         let DeValue::Array(items) = value.get_ref() else {
@@ -191,18 +192,16 @@ impl Reader<'_> {
         }
         let mut strings = Vec::new();
         for item in items.iter() {
-            let parsed = match item.get_ref() {
-                DeValue::String(text) => parse(text),
-                other => Err(format!("must hold only strings, not {}", described(other))),
-            };
-            match parsed {
-                Ok(value) => strings.push(Found {
-                    value,
-                    span: item.span(),
+            let (scope, span) = (&section.scope, item.span());
+            match item.get_ref() {
+                DeValue::String(text) => match parse(text) {
+                    Ok(value) => strings.push(Found { value, span }),
+                    Err(wrong) => self.error(span, || format!("{scope}{key}: {wrong}")),
+                },
+                other => self.error(span, || {
+                    let is = described(other);
+                    format!("{scope}{key}: must hold only strings, not {is}")
                 }),
-                Err(wrong) => {
-                    self.error(item.span(), || format!("{}{key}: {wrong}", section.scope))
-                }
             }
         }
         Some(Found {
@@ -293,19 +292,28 @@ impl Reader<'_> {
     }
 }
 
+/// A word that is none of those that a key takes.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{} must be {}{}",
+    quoted(text),
+    listed(words.iter().copied(), "or"),
+    did_you_mean(text, words.iter().copied()).map_or(String::new(), |meant| format!("; {meant}"))
+)]
+pub(super) struct ChoiceError {
+    text: String,
+    words: Vec<&'static str>,
+}
+
 /// The choice that `text` names.
-pub(super) fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
-    let words = || choices.iter().map(|(word, _)| *word);
+pub(super) fn one_of<T: Copy>(text: &str, choices: &[(&'static str, T)]) -> Result<T, ChoiceError> {
     choices
         .iter()
         .find(|(word, _)| *word == text)
         .map(|(_, choice)| *choice)
-        .ok_or_else(|| {
-            let shown = quoted(text);
-            match did_you_mean(text, words()) {
-                Some(meant) => format!("{shown} must be {}; {meant}", listed(words(), "or")),
-                None => format!("{shown} must be {}", listed(words(), "or")),
-            }
+        .ok_or_else(|| ChoiceError {
+            text: text.to_owned(),
+            words: choices.iter().map(|(word, _)| *word).collect(),
         })
 }
 

@@ -3,8 +3,9 @@
 
 use std::fmt;
 use std::fs::File;
+use std::io;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Longest secret, in bytes; a file that is longer is likely not the file that was meant.
 const LONGEST: usize = 4096;
@@ -31,45 +32,81 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// A password may be any text that is not empty; the error never repeats it.
-pub(super) fn password(text: &str) -> Result<Secret, String> {
+/// Why a text cannot be a secret. It never repeats the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SecretError {
+    #[error("is empty; leave it out if there is none")]
+    Empty,
+    #[error("is longer than {LONGEST} bytes")]
+    TooLong,
+    #[error(
+        "may hold only printable ASCII characters and no spaces; `openssl rand -hex 32` prints a good one"
+    )]
+    NotPrintable,
+}
+
+/// Why a file has no secret.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SecretFileError {
+    #[error("cannot read {path}: {error}")]
+    Read { path: PathBuf, error: io::Error },
+    #[error("{0} is not UTF-8 text")]
+    NotText(PathBuf),
+    #[error("{0} is empty")]
+    Empty(PathBuf),
+    #[error("{0} is longer than {LONGEST} bytes")]
+    TooLong(PathBuf),
+    #[error("the text in {path} {wrong}")]
+    Unusable { path: PathBuf, wrong: SecretError },
+}
+
+/// A password may be any text that is not empty.
+pub(super) fn password(text: &str) -> Result<Secret, SecretError> {
     match text.len() {
-        0 => Err("is empty; leave it out if there is none".to_owned()),
+        0 => Err(SecretError::Empty),
         1..=LONGEST => Ok(Secret::new(text.to_owned())),
-        _ => Err(format!("is longer than {LONGEST} bytes")),
+        _ => Err(SecretError::TooLong),
     }
 }
 
 /// An admin token travels in an `Authorization: Bearer` header, so it is printable ASCII.
-pub(crate) fn admin_token(text: &str) -> Result<Secret, String> {
+pub(crate) fn admin_token(text: &str) -> Result<Secret, SecretError> {
     let secret = password(text)?;
-    if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err("may hold only printable ASCII characters and no spaces; \
-                    `openssl rand -hex 32` prints a good one"
-            .to_owned());
+    match text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(secret),
+        false => Err(SecretError::NotPrintable),
     }
-    Ok(secret)
 }
 
 /// The admin token in a file of its own.
-pub(crate) fn admin_token_in(path: &Path) -> Result<Secret, String> {
-    admin_token(&read_file(path)?)
-        .map_err(|wrong| format!("the text in {} {wrong}", path.display()))
+pub(crate) fn admin_token_in(path: &Path) -> Result<Secret, SecretFileError> {
+    in_file(path, admin_token)
 }
 
-/// The text of a secret's own file, without the newline that editors add.
-pub(super) fn read_file(path: &Path) -> Result<String, String> {
-    let shown = path.display();
+/// The secret in a file of its own, without the newline that editors add; `check` says whether the
+/// text can be one.
+pub(super) fn in_file(
+    path: &Path,
+    check: fn(&str) -> Result<Secret, SecretError>,
+) -> Result<Secret, SecretFileError> {
+    let named = || path.to_owned();
     let mut bytes = Vec::new();
+    // The longest secret, a CR and an LF, and one byte more, which shows that the file is too long.
     File::open(path)
         .and_then(|file| file.take(LONGEST as u64 + 3).read_to_end(&mut bytes))
-        .map_err(|error| format!("cannot read {shown}: {error}"))?;
-    let text = String::from_utf8(bytes).map_err(|_| format!("{shown} is not UTF-8 text"))?;
+        .map_err(|error| SecretFileError::Read {
+            path: named(),
+            error,
+        })?;
+    let text = String::from_utf8(bytes).map_err(|_| SecretFileError::NotText(named()))?;
     let text = text.strip_suffix('\n').unwrap_or(&text);
     let text = text.strip_suffix('\r').unwrap_or(text);
     match text.len() {
-        0 => Err(format!("{shown} is empty")),
-        1..=LONGEST => Ok(text.to_owned()),
-        _ => Err(format!("{shown} is longer than {LONGEST} bytes")),
+        0 => Err(SecretFileError::Empty(named())),
+        1..=LONGEST => check(text).map_err(|wrong| SecretFileError::Unusable {
+            path: named(),
+            wrong,
+        }),
+        _ => Err(SecretFileError::TooLong(named())),
     }
 }

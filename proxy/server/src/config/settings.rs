@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use toml::de::{DeTable, DeValue};
 
 use super::finding::Position;
-use super::policy::unknown_policy;
+use super::policy::UnknownPolicy;
 use super::reader::{Reader, Section, described, number};
 use super::suggest::quoted;
 
@@ -47,7 +47,7 @@ pub(super) fn read(
     for (policy, values) in policies {
         let name: &str = policy.get_ref();
         if !known_policies.contains(&name) {
-            let wrong = unknown_policy(name, known_policies);
+            let wrong = UnknownPolicy::new(name, known_policies);
             reader.error(policy.span(), || format!("{scope}settings: {wrong}"));
             continue;
         }
@@ -106,35 +106,42 @@ fn one_policy(
     flat_values
 }
 
+/// Why a value cannot be a setting.
+#[derive(Debug, thiserror::Error)]
+enum SettingError {
+    #[error("{0} does not fit in 64 bits")]
+    OutOfRange(String),
+    #[error("{0} is not a finite number")]
+    NotFinite(String),
+    #[error("an entry of a list may not hold a comma, which separates entries")]
+    Comma,
+    #[error("a list may hold only strings, not {0}")]
+    Entry(&'static str),
+    #[error("must be a string, a number, true, false or a list of strings, not {0}")]
+    Type(&'static str),
+}
+
 /// A setting as the text that policies get.
-fn flat(value: &DeValue<'_>) -> Result<String, String> {
+fn flat(value: &DeValue<'_>) -> Result<String, SettingError> {
     match value {
         DeValue::String(text) => Ok(text.clone().into_owned()),
         DeValue::Boolean(boolean) => Ok(boolean.to_string()),
         DeValue::Integer(integer) => match number(integer) {
             Some(number) if i64::try_from(number).is_ok() => Ok(number.to_string()),
-            _ => Err(format!("{integer} does not fit in 64 bits")),
+            _ => Err(SettingError::OutOfRange(integer.to_string())),
         },
         DeValue::Float(float) => match float.as_str().parse::<f64>() {
             Ok(number) if number.is_finite() => Ok(number.to_string()),
-            _ => Err(format!("{float} is not a finite number")),
+            _ => Err(SettingError::NotFinite(float.to_string())),
         },
         DeValue::Array(items) => {
-            let script_cache = items.iter().map(|item| match item.get_ref() {
-                DeValue::String(text) if text.contains(',') => Err(
-                    "an entry of a list may not hold a comma, which separates entries".to_owned(),
-                ),
+            let entries = items.iter().map(|item| match item.get_ref() {
+                DeValue::String(text) if text.contains(',') => Err(SettingError::Comma),
                 DeValue::String(text) => Ok(text.as_ref()),
-                other => Err(format!(
-                    "a list may hold only strings, not {}",
-                    described(other)
-                )),
+                other => Err(SettingError::Entry(described(other))),
             });
-            Ok(script_cache.collect::<Result<Vec<_>, _>>()?.join(","))
+            Ok(entries.collect::<Result<Vec<_>, _>>()?.join(","))
         }
-        DeValue::Datetime(_) | DeValue::Table(_) => Err(format!(
-            "must be a string, a number, true, false or a list of strings, not {}",
-            described(value)
-        )),
+        DeValue::Datetime(_) | DeValue::Table(_) => Err(SettingError::Type(described(value))),
     }
 }

@@ -1,6 +1,6 @@
 //! The spellings of single values: addresses, durations, sizes, names. Pure functions from text to a
-//! checked value or to a sentence that says what a valid one looks like; where the text stood is
-//! known to `reader` and `overrides`, which call these.
+//! checked value or to an error, which prints as a sentence that says what a valid value looks like.
+//! Where the text stood is known to `reader` and `overrides`, which call these.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -13,53 +13,102 @@ use super::suggest::quoted;
 /// Longest glob, in bytes.
 const MAX_GLOB: usize = 1024;
 
+/// Why a text is not an IP address and a port.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AddressError {
+    #[error("{} has no port; write one behind it, as in \"127.0.0.1:6380\"", quoted(.0))]
+    NoPort(String),
+    #[error("{} is only a port; write \"127.0.0.1:{text}\"", quoted(text))]
+    OnlyPort { text: String },
+    #[error(
+        "{} has no IP address; write \"127.0.0.1:{port}\", or \"0.0.0.0:{port}\" for every interface",
+        quoted(text)
+    )]
+    NoHost { text: String, port: u16 },
+    #[error("{} is a host name; write \"127.0.0.1:{port}\"", quoted(text))]
+    HostName { text: String, port: u16 },
+    #[error("{} is not an IP address and a port; write e.g. \"127.0.0.1:6380\"", quoted(.0))]
+    Other(String),
+}
+
+/// Why a text is neither an address nor `off`.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}, or \"off\"")]
+pub(super) struct AddressOrOffError(AddressError);
+
+/// Why a text is not the value that a key wants.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ValueError {
+    #[error("{} is not true or false", quoted(.0))]
+    Boolean(String),
+    #[error(
+        "{} is not a duration; write a whole number and ms, s, m, h or d, as in \"{}\"",
+        quoted(text),
+        shown_duration(*like)
+    )]
+    Duration { text: String, like: Duration },
+    #[error("{} is not a size; write a whole number and B, KiB, MiB or GiB, as in \"8MiB\"", quoted(.0))]
+    Size(String),
+    #[error("{} is outside {least} to {most}", quoted(text))]
+    OutOfRange {
+        text: String,
+        least: String,
+        most: String,
+    },
+    #[error("{} is not a name; use 1 to 64 of A-Z a-z 0-9 _ . -", quoted(.0))]
+    Name(String),
+    #[error("{} is not a SHA-256; write the 64 hex digits that `sha256sum` prints", quoted(.0))]
+    Sha256(String),
+    #[error(
+        "{} cannot be a prefix; use 1 to 32 printable ASCII characters without spaces and braces, as in \"lw:\"",
+        quoted(.0)
+    )]
+    CompanionPrefix(String),
+    #[error("{} is longer than {MAX_GLOB} bytes", quoted(.0))]
+    Glob(String),
+}
+
 /// `127.0.0.1:6380`, `[::1]:6380`, `0.0.0.0:6380`.
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn address(text: &str) -> Result<SocketAddr, AddressError> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
-    let shown = quoted(text);
     let host_and_port = text.rsplit_once(':');
     let port = host_and_port.and_then(|(_, port)| port.parse::<u16>().ok());
+    let is_only_ip = text.parse::<IpAddr>().is_ok();
+    let is_only_port = text.parse::<u16>().is_ok();
+    let text = text.to_owned();
     Err(match (host_and_port, port) {
-        _ if text.parse::<IpAddr>().is_ok() => {
-            format!("{shown} has no port; write one behind it, as in \"127.0.0.1:6380\"")
-        }
-        _ if text.parse::<u16>().is_ok() => {
-            format!("{shown} is only a port; write \"127.0.0.1:{text}\"")
-        }
-        (Some(("", _)), Some(port)) => format!(
-            "{shown} has no IP address; write \"127.0.0.1:{port}\", or \"0.0.0.0:{port}\" for \
-             every interface"
-        ),
-        (Some(("localhost", _)), Some(port)) => {
-            format!("{shown} is a host name; write \"127.0.0.1:{port}\"")
-        }
-        _ => format!("{shown} is not an IP address and a port; write e.g. \"127.0.0.1:6380\""),
+        _ if is_only_ip => AddressError::NoPort(text),
+        _ if is_only_port => AddressError::OnlyPort { text },
+        (Some(("", _)), Some(port)) => AddressError::NoHost { text, port },
+        (Some(("localhost", _)), Some(port)) => AddressError::HostName { text, port },
+        _ => AddressError::Other(text),
     })
 }
 
 /// An address, or `off`.
-pub(super) fn address_or_off(text: &str) -> Result<Option<SocketAddr>, String> {
+pub(super) fn address_or_off(text: &str) -> Result<Option<SocketAddr>, AddressOrOffError> {
     match text {
         "off" => Ok(None),
-        _ => address(text)
-            .map(Some)
-            .map_err(|error| format!("{error}, or \"off\"")),
+        _ => address(text).map(Some).map_err(AddressOrOffError),
     }
 }
 
 /// `true` or `false` where only text is possible.
-pub(super) fn boolean(text: &str) -> Result<bool, String> {
+pub(super) fn boolean(text: &str) -> Result<bool, ValueError> {
     match text {
         "true" | "1" => Ok(true),
         "false" | "0" => Ok(false),
-        _ => Err(format!("{} is not true or false", quoted(text))),
+        _ => Err(ValueError::Boolean(text.to_owned())),
     }
 }
 
 /// A whole number and its unit: `250ms`, `30s`, `5m`, `24h`, `7d`.
-pub(super) fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Duration, String> {
+pub(super) fn duration(
+    text: &str,
+    range: RangeInclusive<Duration>,
+) -> Result<Duration, ValueError> {
     let millis_of_one = |unit| {
         Some(match unit {
             "ms" => 1,
@@ -73,20 +122,11 @@ pub(super) fn duration(text: &str, range: RangeInclusive<Duration>) -> Result<Du
     let (number, unit) = number_and_unit(text);
     let millis = millis_of_one(unit)
         .and_then(|one| number.parse::<u64>().ok()?.checked_mul(one))
-        .ok_or_else(|| {
-            let like = shown_duration(*range.end());
-            format!(
-                "{} is not a duration; write a whole number and ms, s, m, h or d, as in \"{like}\"",
-                quoted(text)
-            )
+        .ok_or_else(|| ValueError::Duration {
+            text: text.to_owned(),
+            like: *range.end(),
         })?;
-    let duration = Duration::from_millis(millis);
-    if range.contains(&duration) {
-        Ok(duration)
-    } else {
-        let (least, most) = (shown_duration(*range.start()), shown_duration(*range.end()));
-        Err(format!("{} is outside {least} to {most}", quoted(text)))
-    }
+    in_range(Duration::from_millis(millis), text, range, shown_duration)
 }
 
 /// A duration that a policy has checked, in milliseconds.
@@ -96,7 +136,7 @@ pub(crate) fn milliseconds(text: &str) -> Option<u64> {
 }
 
 /// A whole number and its binary unit: `512KiB`, `8MiB`.
-pub(super) fn size(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
+pub(super) fn size(text: &str, range: RangeInclusive<usize>) -> Result<usize, ValueError> {
     let (number, unit) = number_and_unit(text);
     let shift = match unit {
         "B" => Some(0),
@@ -105,42 +145,41 @@ pub(super) fn size(text: &str, range: RangeInclusive<usize>) -> Result<usize, St
         "GiB" => Some(30),
         _ => None,
     };
-    let bytes = shift.and_then(|shift| number.parse::<usize>().ok()?.checked_mul(1 << shift));
-    let Some(bytes) = bytes else {
-        return Err(format!(
-            "{} is not a size; write a whole number and B, KiB, MiB or GiB, as in \"8MiB\"",
-            quoted(text)
-        ));
-    };
-    if range.contains(&bytes) {
-        Ok(bytes)
-    } else {
-        let (least, most) = (shown_size(*range.start()), shown_size(*range.end()));
-        Err(format!("{} is outside {least} to {most}", quoted(text)))
+    let bytes = shift
+        .and_then(|shift| number.parse::<usize>().ok()?.checked_mul(1 << shift))
+        .ok_or_else(|| ValueError::Size(text.to_owned()))?;
+    in_range(bytes, text, range, shown_size)
+}
+
+fn in_range<T: PartialOrd + Copy>(
+    value: T,
+    text: &str,
+    range: RangeInclusive<T>,
+    shown: fn(T) -> String,
+) -> Result<T, ValueError> {
+    match range.contains(&value) {
+        true => Ok(value),
+        false => Err(ValueError::OutOfRange {
+            text: text.to_owned(),
+            least: shown(*range.start()),
+            most: shown(*range.end()),
+        }),
     }
 }
 
 /// A name for namespaces and policies: it appears in metric labels, flags and records.
-pub(super) fn name(text: &str) -> Result<String, String> {
+pub(super) fn name(text: &str) -> Result<String, ValueError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     if (1..=64).contains(&text.len()) && text.bytes().all(plain) {
         Ok(text.to_owned())
     } else {
-        Err(format!(
-            "{} is not a name; use 1 to 64 of A-Z a-z 0-9 _ . -",
-            quoted(text)
-        ))
+        Err(ValueError::Name(text.to_owned()))
     }
 }
 
 /// A SHA-256 in hexadecimal.
-pub(super) fn sha256(text: &str) -> Result<[u8; 32], String> {
-    let wrong = || {
-        format!(
-            "{} is not a SHA-256; write the 64 hex digits that `sha256sum` prints",
-            quoted(text)
-        )
-    };
+pub(super) fn sha256(text: &str) -> Result<[u8; 32], ValueError> {
+    let wrong = || ValueError::Sha256(text.to_owned());
     let mut sum = [0; 32];
     if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Err(wrong());
@@ -153,24 +192,20 @@ pub(super) fn sha256(text: &str) -> Result<[u8; 32], String> {
 }
 
 /// The prefix of companion keys. Braces would be read as a hash tag in front of our own.
-pub(super) fn companion_prefix(text: &str) -> Result<Bytes, String> {
+pub(super) fn companion_prefix(text: &str) -> Result<Bytes, ValueError> {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'{' && byte != b'}';
     if (1..=32).contains(&text.len()) && text.bytes().all(plain) {
         Ok(Bytes::copy_from_slice(text.as_bytes()))
     } else {
-        Err(format!(
-            "{} cannot be a prefix; use 1 to 32 printable ASCII characters without spaces and \
-             braces, as in \"lw:\"",
-            quoted(text)
-        ))
+        Err(ValueError::CompanionPrefix(text.to_owned()))
     }
 }
 
 /// Every byte string is a valid Redis glob; only its length is bounded.
-pub(super) fn glob(text: &str) -> Result<Bytes, String> {
+pub(super) fn glob(text: &str) -> Result<Bytes, ValueError> {
     match text.len() <= MAX_GLOB {
         true => Ok(Bytes::copy_from_slice(text.as_bytes())),
-        false => Err(format!("{} is longer than {MAX_GLOB} bytes", quoted(text))),
+        false => Err(ValueError::Glob(text.to_owned())),
     }
 }
 
