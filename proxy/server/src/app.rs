@@ -128,7 +128,7 @@ impl Prepared {
         let generation = load_policies::load(&host, &config).map_err(Failure::Findings)?;
         let active = activate(&config, Arc::new(generation), &metrics).map_err(Failure::line)?;
 
-        let endpoints = Endpoints::reserve(&config, arrival).map_err(Failure::Line)?;
+        let endpoints = Endpoints::reserve(&config, arrival).map_err(Failure::line)?;
 
         let (private, address) = match &config.backend {
             config::Backend::Private => {
@@ -275,7 +275,7 @@ impl Serving {
         }
         let opened = endpoints
             .open(admin_options, controller.clone())
-            .map_err(Failure::Line)?;
+            .map_err(Failure::line)?;
         let token = generated.and_then(|token| keep(&opened, &token));
         controller.announce();
         opened.announce(&shared, is_demonstration, token.as_ref());

@@ -35,9 +35,9 @@ mod tests;
 
 pub(crate) use administration::{AdministrationConfig, ComputedNames};
 pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget, Limits};
-pub(crate) use backend::{Backend, BackendUrl, backend as parse_backend};
+pub(crate) use backend::{Backend, BackendUrl, BackendUrlError, backend as parse_backend};
 pub(crate) use enforce_for::EnforceFor;
-pub(crate) use finding::{Finding, Report, Severity};
+pub(crate) use finding::{Finding, Report, Severity, Unusable};
 pub(crate) use logging::LogFormat;
 pub(crate) use namespace::NamespaceConfig;
 pub(crate) use network::Network;
@@ -61,6 +61,13 @@ pub(crate) struct Loaded {
     /// Everything that is wrong or doubtful: the file's in its own order, then the environment's,
     /// then the flags'. Print them with [`Report`].
     pub(crate) findings: Vec<Finding>,
+}
+
+impl Loaded {
+    /// The configuration, without the warnings; or everything that is wrong with it.
+    pub(crate) fn usable(self) -> Result<Config, Unusable> {
+        self.config.ok_or(Unusable(self.findings))
+    }
 }
 
 /// Puts the layers on one another, each over the one before: built-in, the file at `path`, the

@@ -26,7 +26,7 @@ pub(super) async fn break_lock(
 ) -> Response {
     let (key, order) = match read(&key, &body) {
         Ok(order) => order,
-        Err(text) => return problem(StatusCode::BAD_REQUEST, &text),
+        Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     tracing::info!(
         %peer,
@@ -43,18 +43,28 @@ pub(super) async fn break_lock(
     }
 }
 
-fn read(key: &str, body: &[u8]) -> Result<(Vec<u8>, Break), String> {
-    let Some(key) = unspell(key) else {
-        return Err(r"a backslash in a key is spelled \\, and a byte \xNN".to_owned());
-    };
-    let mut order: Break = serde_json::from_slice(body)
-        .map_err(|error| format!("{error}: say {{\"fence\":NUMBER,\"reason\":\"WHY\"}}"))?;
+/// Why a request is no order to break a lock.
+#[derive(Debug, thiserror::Error)]
+enum BreakOrderError {
+    #[error(r"a backslash in a key is spelled \\, and a byte \xNN")]
+    Key,
+    #[error("{0}: say {{\"fence\":NUMBER,\"reason\":\"WHY\"}}")]
+    Body(#[from] serde_json::Error),
+    #[error("say why: the reason is empty")]
+    NoReason,
+    #[error("the reason has more than {MAX_REASON} characters")]
+    LongReason,
+}
+
+fn read(key: &str, body: &[u8]) -> Result<(Vec<u8>, Break), BreakOrderError> {
+    let key = unspell(key).ok_or(BreakOrderError::Key)?;
+    let mut order: Break = serde_json::from_slice(body)?;
     // One line of the log, whatever was typed.
     order.reason = spell(order.reason.trim().as_bytes());
     match order.reason.chars().count() {
-        0 => Err("say why: the reason is empty".to_owned()),
+        0 => Err(BreakOrderError::NoReason),
         1..=MAX_REASON => Ok((key, order)),
-        _ => Err(format!("the reason has more than {MAX_REASON} characters")),
+        _ => Err(BreakOrderError::LongReason),
     }
 }
 

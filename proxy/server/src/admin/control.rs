@@ -1,5 +1,6 @@
 //! What the admin side may ask of the proxy: all that it knows of it.
 
+use crate::config::Unusable;
 use crate::view::Views;
 use crate::view::api::{Break, Broken};
 
@@ -9,8 +10,8 @@ pub(crate) trait Control: Send + Sync + 'static {
     /// The metrics page.
     fn metrics(&self) -> Vec<u8>;
 
-    /// Whether clients are being served; if not, why, in one line.
-    fn readiness(&self) -> Result<(), String>;
+    /// Whether clients are being served; if not, why.
+    fn readiness(&self) -> Result<(), NotReady>;
 
     /// Switches one namespace, or all, to a mode, and says which modes are in force in those
     /// that were asked for. It changes all of them or none.
@@ -26,7 +27,7 @@ pub(crate) trait Control: Send + Sync + 'static {
 
     /// Reads the configuration again, and says in one line what was done. An error has changed
     /// nothing. It may take as long as compiling the policies.
-    fn reload(&self, weaker: Weaker) -> Result<String, String>;
+    fn reload(&self, weaker: Weaker) -> Result<String, ReloadError>;
 
     /// Ends the lease of this lock with that fencing token, and no other. It waits for the backend.
     fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError>;
@@ -42,6 +43,37 @@ pub(crate) enum Weaker {
     Refused,
     /// Somebody has said that it is meant.
     Allowed,
+}
+
+/// Why no clients are served.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NotReady {
+    /// The proxy was asked to stop.
+    #[error("the proxy is stopping")]
+    Stopping,
+    /// The backend cannot be served; why.
+    #[error("{0}")]
+    Backend(String),
+}
+
+/// Why the configuration was not read again. What was in force before still is.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReloadError {
+    /// The configuration, or a policy that it names.
+    #[error(transparent)]
+    Unusable(#[from] Unusable),
+    /// It takes away what is governed now, and nobody has said that this is meant.
+    #[error(
+        "this would govern less than what is in force: {losses}. Half a file is often a valid \
+         one; if it is meant, type lockwarden reload --allow-weaker, or POST /reload?allow=weaker"
+    )]
+    Weaker {
+        /// What would be lost.
+        losses: String,
+    },
+    /// The metrics of its namespaces and policies cannot be registered.
+    #[error(transparent)]
+    Metrics(#[from] prometheus::Error),
 }
 
 /// Why an order was not carried out.

@@ -242,7 +242,7 @@ async fn ready(State(control): Shared) -> Response {
     match control.readiness() {
         Ok(()) => "ready\n".into_response(),
         Err(reason) => {
-            let line = reason.replace(['\r', '\n'], " ");
+            let line = reason.to_string().replace(['\r', '\n'], " ");
             (
                 StatusCode::SERVICE_UNAVAILABLE,
                 format!("not ready: {line}\n"),
@@ -279,7 +279,7 @@ async fn mode(
 ) -> Response {
     let order = match read_order(request).await {
         Ok(order) => order,
-        Err(text) => return problem(StatusCode::BAD_REQUEST, &text),
+        Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     let done = in_background(move || {
         let modes = control.set_mode(order.namespace.as_deref(), &order.mode);
@@ -300,18 +300,28 @@ async fn mode(
     }
 }
 
-async fn read_order(request: Request) -> Result<ModeOrder, String> {
-    let usage = "say {\"namespace\":\"NAME\",\"mode\":\"monitor\"}, or only the mode for all";
+const MODE_USAGE: &str =
+    "say {\"namespace\":\"NAME\",\"mode\":\"monitor\"}, or only the mode for all";
+
+/// Why a request says no mode.
+#[derive(Debug, thiserror::Error)]
+enum ModeOrderError {
+    #[error(transparent)]
+    Unread(#[from] axum::Error),
+    #[error("{}: {MODE_USAGE}", .0.body_text())]
+    Query(#[from] QueryRejection),
+    #[error("{0}: {MODE_USAGE}")]
+    Body(#[from] serde_json::Error),
+}
+
+async fn read_order(request: Request) -> Result<ModeOrder, ModeOrderError> {
     let (parts, body) = request.into_parts();
-    let body: Bytes = to_bytes(body, BODY)
-        .await
-        .map_err(|error| error.to_string())?;
+    let body: Bytes = to_bytes(body, BODY).await?;
     if body.is_empty() {
-        let Query(order) = Query::<ModeOrder>::try_from_uri(&parts.uri)
-            .map_err(|error| format!("{}: {usage}", error.body_text()))?;
+        let Query(order) = Query::<ModeOrder>::try_from_uri(&parts.uri)?;
         return Ok(order);
     }
-    serde_json::from_slice(&body).map_err(|error| format!("{error}: {usage}"))
+    Ok(serde_json::from_slice(&body)?)
 }
 
 /// What `POST /reload` may be told in its query.
@@ -345,7 +355,7 @@ async fn reload(
     tracing::info!(%peer, ?weaker, "reload asked for");
     match in_background(move || control.reload(weaker)).await {
         Ok(Ok(result)) => Json(serde_json::json!({ "result": result })).into_response(),
-        Ok(Err(text)) => problem(StatusCode::UNPROCESSABLE_ENTITY, &text),
+        Ok(Err(error)) => problem(StatusCode::UNPROCESSABLE_ENTITY, &error.to_string()),
         Err(response) => response,
     }
 }

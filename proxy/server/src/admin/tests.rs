@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use super::*;
+use crate::config::{Finding, Unusable};
 use crate::view::api::{Break, Broken};
 use crate::view::{DecisionsQuery, LocksQuery, Views, api as told};
 
@@ -18,8 +19,9 @@ impl Control for Fake {
         b"lockwarden_backend_up 1\n".to_vec()
     }
 
-    fn readiness(&self) -> Result<(), String> {
-        self.trouble.lock().unwrap().clone().map_or(Ok(()), Err)
+    fn readiness(&self) -> Result<(), NotReady> {
+        let trouble = self.trouble.lock().unwrap().clone();
+        trouble.map_or(Ok(()), |text| Err(NotReady::Backend(text)))
     }
 
     fn set_mode(
@@ -46,14 +48,17 @@ impl Control for Fake {
         "clients connected: 3".to_owned()
     }
 
-    fn reload(&self, weaker: Weaker) -> Result<String, String> {
+    fn reload(&self, weaker: Weaker) -> Result<String, ReloadError> {
         let order = match weaker {
             Weaker::Refused => "reload",
             Weaker::Allowed => "reload, weaker or not",
         };
         self.orders.lock().unwrap().push(order.to_owned());
         match self.trouble.lock().unwrap().clone() {
-            Some(text) => Err(text),
+            Some(text) => {
+                let finding = Finding::error_in(None, None, text);
+                Err(ReloadError::Unusable(Unusable(vec![finding])))
+            }
             None => Ok("2 namespaces, 3 policies".to_owned()),
         }
     }
@@ -345,11 +350,14 @@ fn reload_tells_its_result() {
         (answer.status, answer.body.as_str()),
         (200, r#"{"result":"2 namespaces, 3 policies"}"#)
     );
-    *admin.control.trouble.lock().unwrap() = Some("line 3: unknown key".to_owned());
+    *admin.control.trouble.lock().unwrap() = Some("unknown key".to_owned());
     let answer = admin.posts("/reload", Some("s3cret"), "");
     assert_eq!(
         (answer.status, answer.body.as_str()),
-        (422, r#"{"error":"line 3: unknown key"}"#)
+        (
+            422,
+            r#"{"error":"built-in configuration error: unknown key\n1 error, 0 warnings"}"#
+        )
     );
 }
 

@@ -15,9 +15,9 @@ use lockwarden_lock::token::FencingToken;
 use lockwarden_policy::PolicyHost;
 use tokio::sync::mpsc;
 
-use crate::admin::{Control, ControlError, Weaker};
+use crate::admin::{Control, ControlError, NotReady, ReloadError, Weaker};
 use crate::backend::server_info::Standing;
-use crate::config::{Config, Overrides, Report};
+use crate::config::{Config, Overrides, Unusable};
 use crate::maintenance::break_lease;
 use crate::maintenance::break_lease::{BreakError, BreakOrder};
 use crate::ruleset::activate::{activate, labels, policy_infos};
@@ -103,38 +103,32 @@ impl Controller {
 
     /// The audit file is opened anew whatever came of the reload: whoever moved it away has sent the
     /// same signal.
-    fn tell_audit(&self, reloaded: &Result<String, String>) {
+    fn tell_audit(&self, reloaded: &Result<String, ReloadError>) {
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         let (audit, active) = (&self.shared.audit, self.shared.active.load());
         audit.reload(&config.audit, &self.shared.events);
         match reloaded {
             Ok(done) => audit.notice("reloaded", || active.in_force(), Some(done)),
-            Err(why) => audit.notice("reload-rejected", || active.in_force(), Some(why)),
+            Err(why) => {
+                let why = why.to_string();
+                audit.notice("reload-rejected", || active.in_force(), Some(&why));
+            }
         }
     }
 
-    fn reload_now(&self, weaker: Weaker) -> Result<String, String> {
+    fn reload_now(&self, weaker: Weaker) -> Result<String, ReloadError> {
         let mut current = self.config.lock().unwrap_or_else(PoisonError::into_inner);
-        let loaded = self.source.load();
-        let Some(new) = loaded.config else {
-            return Err(Report(&loaded.findings).to_string());
-        };
+        let new = self.source.load().usable()?;
         let losses = losses::losses(&current, &new).join("; ");
         if !losses.is_empty() && weaker == Weaker::Refused {
-            return Err(format!(
-                "this would govern less than what is in force: {losses}. Half a file is often a valid \
-                 one; if it is meant, type lockwarden reload --allow-weaker, or POST \
-                 /reload?allow=weaker"
-            ));
+            return Err(ReloadError::Weaker { losses });
         }
-        let generation = load_policies::load(&self.host, &new)
-            .map_err(|findings| Report(&findings).to_string())?;
+        let generation = load_policies::load(&self.host, &new).map_err(Unusable)?;
         let before = self.shared.active.load_full();
         let mut changes = changes::changes(&current, &new);
         changes.extend(changes::modules(&before.generation, &generation));
         let fixed = changes::unchangeable(&current, &new);
-        let active = activate(&new, Arc::new(generation), &self.shared.metrics)
-            .map_err(|error| error.to_string())?;
+        let active = activate(&new, Arc::new(generation), &self.shared.metrics)?;
         self.shared.active.store(Arc::new(active));
         *current = new;
         if !losses.is_empty() {
@@ -173,13 +167,13 @@ impl Control for Controller {
         self.shared.metrics.render()
     }
 
-    fn readiness(&self) -> Result<(), String> {
+    fn readiness(&self) -> Result<(), NotReady> {
         if *self.shared.drain.borrow() {
-            return Err("the proxy is stopping".into());
+            return Err(NotReady::Stopping);
         }
         match &*self.shared.backend.server.standing() {
             Standing::Serving => Ok(()),
-            Standing::NotServing(why) => Err(why.clone()),
+            Standing::NotServing(why) => Err(NotReady::Backend(why.clone())),
         }
     }
 
@@ -257,7 +251,7 @@ impl Control for Controller {
         format!("stopping; clients connected: {clients}")
     }
 
-    fn reload(&self, weaker: Weaker) -> Result<String, String> {
+    fn reload(&self, weaker: Weaker) -> Result<String, ReloadError> {
         let reloaded = self.reload_now(weaker);
         self.tell_audit(&reloaded);
         match &reloaded {
@@ -269,7 +263,7 @@ impl Control for Controller {
             Err(why) => {
                 self.shared.metrics.config_rejected();
                 tracing::error!(
-                    why,
+                    why = why.to_string(),
                     "the configuration was not loaded; the one before stays in force"
                 );
             }

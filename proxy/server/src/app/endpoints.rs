@@ -27,21 +27,34 @@ pub(crate) struct Opened {
     pub(crate) metrics: Option<AdminHandle>,
 }
 
+/// Why an address is not served: which, the key that names it, and the cause.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EndpointError {
+    #[error("cannot listen on {0} ({1}): {2}")]
+    Reserve(SocketAddr, &'static str, io::Error),
+    /// Another process listens there, which may be a proxy that would hand it over.
+    #[error(
+        "cannot listen on {0} ({1}): {2}; to take it over from a proxy of the same user, start with --takeover"
+    )]
+    InUse(SocketAddr, &'static str, io::Error),
+    #[error("cannot listen ({0}): {1}")]
+    Open(&'static str, io::Error),
+    #[error("cannot serve ({0}): {1}")]
+    Serve(&'static str, io::Error),
+}
+
 impl Endpoints {
     /// Reserves all of them, before anything has started.
-    pub(crate) fn reserve(config: &Config, arrival: Arrival) -> Result<Endpoints, String> {
-        let reserve = |what: &str, address: SocketAddr| {
-            Endpoint::reserve(address, arrival).map_err(|error| {
-                let advice = match error.kind() {
-                    io::ErrorKind::AddrInUse if arrival == Arrival::Alone => {
-                        "; to take it over from a proxy of the same user, start with --takeover"
-                    }
-                    _ => "",
-                };
-                format!("cannot listen on {address} ({what}): {error}{advice}")
+    pub(crate) fn reserve(config: &Config, arrival: Arrival) -> Result<Endpoints, EndpointError> {
+        let reserve = |what, address| {
+            Endpoint::reserve(address, arrival).map_err(|error| match (error.kind(), arrival) {
+                (io::ErrorKind::AddrInUse, Arrival::Alone) => {
+                    EndpointError::InUse(address, what, error)
+                }
+                _ => EndpointError::Reserve(address, what, error),
             })
         };
-        let reserve_any = |what: &str, address: Option<SocketAddr>| {
+        let reserve_any = |what, address: Option<SocketAddr>| {
             address.map(|address| reserve(what, address)).transpose()
         };
         Ok(Endpoints {
@@ -56,19 +69,19 @@ impl Endpoints {
         self,
         options: AdminOptions,
         control: Arc<dyn Control>,
-    ) -> Result<Opened, String> {
-        let open = |what: &str, endpoint: Endpoint| {
+    ) -> Result<Opened, EndpointError> {
+        let open = |what, endpoint: Endpoint| {
             endpoint
                 .open()
-                .map_err(|error| format!("cannot listen ({what}): {error}"))
+                .map_err(|error| EndpointError::Open(what, error))
         };
-        let admin = |what: &str, endpoint: Option<Endpoint>, options: AdminOptions| {
+        let admin = |what, endpoint: Option<Endpoint>, options: AdminOptions| {
             let Some(endpoint) = endpoint else {
                 return Ok(None);
             };
             admin::serve(open(what, endpoint)?, options, control.clone())
                 .map(Some)
-                .map_err(|error| format!("cannot serve ({what}): {error}"))
+                .map_err(|error| EndpointError::Serve(what, error))
         };
         Ok(Opened {
             admin: admin("admin", self.admin, options)?,

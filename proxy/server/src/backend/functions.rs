@@ -14,6 +14,7 @@ use lockwarden_lua::Names;
 use lockwarden_resp::Value;
 
 use super::Backend;
+use super::conversation::BackendError;
 
 /// Functions that are remembered. Of a server with more, nothing is.
 const MAX_FUNCTIONS: usize = 10_000;
@@ -47,6 +48,32 @@ struct Known {
     changes: u64,
 }
 
+/// Why the server's functions are not known.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum FunctionsError {
+    /// The server could not be asked.
+    #[error(transparent)]
+    Unasked(#[from] BackendError),
+    /// It refused to list them; its words.
+    #[error("{0}")]
+    Refused(String),
+    /// Its list is not one, or too long.
+    #[error("its list of functions cannot be read")]
+    Unreadable,
+    /// They changed while each list was on its way.
+    #[error("its functions are being changed")]
+    Changing,
+}
+
+/// Whether a list of functions still counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// It is what is known from now on.
+    Current,
+    /// Functions were changed after it was asked for.
+    Outdated,
+}
+
 impl Functions {
     /// The names that the library of a function writes.
     pub(crate) fn get(&self, name: &[u8]) -> Option<Arc<Names>> {
@@ -70,7 +97,7 @@ impl Functions {
 
     /// Asks the server which functions it has, over a connection of the proxy's own. An error says why that
     /// cannot be known.
-    pub(crate) async fn learn(&self, backend: &Backend) -> Result<(), String> {
+    pub(crate) async fn learn(&self, backend: &Backend) -> Result<(), FunctionsError> {
         let wanted = Instant::now();
         let _turn = self.turn.lock().await;
         for _ in 0..ATTEMPTS {
@@ -83,12 +110,12 @@ impl Functions {
                 aside.ask(&OwnRequest::Functions.words()).await
             };
             let began = Instant::now();
-            let answer = asked.await.map_err(|error| error.to_string())?;
-            if self.take_in(&answer, known.changes, began, backend)? {
+            let answer = asked.await?;
+            if self.take_in(&answer, known.changes, began, backend)? == Listed::Current {
                 return Ok(());
             }
         }
-        Err("its functions are being changed".to_owned())
+        Err(FunctionsError::Changing)
     }
 
     /// The same, with nobody waiting.
@@ -101,6 +128,7 @@ impl Functions {
         let (functions, backend) = (self.clone(), backend.clone());
         tokio::spawn(async move {
             if let Err(error) = functions.learn(&backend).await {
+                let error = error.to_string();
                 tracing::debug!(error, "the server's functions are not known");
             }
         });
@@ -120,25 +148,25 @@ impl Functions {
         self.known.load().changes
     }
 
-    /// An answer to [`OwnRequest::Functions`]. Whether it still counts: nothing was changed since.
+    /// Takes in the answer to [`OwnRequest::Functions`] that was asked for when `changes` changes were known.
     pub(crate) fn take_in(
         &self,
         answer: &Value,
         changes: u64,
         asked: Instant,
         backend: &Backend,
-    ) -> Result<bool, String> {
+    ) -> Result<Listed, FunctionsError> {
         let functions = match answer {
             Value::Error(text) => {
                 let text = String::from_utf8_lossy(text);
                 let commands = backend.server.commands();
                 let has_none = commands.as_ref().is_some_and(|all| !all.lists("fcall"));
                 if !(has_none && text.starts_with("ERR unknown command")) {
-                    return Err(text.into_owned());
+                    return Err(FunctionsError::Refused(text.into_owned()));
                 }
                 Listing::new()
             }
-            answer => listing(answer).ok_or("its list of functions cannot be read")?,
+            answer => listing(answer).ok_or(FunctionsError::Unreadable)?,
         };
         let new = Known {
             functions: Arc::new(functions),
@@ -149,7 +177,10 @@ impl Functions {
             true => Arc::new(new.clone()),
             false => known.clone(),
         });
-        Ok(before.changes == changes)
+        Ok(match before.changes == changes {
+            true => Listed::Current,
+            false => Listed::Outdated,
+        })
     }
 }
 

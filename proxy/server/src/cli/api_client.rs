@@ -62,6 +62,9 @@ pub(super) enum ApiError {
     /// The command line or the configuration is wrong.
     #[error("{0}")]
     Usage(String),
+    /// The command line or the configuration names no address to ask.
+    #[error(transparent)]
+    Address(#[from] AdminAddressError),
     /// Nobody answers there; an order may have been carried out if it was sent.
     #[error("the admin address {address} cannot be reached: {source}")]
     Unreachable {
@@ -95,11 +98,28 @@ impl ApiError {
     /// What the process ends with.
     pub(super) fn exit(&self) -> ExitCode {
         match self {
-            ApiError::Usage(_) => exit_code::configuration(),
+            ApiError::Usage(_) | ApiError::Address(_) => exit_code::configuration(),
             ApiError::Unreachable { .. } | ApiError::Foreign { .. } => exit_code::unreachable(),
             ApiError::NotFound(_) | ApiError::Refused { .. } => exit_code::findings(),
         }
     }
+}
+
+/// Why there is no admin address to ask.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum AdminAddressError {
+    #[error(
+        "--admin: {0:?} is no address; write for example 127.0.0.1:9180 or http://proxy.internal:9180"
+    )]
+    Unreadable(String),
+    #[error("--admin: the admin address speaks http:// only, without TLS")]
+    Tls,
+    #[error("--admin: the admin address is off (LOCKWARDEN_ADMIN)")]
+    Off,
+    #[error("the configuration has no admin address (admin = \"off\"); name one with --admin")]
+    NotConfigured,
+    #[error("the configuration lets the system choose the admin port; name it with --admin")]
+    ChosenBySystem,
 }
 
 /// One proxy's admin address.
@@ -137,8 +157,8 @@ impl ApiClient {
             _ => Some(load(args)?),
         };
         let place = match given {
-            Some(text) => place(text).map_err(ApiError::Usage)?,
-            None => configured(config.as_ref()).map_err(ApiError::Usage)?,
+            Some(text) => place(text)?,
+            None => configured(config.as_ref())?,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -329,21 +349,18 @@ fn load(args: &ApiArgs) -> Result<config::Config, ApiError> {
 }
 
 /// The configuration, or what is wrong with it.
-pub(super) fn load_config(file: Option<&Path>) -> Result<config::Config, String> {
+pub(super) fn load_config(file: Option<&Path>) -> Result<config::Config, config::Unusable> {
     let source = Source {
         file: file.map(Path::to_owned),
         overrides: Overrides::default(),
     };
-    let loaded = source.load();
-    loaded
-        .config
-        .ok_or_else(|| config::Report(&loaded.findings).to_string())
+    source.load().usable()
 }
 
-fn configured(config: Option<&config::Config>) -> Result<Place, String> {
+fn configured(config: Option<&config::Config>) -> Result<Place, AdminAddressError> {
     let address = config
         .and_then(|config| config.admin)
-        .ok_or("the configuration has no admin address (admin = \"off\"); name one with --admin")?;
+        .ok_or(AdminAddressError::NotConfigured)?;
     let ip = address.ip();
     // What listens everywhere is near as well.
     let host = match (ip.is_unspecified(), ip.is_ipv4()) {
@@ -352,30 +369,19 @@ fn configured(config: Option<&config::Config>) -> Result<Place, String> {
         (false, _) => ip.to_string(),
     };
     match address.port() {
-        0 => Err(
-            "the configuration lets the system choose the admin port; name it with --admin"
-                .to_owned(),
-        ),
+        0 => Err(AdminAddressError::ChosenBySystem),
         port => Ok(Place { host, port }),
     }
 }
 
 /// `http://host:port`, `host:port` or `[::1]:port`.
-fn place(text: &str) -> Result<Place, String> {
-    let wrong = || {
-        format!(
-            "--admin: {text:?} is no address; write for example 127.0.0.1:9180 or http://proxy.internal:9180"
-        )
-    };
+fn place(text: &str) -> Result<Place, AdminAddressError> {
+    let wrong = || AdminAddressError::Unreadable(text.to_owned());
     let authority = match text.split_once("://") {
         Some(("http", rest)) => rest.trim_end_matches('/'),
-        Some(("https", _)) => {
-            return Err("--admin: the admin address speaks http:// only, without TLS".to_owned());
-        }
+        Some(("https", _)) => return Err(AdminAddressError::Tls),
         Some(_) => return Err(wrong()),
-        None if text == "off" => {
-            return Err("--admin: the admin address is off (LOCKWARDEN_ADMIN)".to_owned());
-        }
+        None if text == "off" => return Err(AdminAddressError::Off),
         None => text,
     };
     let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;

@@ -7,12 +7,15 @@ use crate::config;
 /// The longest time that a flag takes: more is a slip of the finger.
 const LONGEST: Duration = Duration::from_secs(366 * 86_400);
 
+/// A text on the command line that is no time.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("write a whole number and ms, s, m, h or d, as in 30s; a year at most")]
+pub(super) struct DurationError;
+
 /// A time on the command line, spelled as in the configuration.
-pub(super) fn parse_duration(text: &str) -> Result<Duration, String> {
+pub(super) fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     config::milliseconds(text)
         .map(Duration::from_millis)
         .filter(|time| *time <= LONGEST)
-        .ok_or_else(|| {
-            "write a whole number and ms, s, m, h or d, as in 30s; a year at most".to_owned()
-        })
+        .ok_or(DurationError)
 }

@@ -22,7 +22,7 @@ use super::output::{duration, plain};
 use crate::app::exit_code;
 use crate::backend::Address;
 use crate::config;
-use crate::config::{Backend, BackendUrl, Secret};
+use crate::config::{Backend, BackendUrl, BackendUrlError, Secret, Unusable};
 use crate::text::escape::spell;
 use child::{Child, Secrets, Signals};
 use lease::{Failure, Lease, Lost, Returned};
@@ -226,7 +226,22 @@ fn name(args: &LockArgs) -> String {
         .collect()
 }
 
-fn address(args: &LockArgs) -> Result<BackendUrl, String> {
+/// Why there is no address to take the lock at.
+#[derive(Debug, thiserror::Error)]
+enum AddressError {
+    #[error("--connect: {0}")]
+    Url(BackendUrlError),
+    #[error("--connect: a private Redis has no fixed address")]
+    ConnectToPrivate,
+    #[error("--backend: the backend is private, so its address is the proxy's secret")]
+    BackendIsPrivate,
+    #[error("the configuration lets the system choose the port; name it with --connect")]
+    PortChosenBySystem,
+    #[error(transparent)]
+    Configuration(#[from] Unusable),
+}
+
+fn address(args: &LockArgs) -> Result<BackendUrl, AddressError> {
     let mut url = match &args.connect {
         Some(text) => connect_to(text)?,
         None => configured(args)?,
@@ -239,29 +254,27 @@ fn address(args: &LockArgs) -> Result<BackendUrl, String> {
     Ok(url)
 }
 
-fn connect_to(text: &str) -> Result<BackendUrl, String> {
+fn connect_to(text: &str) -> Result<BackendUrl, AddressError> {
     let whole = match text.contains("://") {
         true => text.to_owned(),
         false => format!("redis://{text}"),
     };
     match config::parse_backend(&whole) {
         Ok(Backend::Redis(url)) => Ok(url),
-        Ok(Backend::Private) => Err("--connect: a private Redis has no fixed address".to_owned()),
-        Err(wrong) => Err(format!("--connect: {wrong}")),
+        Ok(Backend::Private) => Err(AddressError::ConnectToPrivate),
+        Err(wrong) => Err(AddressError::Url(wrong)),
     }
 }
 
 /// The proxy's own address with the login of its backend, which is the same server; or the backend itself.
-fn configured(args: &LockArgs) -> Result<BackendUrl, String> {
+fn configured(args: &LockArgs) -> Result<BackendUrl, AddressError> {
     let config = load_config(args.config.as_deref())?;
     let backend = match config.backend {
         Backend::Redis(url) => Some(url),
         Backend::Private => None,
     };
     if args.backend {
-        return backend.ok_or_else(|| {
-            "--backend: the backend is private, so its address is the proxy's secret".to_owned()
-        });
+        return backend.ok_or(AddressError::BackendIsPrivate);
     }
     let ip = config.listen.ip();
     let host = match (ip.is_unspecified(), ip.is_ipv4()) {
@@ -270,9 +283,7 @@ fn configured(args: &LockArgs) -> Result<BackendUrl, String> {
         (false, _) => ip.to_string(),
     };
     if config.listen.port() == 0 {
-        return Err(
-            "the configuration lets the system choose the port; name it with --connect".to_owned(),
-        );
+        return Err(AddressError::PortChosenBySystem);
     }
     let login = backend.unwrap_or(BackendUrl {
         host: String::new(),

@@ -165,6 +165,11 @@ impl fmt::Display for Report<'_> {
     }
 }
 
+/// A configuration that cannot be used. Prints as its [`Report`].
+#[derive(Debug, thiserror::Error)]
+#[error("{}", Report(.0))]
+pub(crate) struct Unusable(pub(crate) Vec<Finding>);
+
 fn counted(number: usize, word: &str) -> String {
     match number {
         1 => format!("1 {word}"),

@@ -13,6 +13,7 @@ use super::Session;
 use super::awaited::{Look, StateChange};
 use super::block::Place;
 use super::connection_state::ConnectionState;
+use crate::backend::functions::Listed;
 use crate::ruleset::Active;
 use crate::session::transport::request_buffer::RequestBuffer;
 use crate::session::transport::{End, Muted};
@@ -63,7 +64,7 @@ impl Session {
         };
         // What is asked on this connection would be queued, or end a CLIENT CACHING.
         if self.client.connection.block.is_some() || self.client.connection.tracking {
-            return Ok(Some(why));
+            return Ok(Some(why.to_string()));
         }
         let (changes, asked) = (shared.functions.changes(), Instant::now());
         self.transport.inquire(&OwnRequest::Functions, Look::Answer);
@@ -73,7 +74,10 @@ impl Session {
         let learnt = shared
             .functions
             .take_in(&answer, changes, asked, &shared.backend);
-        Ok((learnt != Ok(true)).then_some(why))
+        Ok(match learnt {
+            Ok(Listed::Current) => None,
+            Ok(Listed::Outdated) | Err(_) => Some(why.to_string()),
+        })
     }
 
     /// A function that may compute the name of a lock.
