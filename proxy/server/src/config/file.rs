@@ -73,64 +73,8 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
         scope: String::new(),
     };
 
-    let listen = reader.parsed(&top, "listen", value::address);
-    layer(reader, &top, "listen", listen, &mut draft.listen);
-    let backend = reader.parsed(&top, "backend", backend::backend);
-    layer(reader, &top, "backend", backend, &mut draft.backend);
-    let password = secret_file(reader, &top, "backend_password_file", secret::password);
-    layer(
-        reader,
-        &top,
-        "backend_password_file",
-        password,
-        &mut draft.backend_password,
-    );
-    let admin = reader.parsed(&top, "admin", value::address_or_off);
-    layer(reader, &top, "admin", admin, &mut draft.admin);
-    let metrics = reader.parsed(&top, "metrics", value::address_or_off);
-    layer(reader, &top, "metrics", metrics, &mut draft.metrics);
-    read_admin_token(reader, &top, draft);
-
-    if let Some(most) = reader.integer(&top, "metrics_max_namespaces", 1..=MAX_METRIC_NAMESPACES) {
-        draft.metrics_max_namespaces = most.value as usize;
-    }
-    if let Some(allow_open) = reader.boolean(&top, "allow_open") {
-        draft.allow_open = allow_open.value;
-    }
-    if let Some(prefix) = reader.parsed(&top, "companion_prefix", value::companion_prefix) {
-        draft.companion_prefix = prefix.value;
-    }
-    let balancers = reader.strings(&top, "proxy_protocol_from", MAX_NETWORKS, network::network);
-    if let Some(balancers) = balancers {
-        let networks = balancers.value.into_iter().map(|network| network.value);
-        draft.proxy_protocol_from = networks.collect();
-    }
-    if let Some(sessions) = reader.choice(&top, "sessions", &SESSIONS) {
-        draft.sessions = sessions;
-    }
-    if let Some(format) = reader.choice(&top, "log_format", &LOG_FORMATS) {
-        draft.log_format = format;
-    }
-    let drain = reader.parsed(&top, "drain", |text| {
-        value::duration(text, Duration::ZERO..=MAX_DRAIN)
-    });
-    if let Some(drain) = drain {
-        draft.drain = drain.value;
-    }
-    let sweep = reader.parsed(&top, "sweep", |text| match text {
-        "off" => Ok(None),
-        _ => value::duration(text, MIN_SWEEP..=MAX_SWEEP).map(Some),
-    });
-    if let Some(sweep) = sweep {
-        draft.sweep = sweep.value;
-    }
-    if let Some(most) = reader.integer(&top, "max_clients", 1..=MAX_CLIENTS) {
-        draft.max_clients = Some(most.value);
-    }
-    let most = reader.parsed(&top, "max_memory", |text| value::size(text, MEMORY));
-    if let Some(most) = most {
-        draft.max_memory = Some(most.value);
-    }
+    read_addresses(reader, &top, draft);
+    read_running(reader, &top, draft);
 
     draft.administration = administration::read(reader, &top);
     draft.audit = audit::read(reader, &top);
@@ -150,6 +94,71 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
     unused_modules(reader, &modules, draft);
     draft.policies = modules;
     reader.unknown_keys(&top, elsewhere);
+}
+
+/// The addresses, who may come in by them, and the backend.
+fn read_addresses(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
+    let listen = reader.parsed(top, "listen", value::address);
+    layer(reader, top, "listen", listen, &mut draft.listen);
+    let backend = reader.parsed(top, "backend", backend::backend);
+    layer(reader, top, "backend", backend, &mut draft.backend);
+    let password = secret_file(reader, top, "backend_password_file", secret::password);
+    layer(
+        reader,
+        top,
+        "backend_password_file",
+        password,
+        &mut draft.backend_password,
+    );
+    let admin = reader.parsed(top, "admin", value::address_or_off);
+    layer(reader, top, "admin", admin, &mut draft.admin);
+    let metrics = reader.parsed(top, "metrics", value::address_or_off);
+    layer(reader, top, "metrics", metrics, &mut draft.metrics);
+    read_admin_token(reader, top, draft);
+    if let Some(allow_open) = reader.boolean(top, "allow_open") {
+        draft.allow_open = allow_open.value;
+    }
+    let balancers = reader.strings(top, "proxy_protocol_from", MAX_NETWORKS, network::network);
+    if let Some(balancers) = balancers {
+        let networks = balancers.value.into_iter().map(|network| network.value);
+        draft.proxy_protocol_from = networks.collect();
+    }
+}
+
+/// How the proxy runs: what it keeps and logs, how long it waits, how much it takes.
+fn read_running(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
+    if let Some(most) = reader.integer(top, "metrics_max_namespaces", 1..=MAX_METRIC_NAMESPACES) {
+        draft.metrics_max_namespaces = most.value as usize;
+    }
+    if let Some(prefix) = reader.parsed(top, "companion_prefix", value::companion_prefix) {
+        draft.companion_prefix = prefix.value;
+    }
+    if let Some(sessions) = reader.choice(top, "sessions", &SESSIONS) {
+        draft.sessions = sessions;
+    }
+    if let Some(format) = reader.choice(top, "log_format", &LOG_FORMATS) {
+        draft.log_format = format;
+    }
+    let drain = reader.parsed(top, "drain", |text| {
+        value::duration(text, Duration::ZERO..=MAX_DRAIN)
+    });
+    if let Some(drain) = drain {
+        draft.drain = drain.value;
+    }
+    let sweep = reader.parsed(top, "sweep", |text| match text {
+        "off" => Ok(None),
+        _ => value::duration(text, MIN_SWEEP..=MAX_SWEEP).map(Some),
+    });
+    if let Some(sweep) = sweep {
+        draft.sweep = sweep.value;
+    }
+    if let Some(most) = reader.integer(top, "max_clients", 1..=MAX_CLIENTS) {
+        draft.max_clients = Some(most.value);
+    }
+    let most = reader.parsed(top, "max_memory", |text| value::size(text, MEMORY));
+    if let Some(most) = most {
+        draft.max_memory = Some(most.value);
+    }
 }
 
 /// Puts what the file says over what is built in. A value that could not be used leaves its place
