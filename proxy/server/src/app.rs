@@ -65,6 +65,7 @@ pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
             return exit_code::configuration();
         }
     };
+    // Most systems begin with 1024, and a client takes up to two.
     if let Err(error) = descriptors::raise_limit() {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
@@ -288,6 +289,7 @@ impl Serving {
             "stopping: no new clients; those that hold no lock and wait for nothing are closed"
         );
         systemd::stopping("waiting for clients that hold locks or wait for an answer");
+        // Before anybody is sent away, so that a holder has a whole TTL to come back in.
         renew_all(&renewals).await;
         shared.start_draining();
         let again = async {

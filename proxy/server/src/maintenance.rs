@@ -89,6 +89,7 @@ async fn connection(
 ) -> Result<(), BackendError> {
     let open = shared.metrics.backend_connections.at(ConnectionState::Open);
     let (mut conversation, role) = shared.backend.address.converse_with_primary().await?;
+    // Over another connection: this one has logged in.
     let without_login = WithoutLogin::ask(&shared.backend.address).await;
     shared.backend.server.set_without_login(without_login);
     let (report, commands) = server_info::ask(&mut conversation, without_login).await?;
@@ -96,6 +97,7 @@ async fn connection(
     if let Some(commands) = commands {
         shared.backend.server.set_commands(commands);
     }
+    // A server that was started again counts as another one: it may have lost what was held.
     if report.run_id != known.run_id {
         known.run_id.clone_from(&report.run_id);
         known.prefix_mark.another_server();
@@ -116,6 +118,7 @@ async fn connection(
         .backend
         .server
         .set_scripts(server_info::ask_for_scripts(&mut own.conversation).await?);
+    // Before clients are served, so that their first commands are judged by known rights.
     ask_rights::ask(shared, without_login).await;
     own.look_at_prefix_mark(shared).await?;
     shared.metrics.backend_up.set(1);
@@ -133,6 +136,7 @@ async fn connection(
     open.inc();
     let ended = own.serve(shared, refusal).await;
     open.dec();
+    // Clients' connections lead to the same server: each looks the name up anew.
     if let Err(BackendError::Replica) = ended {
         shared.backend.server.begin_era();
     }
@@ -202,6 +206,7 @@ impl Holders {
         }
         let pause = match self.timeout {
             Some(0) => return Ok(()),
+            // A third, so that one that comes late is still in time.
             Some(seconds) => Duration::from_secs(seconds) / 3,
             None => USED_EVERY,
         };

@@ -55,6 +55,7 @@ impl Limited {
                 silence,
                 open: Mutex::default(),
                 freed: Notify::new(),
+                // The other half stays for health and metrics.
                 requests: Arc::new(Semaphore::new(most.div_ceil(2))),
             }),
             lifetime,

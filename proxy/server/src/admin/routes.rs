@@ -162,6 +162,7 @@ fn admit(options: &AdminOptions, peer: SocketAddr, request: &Request) -> Result<
     }
     match *request.method() {
         Method::GET | Method::HEAD => Ok(()),
+        // Every other method, so that a route with a new one is not open by mistake.
         _ => has_token(token, peer, request.headers()),
     }
 }

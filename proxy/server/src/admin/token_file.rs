@@ -110,6 +110,7 @@ fn write(directory: &Path, name: &str, token: &str) -> io::Result<PathBuf> {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         Ok(()) | Err(_) => {}
     }
+    // Not through a link: in a directory that all may write, another user could have put one there.
     let found = fs::symlink_metadata(directory)?;
     if !found.is_dir() || !is_mine(&found) || found.mode() & OTHERS_WRITE != 0 {
         let text = format!("{} is not a directory of ours alone", directory.display());
@@ -125,6 +126,7 @@ fn write(directory: &Path, name: &str, token: &str) -> io::Result<PathBuf> {
 }
 
 fn private_file(path: &Path) -> io::Result<File> {
+    // One that a process with the same id left behind; `create_new` opens no file of somebody else.
     let _ = fs::remove_file(path);
     OpenOptions::new()
         .write(true)

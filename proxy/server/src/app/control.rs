@@ -129,6 +129,7 @@ impl Controller {
         changes.extend(changes::modules(&before.generation, &generation));
         let fixed = changes::unchangeable(&current, &new);
         let active = activate(&new, Arc::new(generation), &self.shared.metrics)?;
+        // Nothing from here on can fail: a reload is carried out as a whole, or not at all.
         self.shared.active.store(Arc::new(active));
         *current = new;
         if !losses.is_empty() {

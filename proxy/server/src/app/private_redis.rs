@@ -147,6 +147,7 @@ fn start_once(program: &Path) -> Result<Started, PrivateRedisError> {
         source,
     };
     let directory = private_directory().map_err(failed)?;
+    // Redis cannot say which free port it took, so one is found for it, which may be taken before it listens.
     let address = free_address().map_err(failed)?;
     let log = directory.path().join("log");
     let child = spawn(program, directory.path(), address, &log).map_err(failed)?;

@@ -128,6 +128,7 @@ impl Workers {
     /// Returns when the last client is gone.
     pub(crate) async fn empty(&self) {
         loop {
+            // Made before the look, so that the last client cannot go unnoticed between the two.
             let gone = self.crowd.gone.notified();
             if self.clients() == 0 {
                 return;
@@ -139,6 +140,7 @@ impl Workers {
     /// Ends the threads; the clients that are left are dropped.
     pub(crate) fn end(self) {
         let (stops, threads): (Vec<_>, Vec<_>) = self.threads.into_iter().unzip();
+        // All are told before one is waited for, so that they end at the same time.
         drop(stops);
         for thread in threads {
             if thread.join().is_err() {
@@ -165,6 +167,7 @@ impl Seats {
         let here = PLACE.get();
         let load = |place: usize| self.workers[place].clients.load(Ordering::Relaxed);
         let place = (0..self.workers.len())
+            // Among equals this thread, because a client that stays here needs no other runtime.
             .min_by_key(|&place| (load(place), Some(place) != here))
             .unwrap_or(0);
         let clients = self.workers[place].clients.clone();

@@ -63,6 +63,7 @@ impl Address {
 
     /// Connects to the first of these that listens.
     async fn connect_to_first(&self, addresses: &[SocketAddr]) -> Result<TcpStream, BackendError> {
+        // All addresses together may take as long as one would.
         let each = PATIENCE / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for address in addresses {
@@ -97,6 +98,7 @@ impl Address {
         if profile.db != 0 {
             let db = profile.db.to_string();
             let selected = conversation.must(&[b"SELECT", db.as_bytes()]).await;
+            // `must` calls every refusal one of the login; this one is about the database.
             selected.map_err(|error| match error {
                 BackendError::Login(text) => BackendError::Database {
                     db: profile.db,

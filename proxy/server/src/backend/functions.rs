@@ -81,6 +81,7 @@ impl Functions {
         let is_fresh = known.asked.is_some_and(|asked| asked.elapsed() < EXPIRY);
         let names = known.functions.get(&name.to_ascii_lowercase());
         let names = names.filter(|_| is_fresh).cloned();
+        // A look first: storing at every call would take the cache line from all other threads.
         if names.is_some() && !self.used.load(Ordering::Relaxed) {
             self.used.store(true, Ordering::Relaxed);
         }
@@ -102,6 +103,7 @@ impl Functions {
         let _turn = self.turn.lock().await;
         for _ in 0..ATTEMPTS {
             let known = self.known.load_full();
+            // Whoever had the turn before has asked since this one was wanted.
             if known.asked.is_some_and(|asked| asked >= wanted) {
                 return Ok(());
             }
@@ -173,6 +175,7 @@ impl Functions {
             asked: Some(asked),
             changes,
         };
+        // A list that was asked for before a change must not hide it.
         let before = self.known.rcu(|known| match known.changes == changes {
             true => Arc::new(new.clone()),
             false => known.clone(),
@@ -194,6 +197,7 @@ fn listing(answer: &Value) -> Option<Listing> {
         let text = field(library, b"library_code")?.as_bytes()?;
         let names = match is_lua {
             true => names_of_library(text),
+            // What the code of another engine writes is not known, so it may be any key.
             false => Names::Computed,
         };
         let names = Arc::new(names);

@@ -110,6 +110,7 @@ pub(super) fn connection(
         }
         let place = pool.kinds.get_mut(profile)?.place(traffic);
         let connection = match place {
+            // One of an older era may lead to a server that takes no writes any more.
             Some(connection) if connection.era == era => connection.clone(),
             _ => {
                 let connection = SharedConnection::open(profile, traffic, era, backend);
@@ -140,6 +141,7 @@ pub(super) fn set_aside(connection: &Rc<SharedConnection>) {
         kind.aside += 1;
         Some(())
     });
+    // Outside the borrow of the pool, from which retiring removes the connection.
     if is_new.is_some() {
         connection.retire();
     }

@@ -155,6 +155,7 @@ impl Rights {
             }
             None => {
                 if user.steps.len() >= MAX_STEPS {
+                    // What is forgotten is found out again by the next step, so nothing is kept in order.
                     user.steps.clear();
                 }
                 user.steps.push(entry);

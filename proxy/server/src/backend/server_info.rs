@@ -221,6 +221,7 @@ impl Server {
 
     pub(crate) fn set_version(&self, version: &str) {
         let reads_flags = match version.split_once(' ') {
+            // Flags came with Redis 7.0, and every Valkey is younger.
             Some(("valkey", _)) => true,
             Some((_, number)) => {
                 let major = number.split('.').next();

@@ -171,6 +171,7 @@ impl Draft {
     }
 
     fn check_admin_token(&self, findings: &mut Findings) {
+        // One that could not be used was reported, and counts as given.
         let token_was_given = self.admin_token.place.is_some();
         if let (Some(admin), Some(place), false) =
             (self.admin.value, &self.admin.place, token_was_given)
@@ -210,6 +211,7 @@ impl Draft {
                     let message = "the backend's URL has a password already; keep one of them";
                     findings.error(password_place.clone(), message.to_owned());
                 }
+                // `None`, built in, is less than any layer.
                 let later = layer_of(password_place.as_ref()) > layer_of(url_place);
                 if let Some(password) = password
                     && (url.password.is_none() || later)

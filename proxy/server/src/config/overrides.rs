@@ -57,6 +57,7 @@ pub(super) fn environment(
     let mut ours: Vec<(String, String)> = variables
         .filter(|(name, text)| name.starts_with("LOCKWARDEN_") && !text.is_empty())
         .collect();
+    // The environment has no order, and findings must not change from start to start.
     ours.sort();
     for (name, text) in ours {
         let place = Place::Environment(name.clone());

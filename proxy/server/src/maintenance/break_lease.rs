@@ -120,6 +120,7 @@ impl BreakOrder {
     fn done(&self, shared: &ProxyState, grant: Grant, held: Duration) -> String {
         let active = shared.active.load();
         let current = shared.mirror.current(&self.key);
+        // The mirror may show the next lease already, which stays.
         if current.is_some_and(|(current, _)| current == grant) {
             let event = LeaseEvent::Released;
             if let Some(ended) = shared.mirror.apply(&self.key, event, Instant::now()) {

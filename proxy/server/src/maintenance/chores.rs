@@ -49,6 +49,7 @@ pub(crate) async fn run(shared: Arc<ProxyState>, mut orders: mpsc::Receiver<Brea
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(again.into()) => break,
+                // An operator waits for the answer, so an order is refused at once and not kept.
                 order = orders.recv() => match order {
                     Some(order) => order.refuse(BreakError::Down),
                     None => return,

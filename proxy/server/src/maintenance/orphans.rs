@@ -105,6 +105,8 @@ impl Orphans {
             let next = indexed.next.unwrap_or(MAX_PAUSE);
             self.due = Some(now + next.clamp(MIN_PAUSE, MAX_PAUSE));
         } else {
+            // The page before stays overdue until a proxy answers for its leases, so the next look begins
+            // behind it.
             self.skip += MAX_BATCH;
             self.due = Some(now + PAGE_PAUSE);
         }
@@ -156,6 +158,7 @@ impl Orphans {
             }
         }
         if !left.is_empty() {
+            // Looking for clients takes time, and no renewal is to wait behind it.
             self.search = Some(tokio::spawn(handover::take_over(shared.clone(), left)));
         }
     }

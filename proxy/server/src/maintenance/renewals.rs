@@ -97,6 +97,7 @@ async fn over_holders(shared: &ProxyState, until: Instant, orders: &mut mpsc::Re
         if now >= until {
             return;
         }
+        // Without a bound: each goes over its holder's connection and not into one call.
         for (key, lease) in shared.renewals.take_due(now, usize::MAX) {
             if now > lease.ends {
                 shared.renewals.ended(&key, &lease);
@@ -196,6 +197,7 @@ impl<'a> Renewals<'a> {
             if text.starts_with(b"NOAUTH") {
                 return Err(Unusable::NoLogin);
             }
+            // A user who may not send PING may renew all the same.
             if !text.starts_with(b"NOPERM") {
                 return Err(refused(&text));
             }
@@ -244,6 +246,7 @@ impl<'a> Renewals<'a> {
                 self.read(call).await?;
                 continue;
             }
+            // Nothing is due and no call is on its way, so all are renewed.
             if let Some(done) = asked.take() {
                 // Who asked may have stopped waiting.
                 let _ = done.send(());
@@ -394,6 +397,7 @@ fn wait_for_watchers(
     mut due: Vec<(DbKey, KeptLease)>,
     now: Instant,
 ) -> Vec<(DbKey, KeptLease)> {
+    // A renewal changes the key's TTL, which Redis counts as a change: it would make the watcher's EXEC fail.
     due.retain(|(key, lease)| {
         let ttl = Duration::from_millis(lease.renewal.ttl_ms.0);
         let latest = lease.ends.checked_sub(ttl / WATCHED_UNTIL).unwrap_or(now);

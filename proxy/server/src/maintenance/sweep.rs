@@ -193,6 +193,7 @@ impl Sweeper {
         for (found, details) in self.found.iter().zip(&active.details) {
             details.metrics.swept(found);
             let ungoverned = found.ungoverned_finite + found.ungoverned_endless;
+            // The first walk tells an operator what is there; later ones tell only of what they have changed.
             if found.adopted > 0 || (self.walks == 1 && ungoverned + found.governed > 0) {
                 tracing::info!(
                     namespace = %details.name,

@@ -191,6 +191,7 @@ impl Follower for Scribe {
             std::mem::take(&mut *waiting).into_iter().peekable()
         };
         for entry in entries {
+            // Notices and entries come by two ways; in the trail they stand in the order of their times.
             while let Some((_, notice)) = notices.next_if(|(at, _)| *at <= entry.at) {
                 self.line.push(notice, now);
             }

@@ -126,6 +126,7 @@ impl EventLog {
         let mut entries = Vec::new();
         loop {
             let stopping = self.waiting.take(&mut entries);
+            // What waited was taken, so there is room again.
             self.full.store(false, Ordering::Relaxed);
             let now = Instant::now();
             for follower in &mut *followers {

@@ -254,6 +254,7 @@ impl LockSeen {
             if self.former.len() >= MAX_FORMER {
                 self.former.pop_front();
             }
+            // Kept to find out how long the holder really worked, if it is heard of again.
             self.former.push_back(Former {
                 caller: caller.clone(),
                 since: holding.since,
@@ -283,6 +284,7 @@ impl LockSeen {
         let by = entry.caller.as_ref().map(|caller| caller.session);
         let of = holding.caller.as_ref().map(|caller| caller.session);
         let refused = entry.verdict.as_ref().and_then(|verdict| verdict.reason);
+        // Where the release was judged wrong, another connection is no sign of a pool.
         turn.pooled = of.is_some() && by.is_some() && by != of && refused.is_none();
         if let (Some(ends), false) = (holding.ends, holding.kept) {
             let left = ends.saturating_duration_since(entry.at).as_secs_f64();

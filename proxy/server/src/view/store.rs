@@ -141,6 +141,7 @@ impl Seen {
         }
         let told = Arc::new(entry.in_short(lock.key.clone()));
         let turn = lock.fold(&told);
+        // A copy that is kept already: the key of the entry would keep a whole request in memory.
         let key = lock.key.clone();
 
         let contended = matches!(entry.happened, EventKind::Contended { .. });
@@ -153,6 +154,7 @@ impl Seen {
         if erases_others(entry) {
             self.locks.iter_mut().for_each(|(_, lock)| lock.is_unsure());
         }
+        // Only upwards: forgotten locks are not subtracted, so `shorten` counts anew.
         self.told += 1;
         if self.told > MAX_TOLD {
             self.shorten();
@@ -303,6 +305,7 @@ impl Seen {
                     waiter: wait.caller.clone(),
                     key: key.clone(),
                     holder,
+                    // Nobody waited for this holder before it held the lock.
                     since_ms: wait.since_ms.max(held_since_ms),
                 }));
             }

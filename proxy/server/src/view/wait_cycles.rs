@@ -52,6 +52,7 @@ pub(super) fn circles(edges: &[Edge]) -> Vec<Circle> {
         from.entry(edge.waiter.session).or_default().push(place);
     }
     let mut starts: Vec<u64> = from.keys().copied().collect();
+    // In one order, so that the same waiters give the same circles at every look.
     starts.sort_unstable();
     let mut marks: HashMap<u64, Mark> = HashMap::new();
     let mut found = Vec::new();

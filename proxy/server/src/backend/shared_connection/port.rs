@@ -196,6 +196,8 @@ impl Drop for Attachment {
             other.give_place_up();
         }
         let mut place = self.place.borrow_mut();
+        // Replies that are due still come, because order is all that tells whose they are; the task drops
+        // them.
         place.gone = true;
         place.replies = BytesMut::new();
         if let Some(pump) = place.drained.take() {

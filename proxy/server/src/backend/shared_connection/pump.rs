@@ -157,6 +157,7 @@ impl Pump {
             return Poll::Ready(Ok(()));
         }
         drop(inner);
+        // Only here: retiring borrows what was borrowed above.
         if failed {
             self.connection.retire();
         }
@@ -236,6 +237,7 @@ impl Pump {
                 tracing::info!(
                     "giving up a client that does not take its replies: others wait behind them"
                 );
+                // `broken` ends its session; `gone` lets the rest of its replies be read and dropped.
                 place.broken = true;
                 place.gone = true;
                 place.replies = BytesMut::new();

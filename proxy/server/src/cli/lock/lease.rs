@@ -158,6 +158,7 @@ impl Lease {
 
     /// Notes what was granted: a proxy may cut the TTL, and says so when asked for it.
     async fn is_granted(&mut self, tried: Instant) {
+        // From when the request left: Redis began to count later, so the lease surely lives until then.
         self.ends = tried + self.ttl;
         let asked = Instant::now();
         let key = self.key.clone();
@@ -230,6 +231,7 @@ impl Lease {
         let (key, token, _) = self.words();
         let words = [RELEASE, b"1", &key, token.as_bytes()];
         let mut failed: Option<String> = None;
+        // Twice is enough: a connection that had broken before is noticed at the first.
         for _ in 0..2 {
             let answer = tokio::time::timeout(GIVING_BACK, self.evaluate(&words)).await;
             match answer.unwrap_or_else(|_| Err(timed_out())) {
@@ -258,6 +260,8 @@ impl Lease {
     }
 
     async fn ask(&mut self, words: &[&[u8]]) -> Result<Value, BackendError> {
+        // Put back only with its answer: a dropped future leaves no connection with a reply that is still to
+        // come.
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.connect().await?,

@@ -100,6 +100,7 @@ impl ProblemFolder {
     /// Whether this problem gets a line now. Otherwise one of [`ProblemFolder::drain`]'s tells of it.
     pub(super) fn admit(&mut self, entry: &LockEvent, now: Instant) -> bool {
         let same = Same::of(entry);
+        // Too many lines are better than a problem that is not told.
         if !self.0.has_room(&same, MAX_PLACES) {
             return true;
         }

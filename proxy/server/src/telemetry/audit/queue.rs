@@ -46,6 +46,7 @@ impl Line {
             queue.lost += 1;
             drop(queue);
             self.dropped.inc();
+            // Where the trail is required, no lock command goes on until there is room.
             self.writable.store(false, Ordering::Relaxed);
             return;
         }

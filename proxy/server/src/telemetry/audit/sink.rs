@@ -190,6 +190,7 @@ pub(super) fn rotated(path: &Path, n: u32) -> PathBuf {
 
 fn shift(path: &Path, keep: u32) -> io::Result<()> {
     let there = |error: &io::Error| error.kind() != io::ErrorKind::NotFound;
+    // The oldest first, so that only the last one is overwritten.
     for n in (1..keep).rev() {
         match fs::rename(rotated(path, n), rotated(path, n + 1)) {
             Err(error) if there(&error) => return Err(error),

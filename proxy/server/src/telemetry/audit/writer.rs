@@ -68,6 +68,7 @@ impl Writer {
             if stopping {
                 if !self.failing {
                     self.settle_at = Instant::now();
+                    // Records may have come while the last ones were written.
                     let rest = self.line.waiting.take(Duration::ZERO, true);
                     self.try_on(rest);
                 }
@@ -145,6 +146,7 @@ impl Writer {
 
     fn failed(&mut self, error: &io::Error) {
         self.line.set_writable(false);
+        // Opened anew at the next try: the path may be another file by then.
         self.sink.close();
         if !std::mem::replace(&mut self.failing, true) {
             tracing::error!(

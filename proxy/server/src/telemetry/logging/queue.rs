@@ -61,6 +61,7 @@ fn write_all(receiver: &Receiver<Message>, mut output: impl Write, dropped: &Ato
                 }
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
+            // Without waiting, so that the log is flushed as soon as the queue is empty.
             next = receiver.try_recv();
         }
         drop(output.flush());

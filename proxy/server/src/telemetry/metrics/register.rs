@@ -75,6 +75,8 @@ impl<'a> Registrar<'a> {
 
     pub(super) fn counters<L: Label>(&self, doc: &MetricDoc) -> Result<ByLabel<L, IntCounter>> {
         let vec = self.counter_vec(doc)?;
+        // Every member is there from the start, at 0: a rate over a series that begins at 1 would miss the
+        // first event.
         Ok(ByLabel::new(|word| vec.with_label_values(&[word])))
     }
 
