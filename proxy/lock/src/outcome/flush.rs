@@ -3,7 +3,8 @@
 use bytes::Bytes;
 use lockwarden_resp::Value;
 
-use super::{Fields, NotAnAnswer, code};
+use super::NotAnAnswer;
+use super::array::{Fields, code};
 use crate::namespace::NamespaceId;
 
 /// What a FLUSH did.

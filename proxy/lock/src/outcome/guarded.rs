@@ -4,7 +4,8 @@
 use bytes::Bytes;
 use lockwarden_resp::{Elements, Protocol, Value, parse_reply};
 
-use super::{Barred, Fields, NotAnAnswer, RaisedAt};
+use super::array::Fields;
+use super::{Barred, NotAnAnswer, RaisedAt};
 use crate::scripts::guard::MARK;
 
 /// The answer of a guarded script.

@@ -1,3 +1,4 @@
+use super::array::{in_redis_words, read_one};
 use super::*;
 
 fn text(text: &'static str) -> Value {
