@@ -3,8 +3,10 @@ use lockwarden_lua::{Replies, Reply};
 use smallvec::smallvec;
 
 use super::*;
-use crate::decision::{Fault, FaultKind};
-use crate::op::{AcquireReply, ExpireCondition, Test};
+use crate::decision::{
+    ClientDescription, Decide, Fault, FaultKind, Question, TakeOverRule, Traits,
+};
+use crate::op::{AcquireReply, AskedTtl, ComparedBy, ExpireCondition, Test};
 use crate::rules::{Adopt, KeepAliveBy, OnRepeat, TrustAddress};
 use crate::token::OwnerToken;
 

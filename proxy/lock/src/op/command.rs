@@ -1,0 +1,174 @@
+//! A command that changes lock keys, with the client's own words and bytes, on its way to being judged.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use super::{Arguments, LockOp, OpaqueKind, Target};
+use crate::decision::Operation;
+use crate::table::{ForeignTable, SET_CONDITIONS};
+use crate::time::ProxyTime;
+use crate::token::OwnerToken;
+
+/// One command on lock keys that has a lock meaning, with everything that the rest of the way needs. Nobody makes
+/// one of bytes of his own choice, to have it forwarded as one that could not be judged:
+///
+/// ```compile_fail,E0451
+/// use lockwarden_lock::op::{LockCommand, LockOp};
+/// fn command(op: LockOp) -> LockCommand {
+///     LockCommand { name: "get", op, argv: Default::default(), frame: "DEL lock:a\r\n".into() }
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LockCommand {
+    /// The command's name as the table has it (lower case).
+    pub name: &'static str,
+    /// What it means.
+    pub op: LockOp,
+    /// The client's own words; where a server may not have the command, those of an older one that
+    /// does the same.
+    pub argv: Arguments,
+    /// The client's own bytes.
+    pub(crate) frame: Bytes,
+}
+
+/// Any other change of a lock key: it has no lock meaning, so it is refused, or forwarded as it came where nothing is.
+/// It has no [`LockOp`], so there is no step for it:
+///
+/// ```compile_fail,E0609
+/// use lockwarden_lock::op::{LockOp, OpaqueCommand};
+/// fn op(command: &OpaqueCommand) -> &LockOp {
+///     &command.op
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct OpaqueCommand {
+    /// The command's name as the table has it (lower case).
+    pub name: &'static str,
+    /// The first lock key that it would change.
+    pub target: Target,
+    /// Which kind of change.
+    pub kind: OpaqueKind,
+    /// The client's own bytes.
+    pub(crate) frame: Bytes,
+}
+
+/// A command that changes lock keys, on its way to being judged.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// It has a lock meaning.
+    Lock(Box<LockCommand>),
+    /// It has none.
+    Opaque(Box<OpaqueCommand>),
+}
+
+impl From<Box<LockCommand>> for Command {
+    fn from(command: Box<LockCommand>) -> Command {
+        Command::Lock(command)
+    }
+}
+
+impl From<Box<OpaqueCommand>> for Command {
+    fn from(command: Box<OpaqueCommand>) -> Command {
+        Command::Opaque(command)
+    }
+}
+
+impl Command {
+    /// Its lock meaning, if it has one.
+    pub fn op(&self) -> Option<&LockOp> {
+        match self {
+            Command::Lock(command) => Some(&command.op),
+            Command::Opaque(_) => None,
+        }
+    }
+
+    /// The command's name as the table has it (lower case).
+    pub fn name(&self) -> &'static str {
+        match self {
+            Command::Lock(command) => command.name,
+            Command::Opaque(command) => command.name,
+        }
+    }
+
+    /// The lock, or the first of several.
+    pub fn target(&self) -> &Target {
+        match self {
+            Command::Lock(command) => command.op.target(),
+            Command::Opaque(command) => &command.target,
+        }
+    }
+
+    /// Every lock that the command names; of one without a lock meaning the first.
+    pub fn targets(&self) -> SmallVec<[&Target; 1]> {
+        match self {
+            Command::Lock(command) => command.op.targets(),
+            Command::Opaque(command) => SmallVec::from_slice(&[&command.target]),
+        }
+    }
+
+    /// What to ask the policies about; see [`LockOp::operation`].
+    pub fn operation(&self, now: ProxyTime) -> Operation {
+        let op = self.op();
+        op.map_or(Operation::Write, |op| op.operation(now))
+    }
+
+    /// See [`LockOp::owner_token`].
+    pub fn owner_token(&self, index: usize) -> Option<&Bytes> {
+        self.op()?.owner_token(index)
+    }
+
+    /// The client's own bytes.
+    pub(crate) fn frame(&self) -> &Bytes {
+        match self {
+            Command::Lock(command) => &command.frame,
+            Command::Opaque(command) => &command.frame,
+        }
+    }
+
+    /// Whether most servers lack this command, or its conditions.
+    pub fn is_rare(&self) -> bool {
+        match self.name() {
+            "cad" | "cas" | "delex" | "delifeq" => true,
+            "set" => self.op().is_some_and(|op| op.comparison().is_some()),
+            _ => false,
+        }
+    }
+
+    /// Whether a server with these commands knows this one, with its conditions. Only rare ones are looked for; of a server
+    /// that does not list its commands that is not believed.
+    pub fn is_known_to(&self, server: Option<&ForeignTable>) -> bool {
+        match (self.name(), self) {
+            (name @ ("cad" | "cas" | "delex" | "delifeq"), _) => {
+                server.is_some_and(|server| server.lists(name))
+            }
+            ("set", Command::Lock(command)) if command.op.comparison().is_some() => {
+                let words = command.argv.iter().skip(3);
+                let mut conditions = words.filter_map(|word| {
+                    let is = |condition: &&str| word.eq_ignore_ascii_case(condition.as_bytes());
+                    SET_CONDITIONS.into_iter().find(is)
+                });
+                conditions.all(|word| server.is_some_and(|server| server.takes_in_set(word)))
+            }
+            _ => true,
+        }
+    }
+}
+
+impl LockCommand {
+    /// The arguments of a script whose meaning is not known that may be owner tokens: those that can
+    /// be told from others' values.
+    pub fn script_tokens(&self) -> impl Iterator<Item = &Bytes> {
+        let arguments = match self.op {
+            LockOp::Wrapped { keys, .. } => self.argv.get(3 + keys..),
+            LockOp::Acquire { .. }
+            | LockOp::Take { .. }
+            | LockOp::AcquireAll { .. }
+            | LockOp::Store { .. }
+            | LockOp::Extend { .. }
+            | LockOp::Release { .. }
+            | LockOp::ReleaseMany { .. } => None,
+        };
+        let arguments = arguments.unwrap_or_default().iter();
+        arguments.filter(|value| OwnerToken::new((*value).clone()).is_distinctive())
+    }
+}

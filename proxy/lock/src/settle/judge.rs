@@ -1,0 +1,214 @@
+//! Asks the policies about every lock of a command: which operations it may come to, and in which words.
+
+use smallvec::SmallVec;
+
+use super::{Circumstances, Judged, Lock};
+use crate::decision::{
+    ClientDescription, Decide, Decision, Operation, Proofs, Question, TakeOverRule, Traits, Verdict,
+};
+use crate::evidence::Facts;
+use crate::namespace::NamespaceId;
+use crate::op::{
+    AcquireReply, AskedTtl, Command, ComparedBy, Comparison, ExpireCondition, LockOp, OpaqueKind,
+    Target,
+};
+use crate::rules::{Mode, Rules};
+use crate::time::AskedMs;
+use crate::token::{FencingToken, looks_like_deadline};
+
+/// What a script may do to a lock, in the order in which its chain is asked.
+pub(super) const DEEDS: [Operation; 3] =
+    [Operation::Acquire, Operation::Extend, Operation::Release];
+
+/// Asks the chain about every lock of a command.
+pub fn judge(
+    decide: &mut dyn Decide,
+    command: &Command,
+    locks: SmallVec<[Lock; 1]>,
+    rules: &dyn Fn(NamespaceId) -> Rules,
+    circumstances: &Circumstances,
+    describe: &dyn Fn(u64) -> Option<ClientDescription>,
+) -> SmallVec<[Judged; 1]> {
+    let judge_one = |(index, lock): (usize, Lock)| {
+        let (target, facts) = (&lock.target, &lock.facts);
+        let rules = rules(target.namespace);
+        let mut ask = |operation| {
+            let question = question(
+                operation,
+                command,
+                index,
+                target,
+                facts,
+                &rules,
+                circumstances,
+            );
+            decide.decide(target.namespace, &question, describe)
+        };
+        let decision = match command.op() {
+            None => ask(Operation::Write),
+            Some(LockOp::Wrapped { .. }) => {
+                let decisions = SmallVec::from_iter(DEEDS.map(ask));
+                return Judged { lock, decisions };
+            }
+            // The value that is replaced may be a deadline that has passed: then it is a take-over.
+            Some(LockOp::Store {
+                comparison: Some(comparison),
+                only_if_exists: true,
+                ..
+            }) if may_take_over(comparison) => {
+                with_take_over(ask(Operation::Extend), ask(Operation::TakeOver))
+            }
+            // Where the lock is free it is an acquire, where it is the holder's an extension.
+            Some(
+                LockOp::Store {
+                    only_if_exists: false,
+                    wants_old: false,
+                    ..
+                }
+                | LockOp::Take { .. },
+            ) => either(ask(Operation::Acquire), ask(Operation::Extend)),
+            Some(op) => ask(op.operation(circumstances.time)),
+        };
+        let decisions = SmallVec::from_iter([decision]);
+        Judged { lock, decisions }
+    };
+    locks.into_iter().enumerate().map(judge_one).collect()
+}
+
+/// A command that may turn out as one or the other: refused where an acquire is; where only an
+/// extension is refused, no proof will do.
+fn either(acquire: Decision, extend: Decision) -> Decision {
+    let mut obligations = acquire.obligations.merge(extend.obligations);
+    if let Verdict::Deny(_) = extend.verdict {
+        obligations.require = Some(Proofs::NONE);
+    }
+    Decision {
+        verdict: acquire.verdict,
+        obligations,
+        fault: acquire.fault.or(extend.fault),
+    }
+}
+
+/// A comparison with a deadline is how a waiter takes over in one command: what it compared with
+/// has passed, and nobody was faster.
+fn may_take_over(comparison: &Comparison) -> bool {
+    let claim = comparison.names().map(|claim| claim.expose());
+    claim.is_some_and(|claim| looks_like_deadline(claim))
+}
+
+/// An extension that may turn out as a take-over, where that is allowed, too.
+fn with_take_over(extend: Decision, take_over: Decision) -> Decision {
+    let mut obligations = extend.obligations.clone();
+    match take_over.verdict {
+        Verdict::Permit => {
+            obligations = obligations.merge(take_over.obligations);
+            obligations.require = extend.obligations.require;
+        }
+        Verdict::Deny(_) => obligations.take_over = Some(TakeOverRule::Never),
+    }
+    Decision {
+        obligations,
+        fault: extend.fault.or(take_over.fault),
+        ..extend
+    }
+}
+
+fn question<'a>(
+    operation: Operation,
+    command: &'a Command,
+    index: usize,
+    target: &'a Target,
+    facts: &Facts,
+    rules: &Rules,
+    circumstances: &Circumstances,
+) -> Question<'a> {
+    let token = command.owner_token(index);
+    let (asked, conditional, scripted) = match command {
+        Command::Lock(command) => traits(&command.op),
+        Command::Opaque(command) => (AskedTtl::None, false, command.kind == OpaqueKind::Script),
+    };
+    // An extension without a TTL that names no value is PERSIST to a policy, compared first or not.
+    let persists = matches!(command.op(), Some(LockOp::Extend { .. })) && asked == AskedTtl::None;
+    let ttl_ms = match asked {
+        AskedTtl::None => None,
+        AskedTtl::For(ms) => Some(u64::try_from(ms).unwrap_or(0)),
+        AskedTtl::Until(at) => {
+            let at = u64::try_from(at).unwrap_or(0);
+            Some(at.saturating_sub(circumstances.time.0))
+        }
+        // What is left is known to the script alone; it was under the ceiling when it was set.
+        AskedTtl::Keep => Some(1),
+        AskedTtl::Further(ms) => Some(u64::try_from(ms).unwrap_or(0)),
+    };
+    let own = facts.own.as_ref().filter(|own| own.lapsed.is_none());
+    let left = own.and_then(|own| own.ends);
+    Question {
+        operation,
+        db: circumstances.db,
+        key: &target.key,
+        owner_token: token.filter(|_| !persists).map(|token| &token[..]),
+        ttl_ms: ttl_ms.map(AskedMs),
+        proofs: Proofs::NONE
+            .with_if(own.is_some() || !facts.queued.is_empty(), Proofs::SESSION)
+            .with_if(
+                own.is_some_and(|own| token.is_some_and(|t| *t == own.stored)),
+                Proofs::TOKEN,
+            )
+            .with_if(facts.seen.is_some(), Proofs::OBSERVED)
+            .with_if(facts.same_identity, Proofs::IDENTITY),
+        traits: Traits::NONE
+            .with_if(conditional, Traits::CONDITIONAL)
+            .with_if(circumstances.transactional, Traits::TRANSACTIONAL)
+            .with_if(scripted, Traits::SCRIPTED)
+            .with_if(rules.mode == Mode::Monitor, Traits::MONITORED)
+            // Who gives back need not be who took: that it was refused itself says nothing.
+            .with_if(
+                facts.refused_since && !rules.hand_over,
+                Traits::REFUSED_SINCE,
+            )
+            .with_if(facts.shared_token, Traits::SHARED_TOKEN),
+        fencing_token: own.map_or(FencingToken(0), |own| own.fence),
+        remaining_ms: left.map_or(0, |ends| {
+            let left = ends.saturating_duration_since(circumstances.now);
+            u64::try_from(left.as_millis()).unwrap_or(u64::MAX)
+        }),
+        attempts: facts.attempts,
+        client: circumstances.client,
+        now: circumstances.time,
+    }
+}
+
+/// The TTL that an operation asks for, whether it is conditional, and whether a script asks.
+fn traits(op: &LockOp) -> (AskedTtl, bool, bool) {
+    match op {
+        LockOp::Acquire { ttl, reply, .. } => {
+            (*ttl, true, matches!(reply, AcquireReply::Scripted(_)))
+        }
+        LockOp::Take { ttl, .. } => (*ttl, true, true),
+        LockOp::AcquireAll { .. } => (AskedTtl::None, true, false),
+        LockOp::Store {
+            ttl,
+            only_if_exists,
+            ..
+        } => (*ttl, *only_if_exists, false),
+        LockOp::Extend {
+            ttl,
+            condition,
+            comparison,
+            ..
+        } => (
+            *ttl,
+            *condition != ExpireCondition::Always,
+            is_scripted(comparison),
+        ),
+        LockOp::Release { comparison, .. } => (AskedTtl::None, false, is_scripted(comparison)),
+        LockOp::ReleaseMany { .. } => (AskedTtl::None, false, false),
+        // What TTL it will ask for is known to the script alone; that it has one is believed.
+        LockOp::Wrapped { .. } => (AskedTtl::Keep, true, true),
+    }
+}
+
+fn is_scripted(comparison: &Option<Comparison>) -> bool {
+    let by = comparison.as_ref().map(|comparison| comparison.by);
+    by == Some(ComparedBy::Script)
+}
