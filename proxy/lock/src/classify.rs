@@ -266,25 +266,9 @@ impl Classifier<'_> {
             let kind = OpaqueKind::Command;
             return Class::Opaque(opaque(spec.name, &request, first, kind));
         }
-        let (frame, mut argv) = copied(&request);
+        let (frame, argv) = copied(&request);
         match verbs::read(verb, &argv, locks) {
-            Ok(op) => {
-                let value_too_long = carries_too_long_a_value(&op);
-                if verb == Verb::DelEx && op.comparison().is_none() {
-                    argv[0] = Bytes::from_static(b"DEL");
-                }
-                let command = Box::new(LockCommand {
-                    name: spec.name,
-                    op,
-                    argv,
-                    frame,
-                });
-                if value_too_long {
-                    Class::TooLong(command.into(), TooLong::Value)
-                } else {
-                    Class::Judge(command)
-                }
-            }
+            Ok(op) => understood(verb, spec.name, op, argv, frame),
             // Redis looks for the key first: nil or this error, and no change either way.
             Err(_) if verb == Verb::GetEx => Class::PassThrough(pass),
             Err(error) if compares(verb) && !self.is_listed(spec.name) => {
@@ -455,6 +439,30 @@ impl Classifier<'_> {
             Class::Opaque(command) => Class::TooLong(command.into(), what),
             other => other,
         }
+    }
+}
+
+fn understood<'r>(
+    verb: Verb,
+    name: &'static str,
+    op: LockOp,
+    mut argv: Arguments,
+    frame: Bytes,
+) -> Class<'r> {
+    let value_too_long = carries_too_long_a_value(&op);
+    // Without a condition DELEX is DEL, which every server has.
+    if verb == Verb::DelEx && op.comparison().is_none() {
+        argv[0] = Bytes::from_static(b"DEL");
+    }
+    let command = Box::new(LockCommand {
+        name,
+        op,
+        argv,
+        frame,
+    });
+    match value_too_long {
+        true => Class::TooLong(command.into(), TooLong::Value),
+        false => Class::Judge(command),
     }
 }
 

@@ -132,15 +132,12 @@ impl Instance {
         store.epoch_deadline_callback(|mut store| Ok(store.data_mut().epoch_moved()));
         store.set_hostcall_fuel(hostcall_fuel(&member.limits));
         prepare(&mut store, budget).map_err(NotStarted::Failed)?;
-        match configured(member, &mut store) {
-            Ok((exports, Ok(judged))) => Ok(Instance {
-                store,
-                exports,
-                judged,
-            }),
-            Ok((_, Err(words))) => Err(NotStarted::Rejected(one_line(&words))),
-            Err(error) => Err(NotStarted::Failed(failure(&store, &error))),
-        }
+        let (exports, judged) = configured(member, &mut store)?;
+        Ok(Instance {
+            store,
+            exports,
+            judged,
+        })
     }
 
     /// The operations that it judges.
@@ -186,10 +183,17 @@ fn hostcall_fuel(limits: &Limits) -> usize {
 fn configured(
     member: &Member,
     store: &mut Store<State>,
-) -> wasmtime::Result<(v1::Policy, Result<v1::Operations, String>)> {
-    let exports = member.compiled.policy.instantiate(&mut *store)?;
-    let judged = exports.call_configure(store, &member.settings)?;
-    Ok((exports, judged))
+) -> Result<(v1::Policy, v1::Operations), NotStarted> {
+    let configured = (|| {
+        let exports = member.compiled.policy.instantiate(&mut *store)?;
+        let judged = exports.call_configure(&mut *store, &member.settings)?;
+        Ok((exports, judged))
+    })();
+    match configured {
+        Ok((exports, Ok(judged))) => Ok((exports, judged)),
+        Ok((_, Err(words))) => Err(NotStarted::Rejected(one_line(&words))),
+        Err(error) => Err(NotStarted::Failed(failure(store, &error))),
+    }
 }
 
 fn prepare(store: &mut Store<State>, budget: Budget) -> Result<(), Failure> {

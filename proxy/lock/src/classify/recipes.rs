@@ -47,15 +47,9 @@ pub(super) fn read(script: &Analysis, argv: &Arguments, target: &Target) -> Scri
 }
 
 fn is_too_long(op: &LockOp) -> bool {
-    match op {
-        LockOp::Acquire { ttl, .. } | LockOp::Take { ttl, .. } | LockOp::Extend { ttl, .. } => {
-            matches!(ttl, AskedTtl::For(ms) | AskedTtl::Further(ms) if *ms > MAX_RECIPE_TTL_MS)
-        }
-        LockOp::AcquireAll { .. }
-        | LockOp::Store { .. }
-        | LockOp::Release { .. }
-        | LockOp::ReleaseMany { .. }
-        | LockOp::Wrapped { .. } => false,
+    match op.asked_ttl() {
+        AskedTtl::For(ms) | AskedTtl::Further(ms) => ms > MAX_RECIPE_TTL_MS,
+        AskedTtl::None | AskedTtl::Until(_) | AskedTtl::Keep => false,
     }
 }
 
@@ -66,18 +60,17 @@ fn keys_and_arguments(argv: &Arguments) -> Option<(&[Bytes], &[Bytes])> {
 
 fn operation(recipe: Recipe, target: &Target) -> Option<LockOp> {
     let target = target.clone();
-    let key = target.key.clone();
     match recipe {
         Recipe::CompareAndDelete {
             token,
             command,
             replies,
         } => {
-            let (word, spelling) = match command {
+            let (name, spelling) = match command {
                 DeleteCommand::Del => ("DEL", ReleaseSpelling::Del),
                 DeleteCommand::Unlink => ("UNLINK", ReleaseSpelling::Unlink),
             };
-            let then = [word_of(word), key];
+            let then = words(name, &target.key, []);
             Some(LockOp::Release {
                 target,
                 spelling,
@@ -88,60 +81,13 @@ fn operation(recipe: Recipe, target: &Target) -> Option<LockOp> {
             token,
             extension,
             replies,
-        } => {
-            let condition = match replies.no_ttl {
-                Some(_) => ExpireCondition::Xx,
-                None => ExpireCondition::Always,
-            };
-            let px = word_of("PEXPIRE");
-            let (ttl, then): (_, Arguments) = match extension {
-                Extension::Expire(TtlUnit::Seconds, seconds) => (
-                    AskedTtl::For(seconds.checked_mul(1000)?),
-                    [word_of("EXPIRE"), key, number(seconds)]
-                        .into_iter()
-                        .collect(),
-                ),
-                Extension::Expire(TtlUnit::Milliseconds, ms) => (
-                    AskedTtl::For(ms),
-                    [px, key, number(ms)].into_iter().collect(),
-                ),
-                Extension::Prolong(ms) => (
-                    AskedTtl::Further(ms),
-                    [px, key, number(ms)].into_iter().collect(),
-                ),
-                Extension::Persist => (
-                    AskedTtl::None,
-                    [word_of("PERSIST"), key].into_iter().collect(),
-                ),
-                Extension::Store(ms) => (
-                    AskedTtl::For(ms),
-                    [
-                        word_of("SET"),
-                        key,
-                        token.clone(),
-                        word_of("PX"),
-                        number(ms),
-                    ]
-                    .into_iter()
-                    .collect(),
-                ),
-            };
-            Some(LockOp::Extend {
-                target,
-                ttl,
-                condition,
-                spelling: ExtendSpelling::Expire,
-                comparison: Some(comparison(token, replies, then)?),
-            })
-        }
+        } => extend(target, token, extension, replies),
         Recipe::Acquire {
             value,
             ttl_ms,
             replies,
         } => {
-            let mut then: Arguments = [word_of("SET"), key, value.clone(), word_of("NX")]
-                .into_iter()
-                .collect();
+            let mut then = words("SET", &target.key, [value.clone(), word_of("NX")]);
             if let Some(ms) = ttl_ms {
                 then.extend([word_of("PX"), number(ms)]);
             }
@@ -171,18 +117,50 @@ fn operation(recipe: Recipe, target: &Target) -> Option<LockOp> {
     }
 }
 
-fn comparison(
-    token: Bytes,
-    replies: Replies,
-    then: impl IntoIterator<Item = Bytes>,
-) -> Option<Comparison> {
+fn extend(target: Target, token: Bytes, extension: Extension, replies: Replies) -> Option<LockOp> {
+    let condition = match replies.no_ttl {
+        Some(_) => ExpireCondition::Xx,
+        None => ExpireCondition::Always,
+    };
+    let key = &target.key;
+    let (ttl, then) = match extension {
+        Extension::Expire(TtlUnit::Seconds, seconds) => (
+            AskedTtl::For(seconds.checked_mul(1000)?),
+            words("EXPIRE", key, [number(seconds)]),
+        ),
+        Extension::Expire(TtlUnit::Milliseconds, ms) => {
+            (AskedTtl::For(ms), words("PEXPIRE", key, [number(ms)]))
+        }
+        Extension::Prolong(ms) => (AskedTtl::Further(ms), words("PEXPIRE", key, [number(ms)])),
+        Extension::Persist => (AskedTtl::None, words("PERSIST", key, [])),
+        Extension::Store(ms) => (
+            AskedTtl::For(ms),
+            words("SET", key, [token.clone(), word_of("PX"), number(ms)]),
+        ),
+    };
+    Some(LockOp::Extend {
+        target,
+        ttl,
+        condition,
+        spelling: ExtendSpelling::Expire,
+        comparison: Some(comparison(token, replies, then)?),
+    })
+}
+
+fn comparison(token: Bytes, replies: Replies, then: Arguments) -> Option<Comparison> {
     (token.len() <= MAX_VALUE_BYTES).then(|| Comparison {
         claim: OwnerToken::new(token),
         test: Test::Equal,
         by: ComparedBy::Script,
         replies,
-        then: then.into_iter().collect(),
+        then,
     })
+}
+
+/// A command about the lock.
+fn words<const N: usize>(name: &'static str, key: &Bytes, more: [Bytes; N]) -> Arguments {
+    let front = [word_of(name), key.clone()];
+    front.into_iter().chain(more).collect()
 }
 
 fn word_of(word: &'static str) -> Bytes {

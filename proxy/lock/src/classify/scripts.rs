@@ -69,7 +69,13 @@ impl Classifier<'_> {
             ScriptVerb::Fcall => return self.function_call(spec, request, pass, declared),
             ScriptVerb::Eval => Some((self.saw)(request.arg(1))),
             // Anything else names no script.
-            _ => match ScriptSha::from_hex(request.arg(1)) {
+            ScriptVerb::EvalSha
+            | ScriptVerb::EvalRo
+            | ScriptVerb::EvalShaRo
+            | ScriptVerb::FcallRo
+            | ScriptVerb::ScriptLoad
+            | ScriptVerb::ScriptExists
+            | ScriptVerb::ScriptFlush => match ScriptSha::from_hex(request.arg(1)) {
                 Some(sha) => (self.script)(&sha),
                 None if declared.is_none() => return Class::PassThrough(pass),
                 None => None,

@@ -47,12 +47,11 @@ pub(super) fn read(
     argv: &Arguments,
     mut locks: SmallVec<[(usize, Target); 2]>,
 ) -> Result<LockOp, ArgumentError> {
-    match verb {
-        Verb::Del | Verb::Unlink if argv.len() > 2 => {
-            return Ok(delete_many(argv, verb == Verb::Unlink, locks));
-        }
-        Verb::MSetNx => return set_all(argv, locks),
-        _ => {}
+    if verb == Verb::MSetNx {
+        return set_all(argv, locks);
+    }
+    if matches!(verb, Verb::Del | Verb::Unlink) && argv.len() > 2 {
+        return Ok(delete_many(argv, verb == Verb::Unlink, locks));
     }
     let (_, target) = locks.swap_remove(0);
     let value = |at: usize| argv[at].clone();
@@ -64,20 +63,8 @@ pub(super) fn read(
             reply: AcquireReply::Integer,
         },
         Verb::Set => return set(argv, target),
-        Verb::SetEx | Verb::PSetEx => {
-            let (name, unit) = match verb {
-                Verb::SetEx => ("setex", 1000),
-                _ => ("psetex", 1),
-            };
-            LockOp::Store {
-                target,
-                value: value(3),
-                ttl: AskedTtl::For(positive(&argv[2], unit, name)?),
-                only_if_exists: false,
-                wants_old: false,
-                comparison: None,
-            }
-        }
+        Verb::SetEx => return set_ex(argv, target, "setex", 1000),
+        Verb::PSetEx => return set_ex(argv, target, "psetex", 1),
         Verb::GetSet => LockOp::Store {
             target,
             value: value(2),
@@ -123,6 +110,22 @@ pub(super) fn read(
         Verb::Cad => compare::delete_if_equal(argv, target, -1),
         Verb::Cas => return compare::cas(argv, target),
         Verb::Get | Verb::MGet | Verb::MSetNx => return Err(ArgumentError::Syntax),
+    })
+}
+
+fn set_ex(
+    argv: &Arguments,
+    target: Target,
+    command: &'static str,
+    unit: i64,
+) -> Result<LockOp, ArgumentError> {
+    Ok(LockOp::Store {
+        target,
+        value: argv[3].clone(),
+        ttl: AskedTtl::For(positive(&argv[2], unit, command)?),
+        only_if_exists: false,
+        wants_old: false,
+        comparison: None,
     })
 }
 

@@ -112,7 +112,12 @@ fn is_script(op: &LockOp) -> bool {
     match op {
         LockOp::Acquire { reply, .. } => matches!(reply, AcquireReply::Scripted(_)),
         LockOp::Take { .. } => true,
-        _ => op.comparison().is_some(),
+        LockOp::AcquireAll { .. }
+        | LockOp::Store { .. }
+        | LockOp::Extend { .. }
+        | LockOp::Release { .. }
+        | LockOp::ReleaseMany { .. }
+        | LockOp::Wrapped { .. } => op.comparison().is_some(),
     }
 }
 

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::decision::{Obligations, Proofs, TakeOverRule};
+use crate::evidence::{Facts, Seen};
 use crate::op::{Comparison, Test};
 use crate::plan::Who;
 use crate::settle::Allowed;
@@ -77,29 +78,53 @@ impl ProofArguments {
         claim: &Claim,
         monitor: bool,
     ) -> ProofArguments {
-        let facts = &allowed.lock.facts;
-        let mut flags: SmallVec<[u8; 16]> = SmallVec::new();
-        let required = obligations.require;
+        let (facts, required) = (&allowed.lock.facts, obligations.require);
         let counts = |proof| required.is_some_and(|required| required.contains(proof));
         let own = facts.own.as_ref();
-        let mut set = |condition: bool, letter: u8| {
-            if condition {
-                flags.push(letter);
-            }
-        };
-        set(monitor, b'm');
-        set(required.is_some(), b'r');
-        set(counts(Proofs::SESSION), b's');
+        let mut flags = Flags::default();
+        flags.set(monitor, b'm');
+        flags.set(required.is_some(), b'r');
+        flags.set(counts(Proofs::SESSION), b's');
         let rules = &allowed.rules;
         let by_identity = counts(Proofs::IDENTITY) && who.may_be_distinctive(rules);
-        set(by_identity, b'i');
-        set(by_identity && who.is_distinctive(rules), b'D');
-        set(by_identity && who.may_ask_back, b'p');
-        set(obligations.current_fence_only, b'f');
-        set(own.is_some_and(|own| own.lapsed.is_some()), b'l');
+        flags.set(by_identity, b'i');
+        flags.set(by_identity && who.is_distinctive(rules), b'D');
+        flags.set(by_identity && who.may_ask_back, b'p');
+        flags.set(obligations.current_fence_only, b'f');
+        flags.set(own.is_some_and(|own| own.lapsed.is_some()), b'l');
         let only_queued = own.is_none() && !facts.queued.is_empty();
-        set(only_queued || facts.own_runs, b'n');
+        flags.set(only_queued || facts.own_runs, b'n');
+        let claim = flags.claim(claim, facts, counts(Proofs::TOKEN));
+        let seen = facts.seen.as_ref().filter(|_| counts(Proofs::OBSERVED));
+        let seen = seen.and_then(|seen| flags.seen(seen, obligations.take_over));
+        let (seen_grant, seen) = seen.unwrap_or_default();
+        let mut grants = SmallVec::new();
+        for grant in own.map(|own| &own.grant).into_iter().chain(&facts.queued) {
+            grants.extend_from_slice(&grant.0);
+        }
+        ProofArguments {
+            flags: flags.0,
+            own: grants,
+            claim,
+            seen_grant,
+            seen,
+        }
+    }
+}
 
+/// What a script is told in single letters; the contract on top of each script that takes them says what they mean.
+#[derive(Default)]
+struct Flags(SmallVec<[u8; 16]>);
+
+impl Flags {
+    fn set(&mut self, condition: bool, letter: u8) {
+        if condition {
+            self.0.push(letter);
+        }
+    }
+
+    /// Tells of a claim; returns what the stored value is compared with.
+    fn claim(&mut self, claim: &Claim, facts: &Facts, counts: bool) -> Bytes {
         // What may prove, whether Redis's value is to be equal to it, and what is compared.
         let (token, compared, operand) = match claim {
             Claim::None | Claim::Scripted | Claim::Failed => (None, false, None),
@@ -109,25 +134,21 @@ impl ProofArguments {
         };
         let differing = matches!(claim, Claim::Differing(..));
         let failed = matches!(claim, Claim::Failed);
-        set(compared || differing || failed, b'c');
-        set(differing, b'u');
-        set(failed, b'z');
-        set(
-            matches!(claim, Claim::Scripted) && counts(Proofs::TOKEN),
-            b't',
-        );
-        set(token.is_none() && !failed, b'k');
+        self.set(compared || differing || failed, b'c');
+        self.set(differing, b'u');
+        self.set(failed, b'z');
+        self.set(matches!(claim, Claim::Scripted) && counts, b't');
+        self.set(token.is_none() && !failed, b'k');
         let stored = token.map(OwnerToken::stored_form).unwrap_or_default();
-        if let Some(token) = token.filter(|_| counts(Proofs::TOKEN)) {
+        if let Some(token) = token.filter(|_| counts) {
             let distinctive = token.is_distinctive();
-            set(distinctive || compared, b't');
+            self.set(distinctive || compared, b't');
             // A value that anybody may use names nobody where it was this connection's own until its
             // lease ended, or where this connection lost with it against another client.
-            set(
-                !distinctive && own.is_some_and(|own| own.stored == stored),
-                b'v',
-            );
-            set(!distinctive && facts.lost_with(token), b'q');
+            let own = facts.own.as_ref();
+            let was_own = own.is_some_and(|own| own.stored == stored);
+            self.set(!distinctive && was_own, b'v');
+            self.set(!distinctive && facts.lost_with(token), b'q');
         }
         let stores = match claim {
             Claim::Stored(_) | Claim::Updated(_) | Claim::Differing(_, Some(_)) => true,
@@ -135,32 +156,22 @@ impl ProofArguments {
             Claim::None | Claim::Compared(_) | Claim::Differing(_, None) | Claim::Failed => false,
         };
         let updates = matches!(claim, Claim::Updated(_));
-        set(stores && facts.refused_since, b'y');
-        set(stores && !facts.refused_since && !updates, b'h');
+        self.set(stores && facts.refused_since, b'y');
+        self.set(stores && !facts.refused_since && !updates, b'h');
+        operand.map(OwnerToken::stored_form).unwrap_or_default()
+    }
 
-        let mut seen_grant = SmallVec::new();
-        let mut seen_value = Bytes::new();
-        if let Some(seen) = facts.seen.as_ref().filter(|_| counts(Proofs::OBSERVED)) {
-            let sure = seen.distinctive || seen.watched;
-            let may_take_over = obligations.take_over != Some(TakeOverRule::Never);
-            let by_deadline = !sure && seen.deadline && may_take_over;
-            if let Some(grant) = seen.grant.filter(|_| sure || by_deadline) {
-                set(true, b'o');
-                set(by_deadline, b'x');
-                seen_grant.extend_from_slice(&grant.0);
-                seen_value = seen.stored.clone();
-            }
-        }
-        let mut grants = SmallVec::new();
-        for grant in own.map(|own| &own.grant).into_iter().chain(&facts.queued) {
-            grants.extend_from_slice(&grant.0);
-        }
-        ProofArguments {
-            flags,
-            own: grants,
-            claim: operand.map(OwnerToken::stored_form).unwrap_or_default(),
-            seen_grant,
-            seen: seen_value,
-        }
+    /// Tells of a value that was read; returns the grant under which it was, and the value, where they may prove.
+    fn seen(
+        &mut self,
+        seen: &Seen,
+        rule: Option<TakeOverRule>,
+    ) -> Option<(SmallVec<[u8; 16]>, Bytes)> {
+        let sure = seen.distinctive || seen.watched;
+        let by_deadline = !sure && seen.deadline && rule != Some(TakeOverRule::Never);
+        let grant = seen.grant.filter(|_| sure || by_deadline)?;
+        self.set(true, b'o');
+        self.set(by_deadline, b'x');
+        Some((SmallVec::from_slice(&grant.0), seen.stored.clone()))
     }
 }

@@ -85,7 +85,14 @@ fn deed(op: &LockOp, answer: &Answer) -> Option<Operation> {
         Outcome::Granted(_) => Some(Operation::Acquire),
         Outcome::Extended { .. } => Some(Operation::Extend),
         Outcome::Released { .. } => Some(Operation::Release),
-        _ => answer.deed,
+        Outcome::Busy { .. }
+        | Outcome::Absent { .. }
+        | Outcome::Refused(_)
+        | Outcome::Ungoverned
+        | Outcome::Different { .. }
+        | Outcome::ConditionUnmet
+        | Outcome::Untouched { .. }
+        | Outcome::Failed => answer.deed,
     }
 }
 

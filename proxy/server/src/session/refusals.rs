@@ -252,24 +252,9 @@ impl Client {
 
 /// The TTL that a command names, ms.
 fn asked_ms(op: &LockOp) -> Option<u64> {
-    match op {
-        LockOp::Acquire {
-            ttl: AskedTtl::For(ms),
-            ..
-        }
-        | LockOp::Take {
-            ttl: AskedTtl::For(ms),
-            ..
-        }
-        | LockOp::Store {
-            ttl: AskedTtl::For(ms),
-            ..
-        }
-        | LockOp::Extend {
-            ttl: AskedTtl::For(ms),
-            ..
-        } => u64::try_from(*ms).ok(),
-        _ => None,
+    match op.asked_ttl() {
+        AskedTtl::For(ms) => u64::try_from(ms).ok(),
+        AskedTtl::None | AskedTtl::Until(_) | AskedTtl::Keep | AskedTtl::Further(_) => None,
     }
 }
 

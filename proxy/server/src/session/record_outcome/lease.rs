@@ -184,29 +184,27 @@ impl Client {
 
     /// Whether the TTL is shorter than the one that was asked for.
     pub(super) fn clamped(&self, op: &LockOp, TtlMs(ttl_ms): TtlMs, one: &Settled<'_>) -> bool {
-        let asked = match op {
-            LockOp::Acquire { ttl, .. }
-            | LockOp::Take { ttl, .. }
-            | LockOp::Store { ttl, .. }
-            | LockOp::Extend { ttl, .. } => *ttl,
-            LockOp::Wrapped { .. } => {
-                // An invented TTL is the default, one that was cut the ceiling.
-                let kept = match &one.answer.outcome {
-                    Outcome::Granted(granted) => granted.kept,
-                    Outcome::Extended { kept, .. } => *kept,
-                    _ => false,
-                };
-                return kept && one.allowed.obligations.ttl_cap_ms == Some(ttl_ms);
-            }
-            LockOp::AcquireAll { .. } | LockOp::Release { .. } | LockOp::ReleaseMany { .. } => {
-                AskedTtl::None
-            }
-        };
-        match asked {
+        let cap = one.allowed.obligations.ttl_cap_ms;
+        if let LockOp::Wrapped { .. } = op {
+            // An invented TTL is the default, one that was cut the ceiling.
+            return match &one.answer.outcome {
+                Outcome::Granted(Granted { kept, .. }) | Outcome::Extended { kept, .. } => {
+                    *kept && cap == Some(ttl_ms)
+                }
+                Outcome::Busy { .. }
+                | Outcome::Released { .. }
+                | Outcome::Absent { .. }
+                | Outcome::Refused(_)
+                | Outcome::Ungoverned
+                | Outcome::Different { .. }
+                | Outcome::ConditionUnmet
+                | Outcome::Untouched { .. }
+                | Outcome::Failed => false,
+            };
+        }
+        match op.asked_ttl() {
             AskedTtl::For(ms) => one.enforced && i64::try_from(ttl_ms).is_ok_and(|ttl| ttl < ms),
-            AskedTtl::Until(_) | AskedTtl::Further(_) => {
-                one.enforced && one.allowed.obligations.ttl_cap_ms == Some(ttl_ms)
-            }
+            AskedTtl::Until(_) | AskedTtl::Further(_) => one.enforced && cap == Some(ttl_ms),
             AskedTtl::None | AskedTtl::Keep => false,
         }
     }
