@@ -2,6 +2,7 @@
 //! draft, namespaces and policies included; what the environment and the flags say is `overrides`,
 //! what does not fit together is found by `draft`.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use super::logging::LOG_FORMATS;
 #[cfg(feature = "otel")]
 use super::otel;
 use super::policy::PolicyModule;
-use super::reader::{Found, Key, Reader, Section};
-use super::secret::{Secret, SecretError};
+use super::reader::{Key, Reader, Section};
+use super::secret::{Secret, SecretError, SecretFileError};
 use super::suggest::quoted;
 use super::types::Sessions;
 use super::{administration, audit, backend, document, namespace, network, policy, secret, value};
@@ -78,7 +79,8 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
 
     draft.administration = administration::read(reader, &top);
     draft.audit = audit::read(reader, &top);
-    let key = secret_file(reader, &top, "audit_key_file", secret::password);
+    let key = secret_file(reader.document, secret::password);
+    let key = reader.parsed(&top, "audit_key_file", key);
     draft.audit.key = key.and_then(|found| found.value);
     #[cfg(feature = "otel")]
     {
@@ -98,22 +100,25 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
 
 /// The addresses, who may come in by them, and the backend.
 fn read_addresses(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
-    let listen = reader.parsed(top, "listen", value::address);
-    layer(reader, top, "listen", listen, &mut draft.listen);
-    let backend = reader.parsed(top, "backend", backend::backend);
-    layer(reader, top, "backend", backend, &mut draft.backend);
-    let password = secret_file(reader, top, "backend_password_file", secret::password);
+    layer(reader, top, "listen", value::address, &mut draft.listen);
+    layer(reader, top, "backend", backend::backend, &mut draft.backend);
+    let password = secret_file(reader.document, secret::password);
+    let target = &mut draft.backend_password;
+    layer(reader, top, "backend_password_file", password, target);
     layer(
         reader,
         top,
-        "backend_password_file",
-        password,
-        &mut draft.backend_password,
+        "admin",
+        value::address_or_off,
+        &mut draft.admin,
     );
-    let admin = reader.parsed(top, "admin", value::address_or_off);
-    layer(reader, top, "admin", admin, &mut draft.admin);
-    let metrics = reader.parsed(top, "metrics", value::address_or_off);
-    layer(reader, top, "metrics", metrics, &mut draft.metrics);
+    layer(
+        reader,
+        top,
+        "metrics",
+        value::address_or_off,
+        &mut draft.metrics,
+    );
     read_admin_token(reader, top, draft);
     if let Some(allow_open) = reader.boolean(top, "allow_open") {
         draft.allow_open = allow_open.value;
@@ -163,34 +168,25 @@ fn read_running(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draf
 
 /// Puts what the file says over what is built in. A value that could not be used leaves its place
 /// behind, so that nobody complains that it is missing as well.
-fn layer<T>(
-    reader: &Reader<'_>,
+fn layer<T, E: Display>(
+    reader: &mut Reader<'_>,
     top: &Section<'_, '_>,
     key: &str,
-    found: Option<Found<T>>,
+    parse: impl FnOnce(&str) -> Result<T, E>,
     target: &mut Layered<T>,
 ) {
+    let found = reader.parsed(top, key, parse).map(|found| found.value);
     if let Some(value) = top.table.get(key) {
-        target.set(
-            found.map(|found| found.value),
-            reader.document.place(value.span()),
-        );
+        target.set(found, reader.document.place(value.span()));
     }
 }
 
 fn read_admin_token(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
-    let inline = reader
-        .parsed(top, "admin_token", secret::admin_token)
-        .map(optional);
-    let from_file = secret_file(reader, top, "admin_token_file", secret::admin_token);
-    layer(reader, top, "admin_token", inline, &mut draft.admin_token);
-    layer(
-        reader,
-        top,
-        "admin_token_file",
-        from_file,
-        &mut draft.admin_token,
-    );
+    let target = &mut draft.admin_token;
+    let inline = |text: &str| secret::admin_token(text).map(Some);
+    layer(reader, top, "admin_token", inline, target);
+    let from_file = secret_file(reader.document, secret::admin_token);
+    layer(reader, top, "admin_token_file", from_file, target);
     if let (Some(_), Some(second)) = (
         top.table.get("admin_token"),
         top.table.get("admin_token_file"),
@@ -201,25 +197,12 @@ fn read_admin_token(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut 
     }
 }
 
-/// A secret whose file the configuration names.
+/// Reads a secret from the file that the configuration names.
 fn secret_file(
-    reader: &mut Reader<'_>,
-    top: &Section<'_, '_>,
-    key: &str,
+    document: &Document<'_>,
     check: fn(&str) -> Result<Secret, SecretError>,
-) -> Option<Found<Option<Secret>>> {
-    let document = reader.document;
-    let found = reader.parsed(top, key, |named| {
-        secret::in_file(&document.beside(Path::new(named)), check)
-    });
-    found.map(optional)
-}
-
-fn optional<T>(found: Found<T>) -> Found<Option<T>> {
-    Found {
-        value: Some(found.value),
-        span: found.span,
-    }
+) -> impl FnOnce(&str) -> Result<Option<Secret>, SecretFileError> {
+    move |named| secret::in_file(&document.beside(Path::new(named)), check).map(Some)
 }
 
 fn unused_modules(reader: &mut Reader<'_>, modules: &[PolicyModule], draft: &Draft) {
