@@ -3,7 +3,6 @@
 //! answer did not come may have been carried out; each of these can be sent again, and what it means then is
 //! said where it is sent.
 
-use std::fmt;
 use std::time::Duration;
 
 use lockwarden_resp::Value;
@@ -49,21 +48,14 @@ pub(super) struct Lease {
 }
 
 /// Why the lock was not taken.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     /// Nobody answers.
+    #[error(transparent)]
     Unreachable(BackendError),
     /// It was answered with an error.
+    #[error("{0}")]
     Refused(String),
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Failure::Unreachable(error) => error.fmt(f),
-            Failure::Refused(text) => f.write_str(text),
-        }
-    }
 }
 
 /// Why a lease cannot be relied on any more.
