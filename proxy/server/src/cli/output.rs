@@ -137,6 +137,7 @@ impl Table {
     }
 
     fn line(&self, text: &mut String, row: &[(String, Paint)], widths: &[usize], screen: Screen) {
+        // Blanks are held back until a text follows them, so that no line ends in blanks.
         let mut blanks = 0;
         for (at, (((_, column), (cell, paint)), &width)) in
             self.columns.iter().zip(row).zip(widths).enumerate()

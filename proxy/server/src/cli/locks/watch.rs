@@ -129,6 +129,7 @@ fn changes<'a>(before: &'a Known, locks: &'a Locks) -> Vec<Change<'a>> {
         changes.push(Change { at, what, lock });
     }
     let mut gone: Vec<_> = gone.into_values().collect();
+    // They come out of a map, which has no order.
     gone.sort_by(|a, b| (a.db, &a.key).cmp(&(b.db, &b.key)));
     changes.extend(gone.into_iter().map(|lock| Change {
         at,

@@ -229,6 +229,8 @@ impl Namespaces {
                     Arc::new(NamespaceMetrics::new(name, decisions_full.clone(), None)?)
                 }
                 Some(_) | None => {
+                    // Beyond the limit all share one set of series: no reload can make the page grow without
+                    // bound.
                     next.shows_rest = true;
                     next.rest.decisions.expect_mode(*mode);
                     next.by_index.push(next.rest.clone());

@@ -133,6 +133,8 @@ impl Sender {
                 Ok(()) => self.works(),
                 Err(error) => self.failed(decisions, &error),
             }
+            // After a full batch more is waiting, so it goes on at once; a collector that fails gets its
+            // pause.
             if !self.waiting.is_closed() && (decisions < AT_ONCE || self.failing) {
                 // Woken at the end.
                 let _ = tokio::time::timeout(PAUSE, self.stopping.notified()).await;
