@@ -107,8 +107,8 @@ impl Session {
             (peer, origin),
             local,
         ));
-        let mut connection = ConnectionState::new(client_peer);
-        connection.was_let_in = !shared.backend.server.may_want_password();
+        let was_let_in = !shared.backend.server.may_want_password();
+        let connection = ConnectionState::new(client_peer, was_let_in);
         let multiplexed = backend_link.is_shared();
         let tally = TALLY.with(|tally| tally.get_or_init(|| shared.metrics.tally()).clone());
         let transport = Transport::new(

@@ -74,7 +74,7 @@ impl Session {
 impl Client {
     /// What is known of this user's rights for a step.
     pub(crate) fn rights(&mut self, namespace: NamespaceId, needs: Needs, now: Instant) -> Known {
-        let remembered = &mut self.connection.sufficient;
+        let remembered = &mut self.connection.rights.sufficient;
         let is_it =
             |known: &(NamespaceId, Needs, Instant)| known.0 == namespace && known.1 == needs;
         if let Some(at) = remembered.iter().position(is_it) {
@@ -136,7 +136,7 @@ impl Client {
         missing: Missing,
         active: &Active,
     ) {
-        self.connection.sufficient.clear();
+        self.connection.rights.sufficient.clear();
         let rights = &self.shared.rights;
         // What is missing is told by the check the next time.
         if missing.is_empty() {

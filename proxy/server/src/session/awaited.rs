@@ -66,12 +66,7 @@ pub(crate) enum StateChange {
     /// `CLIENT SETNAME`.
     Name(Bytes),
     /// `CLIENT TRACKING`.
-    Tracking {
-        /// Whether it is on at all.
-        on: bool,
-        /// Whether every read is noted.
-        reads: bool,
-    },
+    Tracking(Tracking),
     /// `MULTI`; an error means that there is no block after all.
     Multi,
     /// `DISCARD` or `UNWATCH`; an error means that Redis goes on with what should have ended.
@@ -86,6 +81,16 @@ pub(crate) enum StateChange {
     Functions,
     /// A subscription inside a transaction.
     Subscribed,
+}
+
+/// `CLIENT TRACKING`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tracking {
+    Off,
+    /// Redis sends invalidations, and notes nothing of what is read (`BCAST`).
+    Broadcast,
+    /// Redis notes every read.
+    Reads,
 }
 
 /// A step that is on its way: what is needed once its answer is there.

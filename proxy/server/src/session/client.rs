@@ -53,9 +53,7 @@ pub(crate) struct Client {
     pub(crate) replica: Suspicion,
     /// How its connection ended.
     pub(super) ended: Ended,
-    /// The command at hand is the first that is not about the connection itself; and none has come yet.
-    pub(crate) is_first: bool,
-    pub(crate) is_new: bool,
+    pub(crate) first_command: FirstCommand,
     /// The lock that it took with that.
     pub(crate) first_lock: Option<(DbKey, Grant)>,
 }
@@ -71,6 +69,26 @@ pub(crate) enum Suspicion {
     Asked,
     /// It is a replica.
     Confirmed,
+}
+
+/// Where a client's first command is that is not about the connection itself. A lock that is taken with it may be all
+/// that the connection is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FirstCommand {
+    Awaited,
+    AtHand,
+    Over,
+}
+
+impl FirstCommand {
+    /// A command has come.
+    pub(super) fn next(self, is_about_connection: bool) -> FirstCommand {
+        match self {
+            FirstCommand::Awaited if is_about_connection => FirstCommand::Awaited,
+            FirstCommand::Awaited => FirstCommand::AtHand,
+            FirstCommand::AtHand | FirstCommand::Over => FirstCommand::Over,
+        }
+    }
 }
 
 /// The configuration as a client sees it that says this of itself.
@@ -106,8 +124,7 @@ impl Client {
             last_refusal: None,
             replica: Suspicion::None,
             ended: Ended::ByUs,
-            is_first: false,
-            is_new: true,
+            first_command: FirstCommand::Awaited,
             first_lock: None,
         }
     }
@@ -147,6 +164,11 @@ impl Client {
                 .namespaces
                 .find(key)
                 .is_some_and(|namespace| active.rules(namespace).mode == Mode::Enforce)
+    }
+
+    /// Whether Redis may turn its commands away for want of a login.
+    pub(super) fn may_lack_login(&self) -> bool {
+        !self.connection.logged_in && self.shared.backend.server.may_want_password()
     }
 
     pub(super) fn holds_a_lease(&self, now: Instant) -> bool {

@@ -13,7 +13,7 @@ use lockwarden_lock::table::{SessionVerb, parse_integer};
 use lockwarden_resp::Protocol;
 
 use super::Session;
-use super::awaited::{Look, StateChange};
+use super::awaited::{Look, StateChange, Tracking};
 use super::block::{Block, Place};
 use super::client::Client;
 use super::connection_state::ReplyMode;
@@ -164,10 +164,12 @@ impl Session {
         muted: Muted,
     ) -> Result<(), End> {
         let says = |what: &[u8]| words.iter().any(|word| word.eq_ignore_ascii_case(what));
-        // With BCAST Redis does not note what is read.
-        let on = says(b"ON");
-        let reads = on && !says(b"BCAST");
-        self.change_state(StateChange::Tracking { on, reads }, pass, muted);
+        let tracking = match (says(b"ON"), says(b"BCAST")) {
+            (false, _) => Tracking::Off,
+            (true, true) => Tracking::Broadcast,
+            (true, false) => Tracking::Reads,
+        };
+        self.change_state(StateChange::Tracking(tracking), pass, muted);
         // Nothing may be read between this command and the next.
         match self.client.connection.block {
             None => self.settled(inbox).await,
@@ -265,7 +267,7 @@ impl Session {
             self.transport.forward(pass, muted);
             return Ok(());
         }
-        let certain = self.client.connection.may_begin_block
+        let certain = self.client.connection.rights.may_begin_block
             && self.client.connection.unsettled == 0
             && !self.transport.pushes.takes_no_commands();
         self.change_state(StateChange::Multi, pass, muted);
@@ -273,7 +275,7 @@ impl Session {
         // Where Redis might refuse it, what follows could not be told from what is queued.
         if !certain {
             self.settled(inbox).await?;
-            self.client.connection.may_begin_block = self.client.connection.block.is_some();
+            self.client.connection.rights.may_begin_block = self.client.connection.block.is_some();
         }
         Ok(())
     }
@@ -331,14 +333,14 @@ impl Session {
             return Ok(());
         }
         self.settled(inbox).await?;
-        if !self.client.connection.may_silence || self.transport.pushes.takes_no_commands() {
+        if !self.client.connection.rights.may_silence || self.transport.pushes.takes_no_commands() {
             self.transport.inquire(&OwnRequest::ReplyOn, Look::Answer);
             let answer = self.answer(inbox).await?;
             if answer.starts_with(b"-") {
                 self.reply(&BytesMut::from(&answer[..]), muted);
                 return Ok(());
             }
-            self.client.connection.may_silence = true;
+            self.client.connection.rights.may_silence = true;
         }
         match (mode, self.client.connection.reply_mode) {
             (ReplyMode::Skip, ReplyMode::Off) => {}

@@ -12,6 +12,7 @@ use lockwarden_lock::token::{Grant, Identity};
 use lockwarden_resp::Protocol;
 use smallvec::SmallVec;
 
+use super::awaited::Tracking;
 use super::block::Block;
 use crate::backend::profile::Login;
 use crate::net::listener::is_loopback;
@@ -84,6 +85,39 @@ pub(crate) struct Mixing {
     pub(super) has_written: bool,
 }
 
+/// What commands have left behind on the connection that they were sent by; each forbids what those before it do, and more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Trace {
+    /// Nothing, once they were answered, that is not tracked.
+    None,
+    /// Its number was told, or something that only shows: nobody else gets it.
+    Personal,
+    /// Something that only commands about the connection show: its name, its number. It is kept as long as the session.
+    Mark,
+    /// Something that later commands depend on, until `RESET`: they all go by it.
+    Pin,
+}
+
+impl Trace {
+    /// One more command leaves this behind.
+    pub(crate) fn add(&mut self, trace: Trace) {
+        *self = trace.max(*self);
+    }
+}
+
+/// What Redis is known to allow the user of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct UserRights {
+    /// The steps that the user's rights suffice for, and until when that is believed.
+    pub(crate) sufficient: SmallVec<[(NamespaceId, Needs, Instant); 2]>,
+    /// Until then the records are not read, because the user may not.
+    pub(crate) unreadable_until: Option<Instant>,
+    /// `CLIENT REPLY`, which the proxy carries out.
+    pub(crate) may_silence: bool,
+    /// Redis has taken a `MULTI` before.
+    pub(crate) may_begin_block: bool,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct ConnectionState {
@@ -92,10 +126,7 @@ pub(crate) struct ConnectionState {
     pub(crate) name: Bytes,
     pub(crate) library: Library,
     pub(crate) protocol: Protocol,
-    /// Redis notes every read.
-    pub(crate) tracking: bool,
-    /// Redis sends invalidations.
-    pub(crate) is_tracking: bool,
+    pub(crate) tracking: Tracking,
     pub(crate) reply_mode: ReplyMode,
     pub(crate) block: Option<Block>,
     /// Lock keys that are watched.
@@ -106,16 +137,9 @@ pub(crate) struct ConnectionState {
     pub(crate) read_grants: Vec<Option<Grant>>,
     /// Whether a login has succeeded, or was found not to be needed.
     pub(crate) logged_in: bool,
-    /// The steps that this user's rights suffice for, and until when that is believed.
-    pub(crate) sufficient: SmallVec<[(NamespaceId, Needs, Instant); 2]>,
-    /// Until then the records are not read, because the user may not.
-    pub(crate) unreadable_until: Option<Instant>,
+    pub(crate) rights: UserRights,
     /// Redis did not queue the command ahead of a step, and the client was told so.
     pub(crate) guard_refused: bool,
-    /// Whether Redis is known to let this user send `CLIENT REPLY`, which the proxy carries out.
-    pub(crate) may_silence: bool,
-    /// Whether Redis has taken a `MULTI` of this user before.
-    pub(crate) may_begin_block: bool,
     /// What the user proved to be theirs, where that is needed to share a connection.
     pub(crate) login: Option<Login>,
     /// It was let in when nobody had to log in: as on Redis, a password that is set later is for others.
@@ -126,20 +150,15 @@ pub(crate) struct ConnectionState {
     pub(crate) mixing: Mixing,
     /// Requests were sent by a shared connection, of whose writes `WAIT` does not know on the own one.
     pub(crate) has_shared: bool,
-    /// The connection of its own is not like a new one, or was told by its number: nobody else gets it.
-    pub(crate) is_personal: bool,
-    /// The connection of its own has a name or was asked for its number: it is kept as long as the
-    /// session.
-    pub(crate) is_marked: bool,
-    /// Something was set on the connection of its own that later commands depend on.
-    pub(crate) is_pinned: bool,
+    /// What was left behind on the connection of its own.
+    pub(crate) trace: Trace,
     peer: Arc<ClientConnection>,
     client: Identity,
     application: Option<Identity>,
 }
 
 impl ConnectionState {
-    pub(crate) fn new(peer: Arc<ClientConnection>) -> ConnectionState {
+    pub(crate) fn new(peer: Arc<ClientConnection>, was_let_in: bool) -> ConnectionState {
         let user = Bytes::from_static(DEFAULT_USER);
         let client = identity(&user, b"", &peer);
         ConnectionState {
@@ -148,27 +167,21 @@ impl ConnectionState {
             name: Bytes::new(),
             library: Library::default(),
             protocol: Protocol::Resp2,
-            tracking: false,
-            is_tracking: false,
+            tracking: Tracking::Off,
             reply_mode: ReplyMode::On,
             block: None,
             watched: Vec::new(),
             unsettled: 0,
             read_grants: Vec::new(),
             logged_in: false,
-            sufficient: SmallVec::new(),
-            unreadable_until: None,
+            rights: UserRights::default(),
             guard_refused: false,
-            may_silence: false,
-            may_begin_block: false,
             login: None,
-            was_let_in: false,
+            was_let_in,
             is_watching: false,
             mixing: Mixing::default(),
             has_shared: false,
-            is_personal: false,
-            is_marked: false,
-            is_pinned: false,
+            trace: Trace::None,
             peer,
             client,
             application: None,
@@ -207,10 +220,7 @@ impl ConnectionState {
     pub(crate) fn set_user(&mut self, user: Bytes) {
         self.user = user;
         self.logged_in = true;
-        self.sufficient.clear();
-        self.unreadable_until = None;
-        self.may_silence = false;
-        self.may_begin_block = false;
+        self.rights = UserRights::default();
         self.identify();
     }
 
@@ -220,18 +230,21 @@ impl ConnectionState {
     }
 
     /// `RESET` puts the connection back to its beginning.
-    pub(crate) fn reset(&mut self) {
-        let (unsettled, library) = (self.unsettled, self.library.clone());
-        let (has_shared, is_personal) = (self.has_shared, self.is_personal);
-        // Not everything that was set on it ends.
-        let is_marked = self.is_marked || self.is_pinned;
-        *self = ConnectionState::new(self.peer.clone());
-        self.unsettled = unsettled;
-        self.has_shared = has_shared;
-        self.is_personal = is_personal;
-        self.is_marked = is_marked;
-        // Redis keeps it, too.
-        self.library = library;
+    pub(crate) fn reset(&mut self, was_let_in: bool) {
+        *self = ConnectionState {
+            unsettled: self.unsettled,
+            has_shared: self.has_shared,
+            // Not everything that was set on it ends.
+            trace: self.trace.min(Trace::Mark),
+            // Redis keeps it, too.
+            library: std::mem::take(&mut self.library),
+            ..ConnectionState::new(self.peer.clone(), was_let_in)
+        };
+    }
+
+    /// Whether what the proxy itself would ask on this connection counts as read by the client, or ends a `CLIENT CACHING`.
+    pub(crate) fn reads_are_noted(&self) -> bool {
+        self.tracking == Tracking::Reads
     }
 
     fn identify(&mut self) {

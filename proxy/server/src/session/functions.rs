@@ -51,9 +51,7 @@ impl Session {
             return Ok(None);
         }
         // The server says nothing to a client that has not logged in.
-        let stranger =
-            !self.client.connection.logged_in && shared.backend.server.may_want_password();
-        if stranger || self.transport.pushes.takes_no_commands() {
+        if self.client.may_lack_login() || self.transport.pushes.takes_no_commands() {
             return Ok(None);
         }
         if self.client.connection.changes_functions() {
@@ -63,7 +61,7 @@ impl Session {
             return Ok(None);
         };
         // What is asked on this connection would be queued, or end a CLIENT CACHING.
-        if self.client.connection.block.is_some() || self.client.connection.tracking {
+        if self.client.connection.block.is_some() || self.client.connection.reads_are_noted() {
             return Ok(Some(why.to_string()));
         }
         let (changes, asked) = (shared.functions.changes(), Instant::now());

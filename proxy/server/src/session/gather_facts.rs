@@ -15,7 +15,7 @@ use lockwarden_resp::{put_integer, put_null};
 use smallvec::SmallVec;
 
 use super::Session;
-use super::client::Client;
+use super::client::{Client, FirstCommand};
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use crate::ruleset::Active;
@@ -88,7 +88,7 @@ impl Client {
             return None;
         }
         if let Some(LockOp::Acquire { .. }) = command.op() {
-            if self.is_first {
+            if self.first_command == FirstCommand::AtHand {
                 self.shared.jobs.look_up(&self.shared.processes, peer).await;
             }
             return None;

@@ -12,6 +12,7 @@ use lockwarden_lock::plan::Needs;
 use lockwarden_lock::settle::{Settled, settle};
 
 use super::awaited::{InFlight, Look, StateChange};
+use super::client::FirstCommand;
 use super::conclude::Concluded;
 use super::gather_facts::may_need_process;
 use super::judge::{Looked, judged, let_others_run};
@@ -53,8 +54,8 @@ impl Session {
             request = inbox.request();
             class = self.client.classify(request);
         }
-        self.client.is_first = self.client.is_new;
-        self.client.is_new &= matches!(class, Class::Session(..));
+        let is_about_connection = matches!(class, Class::Session(..));
+        self.client.first_command = self.client.first_command.next(is_about_connection);
         if inbox.is_cut() && !matches!(class, Class::TooLong(..) | Class::Error(_)) {
             self.proxy_error(SWITCHED, muted);
             return Ok(());
@@ -193,7 +194,9 @@ impl Session {
                 Lacks::Forward(why) => self.forward_unjudged(command, why, active, muted),
             };
         }
-        let speaks_for = match self.client.is_first || !self.client.shared.jobs.is_empty() {
+        let speaks_for = match self.client.first_command == FirstCommand::AtHand
+            || !self.client.shared.jobs.is_empty()
+        {
             true => Box::pin(self.client.job_of(&command, active)).await,
             false => None,
         };

@@ -10,6 +10,7 @@ use lockwarden_resp::{Protocol, RequestLimits, Value, parse_reply, put_value};
 
 use super::awaited::{Look, StateChange};
 use super::client::Client;
+use super::connection_state::Trace;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted, Reply};
 use super::{Session, replicas};
@@ -40,7 +41,8 @@ impl Session {
                 self.client.connection.unsettled =
                     self.client.connection.unsettled.saturating_sub(1);
                 if frame.starts_with(b"-NOPERM") {
-                    self.client.connection.unreadable_until = Some(Instant::now() + UNREADABLE_FOR);
+                    self.client.connection.rights.unreadable_until =
+                        Some(Instant::now() + UNREADABLE_FOR);
                 }
                 let value = parse_reply(&frame, self.client.connection.protocol);
                 let grant = value.ok().and_then(|value| value.as_bytes().cloned());
@@ -96,7 +98,7 @@ impl Session {
             (StateChange::Multi, false) => self.client.connection.block = None,
             // Redis 6.2 may have logged it in before it found what was wrong.
             (StateChange::Ended | StateChange::Hello { login: Some(_), .. }, false) => {
-                self.client.connection.is_pinned = true;
+                self.client.connection.trace.add(Trace::Pin);
             }
             (_, false) | (StateChange::Multi | StateChange::Ended, true) => {}
             (StateChange::Select(db), true) => self.client.connection.selected = db,
@@ -125,16 +127,10 @@ impl Session {
                 self.client.connection.set_name(name);
                 self.client.introduce();
             }
-            (StateChange::Tracking { on, reads }, true) => {
-                (
-                    self.client.connection.is_tracking,
-                    self.client.connection.tracking,
-                ) = (on, reads);
-            }
+            (StateChange::Tracking(tracking), true) => self.client.connection.tracking = tracking,
             (StateChange::Reset, true) => {
-                self.client.connection.reset();
-                self.client.connection.was_let_in =
-                    !self.client.shared.backend.server.may_want_password();
+                let was_let_in = !self.client.shared.backend.server.may_want_password();
+                self.client.connection.reset(was_let_in);
                 self.client.introduce();
                 self.transport.pushes.reset();
                 if self.client.shared.backend.server.wants_password() {
@@ -153,8 +149,9 @@ impl Session {
     pub(super) fn logged_in(&mut self, login: Login, inbox: &mut RequestBuffer) {
         // Whether this user may select the database that another has selected is not known, and a new connection
         // would have to.
-        self.client.connection.is_pinned |=
-            self.client.connection.selected != 0 && self.client.connection.user != login.user;
+        if self.client.connection.selected != 0 && self.client.connection.user != login.user {
+            self.client.connection.trace.add(Trace::Pin);
+        }
         self.client.connection.set_user(login.user.clone());
         // Nowhere else is the password of any use.
         self.client.connection.login = self.multiplexed.then_some(login);

@@ -11,8 +11,9 @@ use lockwarden_resp::Request;
 
 use super::Session;
 use super::awaited::Look;
+use super::awaited::Tracking;
 use super::client::Client;
-use super::connection_state::Library;
+use super::connection_state::{Library, Trace};
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use crate::backend::pool;
@@ -25,19 +26,6 @@ use bytes::BytesMut;
 /// would wait, and a server may hang up on one that is longer (`proto-max-bulk-len` is at least 1 MiB, and
 /// the script that is sent in its place is a little longer).
 const MAX_SHARED: usize = 256 * 1024;
-
-/// What a command leaves behind on the connection that it was sent by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trace {
-    /// Nothing, once it was answered, that is not tracked.
-    None,
-    /// Its number was told, or something that only shows: nobody else gets it.
-    Personal,
-    /// Something that only commands about the connection show: its name, its number.
-    Mark,
-    /// Something that later commands depend on, until `RESET`.
-    Pin,
-}
 
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,15 +103,8 @@ impl Session {
             Needs::Unknown => Needs::Own(Trace::Pin),
             needs @ (Needs::Own(_) | Needs::Offset) => needs,
         };
-        match needs {
-            Needs::Own(Trace::Personal) => self.client.connection.is_personal = true,
-            Needs::Own(Trace::Mark) => self.client.connection.is_marked = true,
-            Needs::Own(Trace::Pin) => self.client.connection.is_pinned = true,
-            Needs::Own(Trace::None)
-            | Needs::Nothing
-            | Needs::Offset
-            | Needs::Unknown
-            | Needs::Notices => {}
+        if let Needs::Own(trace) = needs {
+            self.client.connection.trace.add(trace);
         }
         match self.transport.is_shared()
             || (needs == Needs::Offset && self.client.connection.has_shared)
@@ -193,10 +174,10 @@ impl Session {
 
     /// Whether Redis remembers something of this connection that commands depend on.
     fn is_bound(&self) -> bool {
-        self.client.connection.is_pinned
+        self.client.connection.trace == Trace::Pin
             || self.client.connection.is_watching
             || self.client.connection.block.is_some()
-            || self.client.connection.is_tracking
+            || self.client.connection.tracking != Tracking::Off
             || self.transport.pushes.is_listening()
             || self.transport.has_spoken()
             // Before a login Redis hangs up on requests that are longer than it wants.
@@ -247,7 +228,7 @@ impl Session {
         for (what, value) in self.client.connection.library.said() {
             self.transport
                 .inquire(&OwnRequest::Library { what, value }, Look::Own);
-            self.client.connection.is_marked = true;
+            self.client.connection.trace.add(Trace::Mark);
         }
     }
 
@@ -286,11 +267,14 @@ impl Session {
             },
         };
         self.transport.backend_link().use_port(port);
-        if !self.client.connection.is_marked
+        let trace = self.client.connection.trace;
+        if trace < Trace::Mark
             && let Some(link) = self.transport.backend_link().give_up_own()
-            && !std::mem::take(&mut self.client.connection.is_personal)
         {
-            pool::keep_spare(&profile, link);
+            self.client.connection.trace = Trace::None;
+            if trace == Trace::None {
+                pool::keep_spare(&profile, link);
+            }
         }
     }
 }

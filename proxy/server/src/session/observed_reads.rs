@@ -37,6 +37,7 @@ impl Session {
             || self
                 .client
                 .connection
+                .rights
                 .unreadable_until
                 .is_some_and(unreadable)
         {
@@ -44,7 +45,7 @@ impl Session {
             self.client.queued();
             return;
         }
-        if self.client.connection.tracking || self.transport.pushes.is_monitoring() {
+        if self.client.connection.reads_are_noted() || self.transport.pushes.is_monitoring() {
             for target in &targets {
                 active
                     .namespace(target.namespace)

@@ -26,7 +26,7 @@ impl Session {
         script: &ScriptFacts,
     ) -> Result<Examined, End> {
         // What is asked on this connection would be queued, or end a CLIENT CACHING.
-        if self.client.connection.block.is_some() || self.client.connection.tracking {
+        if self.client.connection.block.is_some() || self.client.connection.reads_are_noted() {
             return self.client.examine_aside(script).await;
         }
         let [raises, compiles] = self.client.questions(script);

@@ -123,7 +123,7 @@ impl Session {
         step: &Plan,
     ) -> Result<Bytes, End> {
         // Who may look at rights may use EVAL, too, as in a block; and what ends a CLIENT CACHING must be the step itself.
-        if !step.is_checked() && !self.client.connection.tracking {
+        if !step.is_checked() && !self.client.connection.reads_are_noted() {
             self.transport
                 .execute(step, Form::Sha, Look::Answer, Muted::Yes);
             let answer = self.answer(inbox).await?;

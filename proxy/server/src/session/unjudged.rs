@@ -42,10 +42,8 @@ impl Session {
         name: &[u8],
     ) -> Result<Option<BytesMut>, End> {
         self.settled(inbox).await?;
-        let stranger = !self.client.connection.logged_in
-            && self.client.shared.backend.server.may_want_password();
         if self.client.connection.block.is_some()
-            || !(stranger || self.transport.pushes.takes_no_commands())
+            || !(self.client.may_lack_login() || self.transport.pushes.takes_no_commands())
         {
             return Ok(None);
         }

@@ -11,7 +11,7 @@ use lockwarden_lock::rules::{KeepAliveBy, TrustAddress};
 use lockwarden_lock::time::{AskedMs, KeepAliveMs, TtlMs};
 use lockwarden_lock::token::{Grant, Process, stored_form};
 
-use super::super::client::Client;
+use super::super::client::{Client, FirstCommand};
 use crate::holders::identify;
 use crate::registry::renewals::SameClient;
 use crate::registry::undelivered::Undelivered;
@@ -63,7 +63,7 @@ impl Client {
         }
         self.keep(one, &who, grant, granted.ttl_ms, granted.kept, now);
         self.uses_a_token(one, &who, value, granted, active, now);
-        if self.is_first && granted.again.is_none() {
+        if self.first_command == FirstCommand::AtHand && granted.again.is_none() {
             self.may_be_job(one, &who, grant, granted.asked_ms == AskedMs(0), active);
         }
         let identity = who.identity(&one.allowed.rules);

@@ -24,7 +24,7 @@ impl Client {
         let (operation, why) = (Some(one.operation), UnjudgedWhy::NoRights);
         self.count_unjudged(one.target, one.name, operation, why, active);
         self.shared.rights.forget(&self.connection.user);
-        self.connection.sufficient.clear();
+        self.connection.rights.sufficient.clear();
         tracing::warn!(
             namespace = %details.name,
             key = %String::from_utf8_lossy(&one.target.key),

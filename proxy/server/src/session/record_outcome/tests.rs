@@ -167,7 +167,7 @@ fn client(shared: &Arc<ProxyState>) -> Client {
     let (session, holder) = (SessionId(random::sixteen()), Holder::new());
     let peer = (address, Origin::Direct);
     let connection = ClientConnection::new(session, holder.clone(), peer, Some(address));
-    let state = ConnectionState::new(Arc::new(connection));
+    let state = ConnectionState::new(Arc::new(connection), true);
     Client::new(shared.clone(), holder, address, state, Arc::default())
 }
 
