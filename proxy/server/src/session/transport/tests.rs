@@ -1,11 +1,13 @@
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::own_request::OwnRequest;
+use lockwarden_lock::pass_through::PassThrough;
 use lockwarden_policy::PolicyHost;
 use lockwarden_resp::{RequestDecoder, RequestLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use super::request_buffer::RequestBuffer;
 use super::*;
 use crate::backend::Link;
 use crate::registry::buffer_memory::Memory;
