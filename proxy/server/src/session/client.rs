@@ -25,7 +25,7 @@ use crate::ruleset::rollout::Application;
 use crate::state::ProxyState;
 use crate::telemetry::events::{Asked, Caller};
 use crate::telemetry::metrics::Tally;
-use crate::telemetry::vocabulary::{CommandClass, CommandResult};
+use crate::telemetry::vocabulary::{CommandClass, CommandResult, LatencyPath};
 
 /// See the module.
 pub(crate) struct Client {
@@ -224,6 +224,17 @@ impl Client {
             name: String::from_utf8_lossy(&self.connection.name).into_owned(),
             user: String::from_utf8_lossy(&self.connection.user).into_owned(),
             address: self.peer.ip().to_string(),
+        }
+    }
+
+    /// A command was forwarded that no lock is concerned with; one in so many is timed, from here on.
+    pub(super) fn passed_through(&mut self, sampled: Option<Instant>) {
+        self.queued();
+        self.count(CommandClass::PassThrough, CommandResult::Ok);
+        if let Some(begun) = sampled {
+            let latency = &self.shared.metrics.added_latency;
+            let latency = latency.at(LatencyPath::PassThrough);
+            latency.observe(begun.elapsed().as_secs_f64());
         }
     }
 

@@ -51,10 +51,8 @@ impl Session {
             self.refuse(&refused(&script, why), None, active, muted);
             return Ok(());
         };
-        let (target, why) = (&script.target, UnjudgedWhy::ComputedNames);
-        self.client
-            .count_unjudged(target, script.name, None, why, active);
-        self.forward(CommandClass::Policy, pass, muted);
+        let call = (&script.target, script.name);
+        self.forward_call(pass, call, UnjudgedWhy::ComputedNames, active, muted);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use lockwarden_lock::op::Arguments;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::pass_through::{Kept, PassThrough};
 use lockwarden_lock::table::{SessionVerb, parse_integer};
-use lockwarden_resp::Protocol;
+use lockwarden_resp::{Protocol, Request};
 
 use super::Session;
 use super::awaited::{Look, StateChange, Tracking};
@@ -30,12 +30,17 @@ impl Session {
         &mut self,
         inbox: &mut RequestBuffer,
         verb: SessionVerb,
-        words: Arguments,
         kept: Kept,
         muted: Muted,
     ) -> Result<(), End> {
         self.client
             .count(CommandClass::PassThrough, CommandResult::Ok);
+        let words: Arguments = inbox
+            .request()
+            .args()
+            .skip(1)
+            .map(Bytes::copy_from_slice)
+            .collect();
         let pass = kept.pass();
         match verb {
             SessionVerb::Multi => return self.multi(inbox, pass, muted).await,
@@ -207,8 +212,24 @@ impl Session {
         }
     }
 
+    /// `SCRIPT LOAD`: the proxy remembers the text once the server has it.
+    pub(crate) fn script_load(
+        &mut self,
+        request: &Request<'_>,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) {
+        let text = Bytes::copy_from_slice(request.get(2).unwrap_or_default());
+        self.change_state(StateChange::Loaded(text), pass, muted);
+    }
+
     /// `SCRIPT EXISTS`. Inside a block its answer is Redis's alone.
-    pub(crate) fn script_exists(&mut self, names: Arguments, pass: PassThrough<'_>, muted: Muted) {
+    pub(crate) fn script_exists(
+        &mut self,
+        request: &Request<'_>,
+        pass: PassThrough<'_>,
+        muted: Muted,
+    ) {
         self.client
             .count(CommandClass::PassThrough, CommandResult::Ok);
         if self.client.connection.block.is_some() {
@@ -216,6 +237,7 @@ impl Session {
             self.client.queued();
             return;
         }
+        let names = request.args().skip(2).map(Bytes::copy_from_slice).collect();
         self.transport
             .forward_and_look(pass, Look::Scripts(Box::new(names)), muted);
     }

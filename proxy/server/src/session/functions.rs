@@ -135,8 +135,7 @@ impl Session {
             return Ok(());
         };
         let why = UnjudgedWhy::ComputedNames;
-        self.client.count_unjudged(target, name, None, why, active);
-        self.forward(CommandClass::Policy, pass, muted);
+        self.forward_call(pass, (target, name), why, active, muted);
         Ok(())
     }
 }

@@ -5,13 +5,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
 use lockwarden_lock::classify::Class;
 use lockwarden_lock::op::{Command, LockOp};
+use lockwarden_lock::pass_through::PassThrough;
 use lockwarden_lock::plan::Needs;
 use lockwarden_lock::settle::{Settled, settle};
+use lockwarden_resp::Request;
 
-use super::awaited::{InFlight, Look, StateChange};
+use super::awaited::{InFlight, Look};
 use super::client::FirstCommand;
 use super::conclude::Concluded;
 use super::gather_facts::may_need_process;
@@ -23,10 +24,9 @@ use super::unjudged::{Lacks, SWITCHED, unjudged_for};
 use super::{Session, replicas};
 use crate::backend::rights::Known;
 use crate::clock::Moment;
-use crate::net::buffer_pool::WORTH_A_SWAP;
 use crate::ruleset::Active;
 use crate::telemetry::events::Took;
-use crate::telemetry::vocabulary::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
+use crate::telemetry::vocabulary::{CommandClass, LatencyPath, UnjudgedWhy};
 
 impl Session {
     /// Takes the request that is in the inbox all its way. A lock command is an order barrier:
@@ -36,16 +36,14 @@ impl Session {
         let sampled = self.sample();
         let mut request = inbox.request();
         let mut class = self.client.classify(request);
-        if self.multiplexed {
-            let way = self.way(&class, &request, !inbox.is_empty());
-            if way != Way::InUse {
-                drop(class);
-                if !Box::pin(self.go_by(way, inbox, muted)).await? {
-                    return Ok(());
-                }
-                request = inbox.request();
-                class = self.client.classify(request);
+        let way = self.way(&class, &request, !inbox.is_empty());
+        if way != Way::InUse {
+            drop(class);
+            if !Box::pin(self.go_by(way, inbox, muted)).await? {
+                return Ok(());
             }
+            request = inbox.request();
+            class = self.client.classify(request);
         }
         let mut unread = None;
         if self.may_learn_more(&class) {
@@ -61,105 +59,85 @@ impl Session {
             return Ok(());
         }
         if let Class::PassThrough(pass) = class {
-            let is_long = pass.frame().len() >= WORTH_A_SWAP && !pass.is_blocking();
-            let whole = is_long.then(|| inbox.whole(pass)).flatten();
-            if let Some(leave) = whole {
-                self.transport
-                    .forward_whole(leave, inbox.take_all(), muted)?;
-            } else if self.client.connection.block.is_none() && replicas::asks_for_them(&request) {
-                self.transport.forward_and_look(pass, Look::Replicas, muted);
+            if let Some(leave) = inbox.whole(pass) {
+                let buffer = inbox.take_all();
+                self.transport.forward_whole(leave, buffer, muted)?;
             } else {
-                self.transport.forward(pass, muted);
+                self.pass_through(&request, pass, muted);
             }
-            self.client.queued();
-            self.client
-                .count(CommandClass::PassThrough, CommandResult::Ok);
-            if let Some(begun) = sampled {
-                let latency = &self.client.shared.metrics.added_latency;
-                let latency = latency.at(LatencyPath::PassThrough);
-                latency.observe(begun.elapsed().as_secs_f64());
-            }
+            self.client.passed_through(sampled);
             return Ok(());
         }
         // What passes through does without: every thread counts how many hold it. What is rare has memory
         // of its own while it runs, so that an idle session needs little.
         let active = self.client.active();
         match class {
-            Class::PassThrough(_) => Ok(()),
+            Class::PassThrough(_) => {}
+            Class::Judge(command) => self.govern(inbox, command.into(), &active, muted).await?,
+            Class::Opaque(command) => {
+                Box::pin(self.govern(inbox, command.into(), &active, muted)).await?;
+            }
             Class::Read(pass, targets) => {
                 self.read(request.name(), pass, targets, &active, muted);
-                Ok(())
             }
-            Class::Admin(command) => {
-                Box::pin(self.administer(inbox, *command, &active, muted)).await
-            }
-            Class::Trusted(pass, target) => {
-                let why = UnjudgedWhy::TrustedFunction;
-                self.client
-                    .count_unjudged(&target, "fcall", None, why, &active);
-                self.forward(CommandClass::Policy, pass, muted);
-                Ok(())
-            }
-            Class::ScriptLoad(pass) => {
-                let text = Bytes::copy_from_slice(request.get(2).unwrap_or_default());
-                self.change_state(StateChange::Loaded(text), pass, muted);
-                Ok(())
-            }
-            Class::ScriptExists(pass) => {
-                let names = request.args().skip(2).map(Bytes::copy_from_slice).collect();
-                self.script_exists(names, pass, muted);
-                Ok(())
+            Class::Session(verb, pass) => {
+                let kept = pass.keep();
+                Box::pin(self.session_verb(inbox, verb, kept, muted)).await?;
             }
             Class::Listing(kind, pass) => {
                 let kept = pass.keep();
-                Box::pin(self.listing(inbox, kind, &kept, muted)).await
+                Box::pin(self.listing(inbox, kind, &kept, muted)).await?;
             }
-            Class::Session(verb, pass) => {
-                let words = request.args().skip(1).map(Bytes::copy_from_slice).collect();
-                let kept = pass.keep();
-                Box::pin(self.session_verb(inbox, verb, words, kept, muted)).await
+            Class::Admin(command) => {
+                Box::pin(self.administer(inbox, *command, &active, muted)).await?;
             }
-            Class::Judge(command) => self.govern(inbox, command.into(), &active, muted).await,
-            Class::Opaque(command) => {
-                Box::pin(self.govern(inbox, command.into(), &active, muted)).await
+            Class::Trusted(pass, target) => {
+                let why = UnjudgedWhy::TrustedFunction;
+                self.forward_call(pass, (&target, "fcall"), why, &active, muted);
             }
+            Class::ScriptLoad(pass) => self.script_load(&request, pass, muted),
+            Class::ScriptExists(pass) => self.script_exists(&request, pass, muted),
             Class::UnknownScript(command) => {
-                Box::pin(self.unknown_script(inbox, command, &active, muted)).await
+                Box::pin(self.unknown_script(inbox, command, &active, muted)).await?;
             }
             Class::UnseenScript(script) => {
-                Box::pin(self.unseen_script(inbox, script, &active, muted)).await
+                Box::pin(self.unseen_script(inbox, script, &active, muted)).await?;
             }
             Class::Computed(script) => {
-                Box::pin(self.computed_script(inbox, script, &active, muted)).await
+                Box::pin(self.computed_script(inbox, script, &active, muted)).await?;
             }
             Class::ComputedFunction(call) => {
-                Box::pin(self.computed_function(inbox, call, &active, muted)).await
+                Box::pin(self.computed_function(inbox, call, &active, muted)).await?;
             }
             Class::UnknownFunction(call) => {
-                Box::pin(self.unknown_function(inbox, call, unread, &active, muted)).await
+                Box::pin(self.unknown_function(inbox, call, unread, &active, muted)).await?;
             }
             Class::TooLong(command, what) => {
-                Box::pin(self.too_long(inbox, command, what, &active, muted)).await
+                Box::pin(self.too_long(inbox, command, what, &active, muted)).await?;
             }
             // In a block it is Redis that says that it knows no such command, and the block is spoilt.
             Class::Fence(pass, _) if self.client.connection.block.is_some() => {
                 self.forward(CommandClass::PassThrough, pass, muted);
-                Ok(())
             }
-            Class::Fence(_, key) => Box::pin(self.tell_fence(inbox, key, muted)).await,
+            Class::Fence(_, key) => Box::pin(self.tell_fence(inbox, key, muted)).await?,
             Class::ErrorOfOthers(error) => {
                 let mode = active.rules(error.target.namespace).mode;
-                if let Some(pass) = error.forward(mode) {
-                    self.forward(CommandClass::PassThrough, pass, muted);
-                    return Ok(());
+                match error.forward(mode) {
+                    Some(pass) => self.forward(CommandClass::PassThrough, pass, muted),
+                    None => Box::pin(self.tell_error(inbox, error.text, muted)).await?,
                 }
-                let name = request.name().to_owned();
-                Box::pin(self.tell_error(inbox, &name, error.text, muted)).await
             }
-            Class::Error(text) => {
-                let name = request.name().to_owned();
-                Box::pin(self.tell_error(inbox, &name, text, muted)).await
-            }
+            Class::Error(text) => Box::pin(self.tell_error(inbox, text, muted)).await?,
+        }
+        Ok(())
+    }
+
+    /// No lock is concerned, and the client gets what Redis answers. Where that may name replicas it is looked at.
+    fn pass_through(&mut self, request: &Request<'_>, pass: PassThrough<'_>, muted: Muted) {
+        if self.client.connection.block.is_none() && replicas::asks_for_them(request) {
+            self.transport.forward_and_look(pass, Look::Replicas, muted);
+        } else {
+            self.transport.forward(pass, muted);
         }
     }
 

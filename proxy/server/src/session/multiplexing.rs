@@ -86,6 +86,9 @@ impl Session {
         request: &Request<'_>,
         more_follow: bool,
     ) -> Way {
+        if !self.multiplexed {
+            return Way::InUse;
+        }
         let needs = match needs(class, request) {
             Needs::Nothing if !self.is_bound() => {
                 if !self.transport.is_shared() {

@@ -6,12 +6,15 @@ use std::sync::Arc;
 
 use bytes::BytesMut;
 use lockwarden_lock::classify::TooLong;
+use lockwarden_lock::decision::Denial;
 use lockwarden_lock::op::{Command, OpaqueCommand, Target};
 use lockwarden_lock::outcome::{NothingRun, Why, limit_line};
 use lockwarden_lock::own_request::OwnRequest;
+use lockwarden_lock::pass_through::PassThrough;
 use lockwarden_lock::plan::Needs;
 use lockwarden_lock::rules::Mode;
 use lockwarden_lock::settle::{self, Forwarded};
+use lockwarden_lock::time::ProxyTime;
 
 use super::Session;
 use super::acl::rights_line;
@@ -25,8 +28,6 @@ use crate::random::refusal_id;
 use crate::ruleset::Active;
 use crate::telemetry::events::Took;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, UnjudgedWhy};
-use lockwarden_lock::decision::Denial;
-use lockwarden_lock::time::ProxyTime;
 
 /// For a command that was on its way when something else came into force.
 pub(super) const SWITCHED: &str =
@@ -139,6 +140,19 @@ impl Session {
         self.proxy_error(&line, muted);
     }
 
+    /// A call that may reach a lock and is let go unjudged.
+    pub(super) fn forward_call(
+        &mut self,
+        pass: PassThrough<'_>,
+        (target, name): (&Target, &'static str),
+        why: UnjudgedWhy,
+        active: &Active,
+        muted: Muted,
+    ) {
+        self.client.count_unjudged(target, name, None, why, active);
+        self.forward(CommandClass::Policy, pass, muted);
+    }
+
     /// A script whose locks are all in namespaces that let it go unjudged.
     pub(super) fn forward_script_unjudged(
         &mut self,
@@ -183,12 +197,12 @@ impl Session {
     pub(super) async fn tell_error(
         &mut self,
         inbox: &mut RequestBuffer,
-        name: &[u8],
         text: String,
         muted: Muted,
     ) -> Result<(), End> {
         self.client.count(CommandClass::Admin, CommandResult::Error);
-        match self.barred(inbox, name).await? {
+        let name = inbox.request().name().to_owned();
+        match self.barred(inbox, &name).await? {
             Some(error) => self.reply(&error, muted),
             None => self.redis_error(text, muted),
         }

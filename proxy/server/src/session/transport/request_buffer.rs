@@ -4,7 +4,7 @@ use bytes::{Buf, BytesMut};
 use lockwarden_lock::pass_through::{PassThrough, WholeBuffer};
 use lockwarden_resp::{Announced, Request, RequestDecoder, RequestError, RequestLimits, Step};
 
-use crate::net::buffer_pool::{READ_CHUNK, give_back};
+use crate::net::buffer_pool::{READ_CHUNK, WORTH_A_SWAP, give_back};
 
 /// What the client has sent.
 pub(crate) struct RequestBuffer {
@@ -50,9 +50,11 @@ impl RequestBuffer {
         self.decoder.request(&self.bytes)
     }
 
-    /// Leave to send the buffer as it is, where the request at the front passes through and is all that it holds.
+    /// Leave to send the buffer as it is, where the request at the front passes through, is long enough to be worth it, and
+    /// is all that the buffer holds.
     pub(crate) fn whole(&self, pass: PassThrough<'_>) -> Option<WholeBuffer> {
-        pass.whole(&self.bytes)
+        let is_long = pass.frame().len() >= WORTH_A_SWAP && !pass.is_blocking();
+        is_long.then(|| pass.whole(&self.bytes)).flatten()
     }
 
     /// Hands over the request at the front, and what may be behind it, with the memory that it came in.
