@@ -14,9 +14,10 @@ use lockwarden_lock::time::TtlMs;
 use lockwarden_lock::token::{Identity, Process};
 use tokio::runtime::Handle;
 
-use crate::registry::clients::{ClientConnection, SessionNumber};
+use crate::registry::clients::ClientConnection;
 use crate::registry::renewals::{KeptLease, SameClient};
 use crate::state::ProxyState;
+use crate::telemetry::events::SessionNumber;
 
 /// Connections of one identity that are looked at, for one lease.
 const MAX_NAMESAKES: usize = 64;

@@ -13,6 +13,7 @@ use std::time::Instant;
 pub(crate) use machine::usual_limit;
 
 use crate::net::wakeup::Wakeup;
+use crate::telemetry::events::SessionNumber;
 use crate::telemetry::logging::Pace;
 use crate::telemetry::metrics::Metrics;
 
@@ -31,8 +32,7 @@ pub(crate) struct Memory {
 #[derive(Default)]
 struct Ledger {
     total: usize,
-    /// By number of the session.
-    sessions: HashMap<u64, Held>,
+    sessions: HashMap<SessionNumber, Held>,
     evicted: Pace,
 }
 
@@ -54,7 +54,11 @@ impl Memory {
     }
 
     /// The account of a session, which is told by its wake-up when it has to end.
-    pub(crate) fn account(self: &Arc<Self>, session: u64, wakeup: Arc<Wakeup>) -> Account {
+    pub(crate) fn account(
+        self: &Arc<Self>,
+        session: SessionNumber,
+        wakeup: Arc<Wakeup>,
+    ) -> Account {
         Account {
             memory: self.clone(),
             session,
@@ -68,7 +72,7 @@ impl Memory {
     }
 
     #[cold]
-    fn count(&self, session: u64, wakeup: &Arc<Wakeup>, bytes: usize) {
+    fn count(&self, session: SessionNumber, wakeup: &Arc<Wakeup>, bytes: usize) {
         let mut ledger = self.ledger();
         ledger.put(session, wakeup, bytes);
         while ledger.total > self.limit
@@ -93,7 +97,7 @@ impl Memory {
 }
 
 impl Ledger {
-    fn put(&mut self, session: u64, wakeup: &Arc<Wakeup>, bytes: usize) {
+    fn put(&mut self, session: SessionNumber, wakeup: &Arc<Wakeup>, bytes: usize) {
         let before = match bytes {
             0 => self.sessions.remove(&session),
             _ => self.sessions.insert(
@@ -122,7 +126,7 @@ impl Ledger {
 /// One session's part. Dropped, it holds nothing any more.
 pub(crate) struct Account {
     memory: Arc<Memory>,
-    session: u64,
+    session: SessionNumber,
     wakeup: Arc<Wakeup>,
     counted: usize,
 }
@@ -167,7 +171,7 @@ mod tests {
     fn whoever_holds_most_is_closed_first_and_no_more_than_needed() {
         let memory = memory(100 * FLOOR);
         let mut accounts: Vec<Account> = (0..4)
-            .map(|session| memory.account(session, Arc::default()))
+            .map(|session| memory.account(SessionNumber(session), Arc::default()))
             .collect();
         for (account, floors) in accounts.iter_mut().zip([10, 50, 30, 1]) {
             account.holds(floors * FLOOR);
@@ -188,7 +192,7 @@ mod tests {
     #[test]
     fn one_alone_that_wants_more_than_there_is_closes_itself() {
         let memory = memory(100 * FLOOR);
-        let mut account = memory.account(1, Arc::default());
+        let mut account = memory.account(SessionNumber(1), Arc::default());
         account.holds(101 * FLOOR);
         assert!(is_evicted(&account));
     }
@@ -196,7 +200,7 @@ mod tests {
     #[test]
     fn little_is_not_counted_and_small_changes_are_not_told() {
         let memory = memory(100 * FLOOR);
-        let mut account = memory.account(1, Arc::default());
+        let mut account = memory.account(SessionNumber(1), Arc::default());
         for (bytes, total) in [
             (FLOOR - 1, 0),
             (FLOOR, FLOOR),

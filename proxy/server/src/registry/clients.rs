@@ -15,10 +15,7 @@ use super::processes::lineage::Running;
 use crate::net::listener::is_loopback;
 use crate::net::proxy_protocol::Origin;
 use crate::net::wakeup::Wakeup;
-use crate::telemetry::events::Caller;
-
-/// A session, for as long as the process lives.
-pub(crate) type SessionNumber = u64;
+use crate::telemetry::events::{Caller, SessionNumber};
 
 /// The session that holds a lease.
 #[derive(Clone, Debug)]
@@ -33,7 +30,7 @@ impl Holder {
     /// Somebody who may hold locks: a session, or the job of one that is gone.
     pub(crate) fn new() -> Holder {
         Holder {
-            session: NEXT_NUMBER.fetch_add(1, Ordering::Relaxed),
+            session: SessionNumber(NEXT_NUMBER.fetch_add(1, Ordering::Relaxed)),
             wakeup: Arc::default(),
         }
     }
@@ -284,7 +281,7 @@ mod tests {
 
     fn peer(number: u8, client: &str) -> Arc<ClientConnection> {
         let holder = Holder {
-            session: u64::from(number),
+            session: SessionNumber(u64::from(number)),
             wakeup: Arc::default(),
         };
         let address = client.parse().unwrap();

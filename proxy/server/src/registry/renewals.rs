@@ -17,7 +17,8 @@ use lockwarden_lock::plan::{IndexEntry, Renewal};
 use lockwarden_lock::token::Grant;
 use tokio::sync::Notify;
 
-use super::clients::{Holder, SessionNumber};
+use super::clients::Holder;
+use crate::telemetry::events::SessionNumber;
 use lease::AGAIN_AFTER;
 pub(crate) use lease::{IndexWork, KeptLease, SameClient};
 use queues::Register;

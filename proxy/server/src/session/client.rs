@@ -23,7 +23,7 @@ use crate::registry::undelivered::PendingGrants;
 use crate::ruleset::Active;
 use crate::ruleset::rollout::Application;
 use crate::state::ProxyState;
-use crate::telemetry::events::{Asked, Caller};
+use crate::telemetry::events::{Asked, Caller, SessionNumber};
 use crate::telemetry::metrics::Tally;
 use crate::telemetry::vocabulary::{CommandClass, CommandResult, LatencyPath};
 
@@ -39,8 +39,7 @@ pub(crate) struct Client {
     /// The counters of this thread.
     tally: Arc<Tally>,
     pub(crate) peer: SocketAddr,
-    /// This process's number for the session.
-    pub(crate) number: u64,
+    pub(crate) number: SessionNumber,
     /// The same with the way to wake it, for keep-alive.
     pub(crate) holder: Holder,
     /// The client as it presents itself now, for the event log.
@@ -212,7 +211,7 @@ impl Client {
     pub(crate) fn circumstances(&self, now: Moment) -> Circumstances {
         Circumstances {
             db: self.connection.db(),
-            client: self.number,
+            client: self.number.0,
             time: ProxyTime(now.unix_ms),
             now: now.at,
             transactional: self.connection.block.is_some(),
@@ -245,7 +244,7 @@ impl Client {
 }
 
 /// The client behind a session, as it presents itself now.
-fn caller(session: u64, address: SocketAddr, state: &ConnectionState) -> Arc<Caller> {
+fn caller(session: SessionNumber, address: SocketAddr, state: &ConnectionState) -> Arc<Caller> {
     Arc::new(Caller {
         session,
         address,

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 #[cfg(test)]
 pub(crate) use event::example;
-pub(crate) use event::{Caller, DEFAULT_USER, EventKind, LockEvent, Took, Verdict};
+pub(crate) use event::{Caller, DEFAULT_USER, EventKind, LockEvent, SessionNumber, Took, Verdict};
 pub(crate) use fingerprint::{Fingerprint, Fingerprints};
 pub(crate) use questions::{Asked, Recorder, asked_about};
 use waiting::Waiting;

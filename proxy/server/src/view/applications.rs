@@ -132,7 +132,7 @@ impl Applications {
         if self.lately.is_empty() {
             self.lately.resize(LATELY, None);
         }
-        let slot = (caller.session % LATELY as u64) as usize;
+        let slot = (caller.session.0 % LATELY as u64) as usize;
         if let Some((known, place)) = &self.lately[slot]
             && Arc::ptr_eq(known, caller)
         {

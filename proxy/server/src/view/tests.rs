@@ -13,7 +13,7 @@ use super::api::LockState;
 use super::remarks::remarks;
 use super::store::{Measure, Seen};
 use super::{api, report};
-use crate::telemetry::events::{Caller, EventKind, LockEvent, Verdict, example};
+use crate::telemetry::events::{Caller, EventKind, LockEvent, SessionNumber, Verdict, example};
 use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
 
 /// A view, and the time that it is.
@@ -141,7 +141,7 @@ impl Played {
 
 fn caller(who: u64) -> Arc<Caller> {
     Arc::new(Caller {
-        session: who,
+        session: SessionNumber(who),
         address: ([10, 0, 0, 1], 4711).into(),
         name: Bytes::from(format!("app-{who}")),
         user: Bytes::new(),

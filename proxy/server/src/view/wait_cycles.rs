@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lockwarden_lock::evidence::DbKey;
 
-use crate::telemetry::events::Caller;
+use crate::telemetry::events::{Caller, SessionNumber};
 
 /// Waits that are looked at, at once.
 pub(super) const MAX_EDGES: usize = 16_384;
@@ -19,7 +19,7 @@ const MAX_CIRCLES: usize = 64;
 pub(super) struct Edge {
     pub(super) waiter: Arc<Caller>,
     pub(super) key: DbKey,
-    pub(super) holder: u64,
+    pub(super) holder: SessionNumber,
     /// When both the wait and the lease had begun, Unix ms.
     pub(super) since_ms: u64,
 }
@@ -47,14 +47,14 @@ enum Mark {
 
 /// At least one circle of every knot of waiters.
 pub(super) fn circles(edges: &[Edge]) -> Vec<Circle> {
-    let mut from: HashMap<u64, Vec<usize>> = HashMap::new();
+    let mut from: HashMap<SessionNumber, Vec<usize>> = HashMap::new();
     for (place, edge) in edges.iter().enumerate().take(MAX_EDGES) {
         from.entry(edge.waiter.session).or_default().push(place);
     }
-    let mut starts: Vec<u64> = from.keys().copied().collect();
+    let mut starts: Vec<SessionNumber> = from.keys().copied().collect();
     // In one order, so that the same waiters give the same circles at every look.
     starts.sort_unstable();
-    let mut marks: HashMap<u64, Mark> = HashMap::new();
+    let mut marks: HashMap<SessionNumber, Mark> = HashMap::new();
     let mut found = Vec::new();
     for start in starts {
         if !marks.contains_key(&start) {
@@ -70,10 +70,10 @@ pub(super) fn circles(edges: &[Edge]) -> Vec<Circle> {
 
 /// Depth first, without recursion: a chain of waiters may be long.
 fn walk(
-    start: u64,
+    start: SessionNumber,
     edges: &[Edge],
-    from: &HashMap<u64, Vec<usize>>,
-    marks: &mut HashMap<u64, Mark>,
+    from: &HashMap<SessionNumber, Vec<usize>>,
+    marks: &mut HashMap<SessionNumber, Mark>,
     found: &mut Vec<Circle>,
 ) {
     // Each connection on the way, with the place of its next edge; `way` has the edges between them.
@@ -122,14 +122,14 @@ mod tests {
     fn edge(waiter: u64, key: &'static str, holder: u64) -> Edge {
         Edge {
             waiter: Arc::new(Caller {
-                session: waiter,
+                session: SessionNumber(waiter),
                 address: ([127, 0, 0, 1], 1).into(),
                 name: Bytes::new(),
                 user: Bytes::new(),
                 library: None,
             }),
             key: DbKey::new(0, Bytes::from_static(key.as_bytes())),
-            holder,
+            holder: SessionNumber(holder),
             since_ms: waiter * 10,
         }
     }
@@ -139,7 +139,7 @@ mod tests {
             circle
                 .edges
                 .iter()
-                .map(|edge| edge.waiter.session)
+                .map(|edge| edge.waiter.session.0)
                 .collect()
         };
         circles(edges).into_iter().map(of).collect()

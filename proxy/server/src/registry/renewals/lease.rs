@@ -9,7 +9,8 @@ use lockwarden_lock::plan::Renewal;
 use lockwarden_lock::token::Identity;
 
 use crate::net::wakeup::Wakeup;
-use crate::registry::clients::{ClientConnection, Holder, SessionNumber};
+use crate::registry::clients::{ClientConnection, Holder};
+use crate::telemetry::events::SessionNumber;
 
 /// A renewal that was sent and not answered, or that failed, is due again after this part of its TTL.
 pub(super) const AGAIN_AFTER: u32 = 12;

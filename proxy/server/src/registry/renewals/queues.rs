@@ -9,7 +9,7 @@ use lockwarden_lock::db_key::{DbKey, DbMap};
 use super::index::Listing;
 use super::lease::{AGAIN_AFTER, IndexWork, KeptLease, Turn};
 use crate::net::wakeup::Wakeup;
-use crate::registry::clients::SessionNumber;
+use crate::telemetry::events::SessionNumber;
 
 /// A renewal may come so much before it is due, where another is sent anyway.
 const EARLY: Duration = Duration::from_millis(20);

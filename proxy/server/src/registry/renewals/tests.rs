@@ -6,9 +6,9 @@ use lockwarden_lock::token::Identity;
 
 use super::*;
 
-fn holder(session: SessionNumber) -> Holder {
+fn holder(session: u64) -> Holder {
     Holder {
-        session,
+        session: SessionNumber(session),
         wakeup: Arc::default(),
     }
 }
@@ -18,19 +18,13 @@ fn key(name: &'static str) -> DbKey {
 }
 
 /// Adds a lease of 3 s, or of as many ms as are said.
-fn add(
-    kept: &Renewals,
-    session: SessionNumber,
-    name: &'static str,
-    grant: u8,
-    now: Instant,
-) -> DbKey {
+fn add(kept: &Renewals, session: u64, name: &'static str, grant: u8, now: Instant) -> DbKey {
     add_for(kept, session, name, (grant, 3000), now)
 }
 
 fn add_for(
     kept: &Renewals,
-    session: SessionNumber,
+    session: u64,
     name: &'static str,
     (grant, ttl_ms): (u8, u64),
     now: Instant,
@@ -55,12 +49,7 @@ fn add_for(
 }
 
 /// The same, of a client that other connections may go on for.
-fn add_of_client(
-    kept: &Renewals,
-    session: SessionNumber,
-    name: &'static str,
-    now: Instant,
-) -> DbKey {
+fn add_of_client(kept: &Renewals, session: u64, name: &'static str, now: Instant) -> DbKey {
     let key = key(name);
     let renewal = Renewal {
         lock: key.key.clone(),
@@ -170,23 +159,23 @@ fn nothing_is_kept_for_a_session_that_is_gone() {
     for (session, name) in [(1, "a"), (1, "b"), (2, "c")] {
         add(&kept, session, name, 1, now);
     }
-    assert_eq!(kept.end_session(1).len(), 2);
+    assert_eq!(kept.end_session(SessionNumber(1)).len(), 2);
     kept.all_are_due();
     assert_eq!(due(&kept, now, 9), ["c"]);
-    assert!(kept.has(2) && !kept.has(1));
+    assert!(kept.has(SessionNumber(2)) && !kept.has(SessionNumber(1)));
 }
 
 #[test]
 fn a_lease_is_adopted_unless_there_is_a_newer_one() {
     let (kept, now) = (Renewals::default(), Instant::now());
     let key = add(&kept, 1, "a", 1, now);
-    let (_, orphan) = kept.end_session(1).remove(0);
+    let (_, orphan) = kept.end_session(SessionNumber(1)).remove(0);
     kept.adopt(&holder(2), key.clone(), orphan.clone(), now);
     assert_eq!(due(&kept, now, 10), ["a"], "it is renewed at once");
-    assert_eq!(kept.end_session(2).len(), 1);
+    assert_eq!(kept.end_session(SessionNumber(2)).len(), 1);
     add(&kept, 3, "a", 2, now);
     kept.adopt(&holder(2), key, orphan, now);
-    assert!(kept.has(3) && !kept.has(2));
+    assert!(kept.has(SessionNumber(3)) && !kept.has(SessionNumber(2)));
 }
 
 #[test]
@@ -198,9 +187,9 @@ fn a_renewal_of_an_older_lease_changes_nothing() {
     kept.ended(&key, &before);
     kept.postpone(&key, &before, now + 9 * SECOND);
     assert_eq!(due(&kept, now + SECOND, 9), ["a"], "the newer lease stays");
-    kept.remove(&key, Some(9));
+    kept.remove(&key, Some(SessionNumber(9)));
     assert!(!kept.is_empty(), "another session's word does not count");
-    kept.remove(&key, Some(1));
+    kept.remove(&key, Some(SessionNumber(1)));
     assert!(kept.is_empty());
 }
 
@@ -218,7 +207,7 @@ async fn the_renewing_task_is_woken_by_what_is_due_before_it_wakes_anyway() {
     add(&kept, 1, "b", 1, now + MS);
     kept.remove(&first, None);
     assert!(!is_woken().await, "it is due later");
-    let (_, orphan) = kept.end_session(1).remove(0);
+    let (_, orphan) = kept.end_session(SessionNumber(1)).remove(0);
     assert_eq!(
         kept.next_due(now, true),
         Some(due),
@@ -277,7 +266,7 @@ fn a_lease_is_left_to_others_with_the_time_at_which_its_client_went() {
         add_of_client(&kept, 1, name, now);
     }
     assert_eq!(kept.take_listing(now + 250 * MS, 9).written.len(), 2);
-    let left = kept.end_session(1);
+    let left = kept.end_session(SessionNumber(1));
     kept.offer(&left[0].0, &left[0].1, Some(now + 900 * MS));
     kept.offer(&left[1].0, &left[1].1, None);
     assert_eq!(kept.next_due(now + SECOND, true), Some(now + SECOND));
@@ -297,7 +286,7 @@ fn a_lease_is_left_to_others_with_the_time_at_which_its_client_went() {
 fn what_waits_for_the_index_is_bounded() {
     let (kept, now) = (Renewals::default(), Instant::now());
     add_of_client(&kept, 1, "a", now);
-    let left = kept.end_session(1).remove(0);
+    let left = kept.end_session(SessionNumber(1)).remove(0);
     for _ in 0..70_000 {
         kept.offer(&left.0, &left.1, None);
     }

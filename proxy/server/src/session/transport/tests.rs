@@ -12,6 +12,7 @@ use super::*;
 use crate::backend::Link;
 use crate::registry::buffer_memory::Memory;
 use crate::ruleset::Administration;
+use crate::telemetry::events::SessionNumber;
 use crate::telemetry::metrics::Metrics;
 use lockwarden_lock::administration::ServerCommands;
 use lockwarden_lock::classify::{Class, Classifier, ComputedNames};
@@ -56,7 +57,7 @@ async fn transport() -> (Transport<()>, TcpStream, TcpStream) {
         active,
         Arc::default(),
         Arc::default(),
-        memory.account(1, Arc::default()),
+        memory.account(SessionNumber(1), Arc::default()),
     );
     (transport, far_client, far_backend)
 }

@@ -268,11 +268,15 @@ impl Took {
 /// The user of a connection that has not logged in as another one.
 pub(crate) const DEFAULT_USER: &[u8] = b"default";
 
+/// This process's number for a session, or for the job of one that is gone; for as long as the process lives. On Redis, and
+/// to other proxies, a session goes by its `SessionId`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct SessionNumber(pub(crate) u64);
+
 /// A client, as it presented itself at that moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Caller {
-    /// This process's number for the connection.
-    pub(crate) session: u64,
+    pub(crate) session: SessionNumber,
     /// Where it comes from.
     pub(crate) address: SocketAddr,
     /// `CLIENT SETNAME`; empty for none.

@@ -117,7 +117,7 @@ impl Client {
     fn of(caller: &Caller) -> Client {
         let text = |bytes: &[u8]| (!bytes.is_empty()).then(|| spell(bytes));
         Client {
-            session: Some(caller.session),
+            session: Some(caller.session.0),
             address: caller.address.to_string(),
             name: text(&caller.name),
             user: text(&caller.user),
