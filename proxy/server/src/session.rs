@@ -129,7 +129,7 @@ impl Session {
             draining: false,
         };
         session.client.introduce();
-        // Whoever says so from now on finds this session.
+        // From here on an order to drain wakes this session; one that came before is seen here.
         if *session.client.shared.drain.borrow() {
             session.transport.keep_draining();
         }
@@ -146,6 +146,7 @@ impl Session {
             if let Err(end) = self.turn(&mut inbox).await {
                 self.note_how_it_ended(&end);
                 let end = self.transport.finish(end).await;
+                // The memory is needed now, and marking its leases may take seconds.
                 if let End::Evicted = end {
                     inbox = RequestBuffer::with(BytesMut::new());
                 }
@@ -196,6 +197,7 @@ impl Session {
         if self.draining && self.requests > 0 && self.may_go() {
             self.transport.keep_draining();
         }
+        // After a whole pipeline, not after each of its commands.
         if inbox.is_empty() {
             self.count_redirects();
             self.look_for_replica()?;
@@ -205,10 +207,10 @@ impl Session {
 
     /// Whether a stopping proxy may close this connection. A transaction that was begun is not cut in
     /// half, a holder keeps the connection that its lock is kept alive for and its release is proven
-    /// by, and who has only just come gets to say what he came for.
+    /// by, and a new client may send its first request.
     fn may_go(&self) -> bool {
-        let has_come_to_nothing = self.requests > 0 || self.draining;
-        has_come_to_nothing
+        let was_served = self.requests > 0 || self.draining;
+        was_served
             && self.client.connection.block.is_none()
             && self.client.connection.watched.is_empty()
             && !self.client.holds_a_lease(Instant::now())
@@ -262,6 +264,7 @@ impl Session {
         }
         let process = self.client.connection.peer().process();
         for (key, grant) in waiting {
+            // The proxy sends no SELECT over a client's connection.
             if key.db == self.client.connection.selected {
                 let step = plan::identify(&key.key, grant, process, &prefix);
                 self.transport.note(&step, Look::Own);
@@ -272,6 +275,7 @@ impl Session {
     /// Renews this session's leases over its own connection, where the proxy's own may not.
     fn renew_own(&mut self, prefix: &[u8]) {
         for (key, lease) in self.client.shared.renewals.of_session(self.client.number) {
+            // A renewal is a write, and would make the client's transaction on this key fail.
             let watched = self.client.connection.watched.contains(&key);
             if key.db == self.client.connection.selected && !watched {
                 let step = plan::renew(std::iter::once((&lease.renewal, true)), prefix);
@@ -372,10 +376,12 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.count_redirects();
         self.client.unwatch();
+        // First, so that this connection is not found as the one that goes on for its own leases.
         self.client
             .shared
             .clients
             .remove(self.client.connection.who().session);
+        // Before the leases are handed over: a job that goes on with one comes before other connections.
         if let Some((key, grant)) = self.client.first_lock.take() {
             jobs::client_left(&self.client.shared, key, grant, self.client.ended);
         }

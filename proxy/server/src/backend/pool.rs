@@ -115,6 +115,7 @@ pub(super) fn connection(
             _ => {
                 let connection = SharedConnection::open(profile, traffic, era, backend);
                 if let Some(old) = place.replace(connection.clone()) {
+                    // What is due on it still comes.
                     old.close();
                 }
                 pool.tend();

@@ -267,6 +267,7 @@ pub(crate) async fn ask(
                 String::from_utf8_lossy(text).into_owned(),
             ));
         }
+        // The proxy's user may not ask; such a server is believed to be fit.
         _ => return Ok((report, None)),
     };
     report.may_ask = true;

@@ -184,6 +184,7 @@ async fn search(shared: Weak<ProxyState>, mut left: Vec<Left>) {
         let now = Instant::now();
         alone.retain(|left| now + pause < left.lease.ends);
         left = alone;
+        // A task that sleeps must not keep the state of a proxy that stops.
         drop(shared);
         tokio::time::sleep(pause).await;
     }
@@ -256,6 +257,7 @@ pub(crate) async fn take_over(shared: Arc<ProxyState>, found: Vec<Found>) {
         };
         let key = DbKey::new(entry.db, entry.lock.clone());
         let mut renewal = entry.renewal(grant);
+        // The proxy that granted it may have had another ceiling.
         let ceiling = TtlMs(details.ceiling_ms.unwrap_or(u64::MAX));
         renewal.ttl_ms = renewal.ttl_ms.min(ceiling);
         let mut lease = KeptLease::new(&peer.holder, same_client, namespace, renewal, now);

@@ -55,6 +55,7 @@ impl Renewals {
         let mut lease = KeptLease::new(holder, same_client, namespace, renewal, now);
         lease.due = now + ttl / DUE_AFTER;
         let mut register = self.lock();
+        // An earlier lease of this lock is over, and so is its entry in the index.
         register.end(&key);
         let list = index::first(ttl, now);
         self.put(register, key, lease, list);
@@ -155,6 +156,7 @@ impl Renewals {
             let lease = lease.clone();
             let again = lease.ttl() / AGAIN_AFTER;
             let again = now + again.clamp(AGAIN_AT_LEAST, AGAIN_AT_MOST);
+            // Should no answer come, it is tried again: renewing twice does no harm.
             register.wait(&key, again);
             taken.push((key, lease));
         }
@@ -279,6 +281,7 @@ impl Renewals {
     ) {
         let mut register = self.lock();
         let meant = lease.renewal.grant;
+        // While the answer was awaited, the lock may have been granted anew.
         let current = register.leases.get_mut(key);
         let Some(current) = current.filter(|current| current.renewal.grant == meant) else {
             return;
@@ -307,6 +310,7 @@ impl Renewals {
         }
         register.put(key, lease, list);
         self.counted(&register);
+        // The task that is woken takes this lock at once.
         drop(register);
         if is_early {
             self.changed.notify_one();

@@ -111,6 +111,7 @@ impl PendingGrants {
         if end.is_none() {
             self.said.retain(|(_, told)| told.is_some());
         }
+        // One reply may be that to several grants: of a command on several locks, or of a block.
         for (_, told) in self.said.iter_mut().rev() {
             if told.is_some() {
                 break;

@@ -47,6 +47,7 @@ impl Session {
                 self.client.refused_when_queued(step, frame)
             }
             Queued::Guard => return,
+            // The client sent one command and has its reply.
             Queued::Step if std::mem::take(&mut self.client.connection.guard_refused) => return,
             Queued::Step if refused => self.client.refused_when_queued(step, frame),
             Queued::Step => BytesMut::from(&frame[..]),
@@ -74,6 +75,7 @@ impl Session {
 impl Client {
     /// What is known of this user's rights for a step.
     pub(crate) fn rights(&mut self, namespace: NamespaceId, needs: Needs, now: Instant) -> Known {
+        // The session's own list first: the register of all users costs a hash and a lock.
         let remembered = &mut self.connection.rights.sufficient;
         let is_it =
             |known: &(NamespaceId, Needs, Instant)| known.0 == namespace && known.1 == needs;

@@ -121,6 +121,7 @@ impl Session {
         let mut orphans_answer = None;
         let mut waiting: Vec<Option<Undelivered>> = lost.into_iter().map(Some).collect();
         for (at, lease) in waiting.iter().enumerate() {
+            // The proxy sends no SELECT over a client's connection; marks in other databases go over its own.
             if let Some(lease) = lease
                 && lease.key.db == self.client.connection.selected
             {

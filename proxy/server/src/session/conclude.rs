@@ -41,6 +41,7 @@ impl Session {
             let user = self.client.connection.user.clone();
             self.client
                 .learn_of_lack(&user, namespace, needs, &proof, active);
+            // In monitor mode the client must not notice that there was a script.
             if !permitted.enforces() {
                 return Ok(Concluded::NothingRun(proof));
             }

@@ -153,6 +153,7 @@ impl Session {
         self.took_leave = true;
         self.client.ended = Ended::ByClient(Instant::now());
         self.client.connection.block = None;
+        // On Redis it would close the connection of all clients that share it.
         if self.transport.is_shared() {
             self.answer_locally(BytesMut::from(&b"+OK\r\n"[..]), muted);
         } else {
@@ -193,6 +194,7 @@ impl Session {
             if let StateChange::Select(db) = change {
                 block.db = Some(db);
             }
+            // Redis says only QUEUED now; the reply that counts is in the answer to EXEC.
             block.hold(Place::Change(change));
             self.transport.forward(pass, muted);
             return;
@@ -311,8 +313,10 @@ impl Session {
     ) -> Result<(), End> {
         let active = self.client.active();
         let is_lock = |word: &Bytes| active.namespaces.find(word).is_some();
+        // Inside a block Redis refuses it.
         self.client.connection.is_watching |= self.client.connection.block.is_none();
         if self.client.connection.block.is_none() && words.iter().any(is_lock) {
+            // A SELECT may be under way, and the keys are those of its database.
             self.settled(inbox).await?;
             let db = self.client.connection.db();
             for word in words.iter().filter(|word| is_lock(word)) {
@@ -365,6 +369,7 @@ impl Session {
             self.client.connection.rights.may_silence = true;
         }
         match (mode, self.client.connection.reply_mode) {
+            // As on Redis: while replies are off, SKIP changes nothing.
             (ReplyMode::Skip, ReplyMode::Off) => {}
             (mode, _) => self.client.connection.reply_mode = mode,
         }

@@ -54,6 +54,7 @@ impl Session {
         }
         let is_about_connection = matches!(class, Class::Session(..));
         self.client.first_command = self.client.first_command.next(is_about_connection);
+        // Zeros stand for a value that was to be refused when its length was announced; another mode is in force now.
         if inbox.is_cut() && !matches!(class, Class::TooLong(..) | Class::Error(_)) {
             self.proxy_error(SWITCHED, muted);
             return Ok(());
@@ -245,6 +246,7 @@ impl Session {
         let (answer, answers, sent) = match carried.await {
             Ok(answered) => answered,
             Err(end) => {
+                // Its answer may still come while the session ends, and says whether the lock was granted.
                 self.orphan = Some(Box::new(flight));
                 return Err(end);
             }

@@ -55,6 +55,7 @@ impl Session {
         command: &mut Command,
         active: &Arc<Active>,
     ) -> Result<Looked, End> {
+        // Before anything is asked of Redis: with `audit_required` nothing happens that leaves no record.
         if let Some(refused) = self.client.unrecordable(command, active) {
             return Ok(Looked::Refuse(Box::new(refused)));
         }
@@ -132,7 +133,9 @@ impl Client {
         let describe = |_| Some(self.description());
         let recorded = self.shared.events.wants_questions();
         let (judged, asked) = CHAINS.with_borrow_mut(|chains| {
+            // After a reload each thread changes to the new policies at its next decision.
             chains.follow(&active.generation);
+            // The recorder copies each question, so it is there only where somebody keeps them.
             if !recorded {
                 let judged = judge(chains, command, locks, &rules, &circumstances, &describe);
                 return (judged, Vec::new());

@@ -109,6 +109,7 @@ impl Session {
         if let Needs::Own(trace) = needs {
             self.client.connection.trace.add(trace);
         }
+        // Also where a connection of its own is in use: WAIT needs a write on it first (`write_own_offset`).
         match self.transport.is_shared()
             || (needs == Needs::Offset && self.client.connection.has_shared)
         {
@@ -275,6 +276,7 @@ impl Session {
             && let Some(link) = self.transport.backend_link().give_up_own()
         {
             self.client.connection.trace = Trace::None;
+            // One whose number the client knows, and may name later, is closed instead.
             if trace == Trace::None {
                 pool::keep_spare(&profile, link);
             }

@@ -37,6 +37,7 @@ impl Session {
         muted: Muted,
     ) {
         let line = self.refused(refused, took, active);
+        // In a block the client expects QUEUED and would take a native answer for it; an error spoils the block.
         if refused.native && self.client.connection.block.is_none() {
             let mut reply = BytesMut::new();
             let nothing = refused.command.op().map_or(Value::Null, native_nothing);
@@ -140,6 +141,7 @@ impl Session {
         for target in op.targets() {
             let rules = active.rules(target.namespace);
             let step = plan::let_go(&target.key, &who, &rules, &active.companion_prefix);
+            // Inside the block it would have an element of its own in the answer to EXEC.
             match &mut self.client.connection.block {
                 Some(block) if block.afterwards.len() < MAX_AFTERWARDS => {
                     block.afterwards.push(step);

@@ -56,6 +56,7 @@ impl Session {
                 }
             }
             Some(mut block) if !block.places.is_empty() => {
+                // Before EXEC is sent: a client that goes before its answer comes has not heard of these grants.
                 for (_, place) in &block.places {
                     if let Place::Step(flight) = place {
                         self.client.step_is_under_way(flight);
@@ -88,6 +89,7 @@ impl Session {
         if let Some(block) = self.client.connection.block.take() {
             self.client.unwatch();
             self.end(pass, muted);
+            // Behind DISCARD: ahead of it Redis would only queue them.
             self.follow_up(block.afterwards);
         } else {
             self.transport.forward(pass, muted);

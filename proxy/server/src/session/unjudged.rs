@@ -119,6 +119,7 @@ impl Session {
             return Ok(());
         };
         if is_only_watched(command.target(), active) {
+            // Its value is gone: it was to be refused when its length was announced.
             if inbox.is_cut() {
                 self.proxy_error(SWITCHED, muted);
                 return Ok(());

@@ -98,6 +98,7 @@ impl Attachment {
     /// Puts whole requests on the connection, to which so many replies will come. Takes nothing where there
     /// is no room; then [`Attachment::poll_room`] says when.
     pub(crate) fn send(&mut self, requests: &mut BytesMut, replies: u64) {
+        // The backend's name leads to another server now.
         if self.connection.era != self.backend.server.era() {
             self.connection.retire();
         }
@@ -176,6 +177,7 @@ impl Attachment {
         place.taken += place.replies.len() as u64;
         if into.is_empty() {
             give_back(into);
+            // The buffer changes hands, so that no byte is copied.
             mem::swap(&mut place.replies, into);
         } else {
             into.extend_from_slice(&place.replies);

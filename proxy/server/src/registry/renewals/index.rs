@@ -124,6 +124,7 @@ impl Listing {
         }
         lease.listed.written = true;
         let entry = entry(key, lease).encoded();
+        // A removal that still waits would take away what is written now.
         self.removed.remove(&entry);
         let (part, of) = ANSWERED_FOR;
         let answered_for = ttl / of * part;

@@ -36,6 +36,7 @@ impl Register {
 
     /// The lease waits until then. It must not be in the queue.
     pub(super) fn wait(&mut self, key: &DbKey, until: Instant) {
+        // The number keeps leases apart that are due at the same instant.
         let turn = (until, self.number());
         if let Some(lease) = self.leases.get_mut(key) {
             lease.turn = Turn::Waiting(turn);

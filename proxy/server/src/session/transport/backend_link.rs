@@ -139,6 +139,7 @@ impl BackendLink {
             return true;
         }
         let Some(own) = &self.own else { return false };
+        // Only on a shared connection replies are counted: nobody else's come here.
         *unsent = 0;
         while !requests.is_empty() {
             match own.stream.try_write(requests) {

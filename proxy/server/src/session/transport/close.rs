@@ -69,6 +69,7 @@ impl<L> Transport<L> {
     /// Hands over everything that is due to the client, then ends.
     pub(crate) async fn finish(&mut self, end: End) -> End {
         if let End::Evicted = end {
+            // These bytes are what the session is closed for.
             self.to_client = BytesMut::new();
         }
         while !self.to_client.is_empty() {

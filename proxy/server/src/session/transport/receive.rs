@@ -66,6 +66,7 @@ impl<L> Transport<L> {
         let may_be_push = !inside && self.pushes.may_be_push(self.from_backend[0]);
         let (most, muted) = match self.expected.front() {
             Some(Expect::Relay { frames, muted }) if !may_be_push => (
+                // A push may stand between any two replies.
                 if self.pushes.are_possible() {
                     1
                 } else {
@@ -110,6 +111,7 @@ impl<L> Transport<L> {
     }
 
     fn route(&mut self, frame: Bytes) -> Result<Option<Reply<L>>, End> {
+        // Under RESP3 a confirmation is a push itself, so this comes first.
         if let Some(Expect::Confirm(channels)) = self.expected.front_mut() {
             match self.pushes.confirm(channels, &frame) {
                 Confirmation::Last => {

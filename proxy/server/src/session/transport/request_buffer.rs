@@ -135,6 +135,7 @@ impl RequestBuffer {
         }
         loop {
             if self.consumed > 0 {
+                // Not before: until now the request was borrowed from these bytes.
                 self.bytes.advance(self.consumed);
                 self.consumed = 0;
                 self.cut = Cut::No;
@@ -150,6 +151,7 @@ impl RequestBuffer {
                 }
                 Step::Ignored { consumed } => self.consumed = consumed,
                 Step::Incomplete { wants } => {
+                    // An announced length is only a claim; memory is taken as bytes come.
                     self.bytes.reserve(wants.clamp(1, READ_CHUNK));
                     return Ok(false);
                 }

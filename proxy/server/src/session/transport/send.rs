@@ -15,6 +15,7 @@ impl<L> Transport<L> {
     pub(crate) fn forward(&mut self, pass: PassThrough<'_>, muted: Muted) {
         self.send(pass.frame());
         if pass.is_blocking() {
+            // Counted, because a client that hangs up does not wait for it.
             self.blocking += 1;
             self.expected.push_back(Expect::Late(muted));
         } else {
@@ -82,6 +83,7 @@ impl<L> Transport<L> {
 
     /// Sends the client's own bytes, to which Redis says nothing.
     pub(crate) fn forward_unanswered(&mut self, pass: PassThrough<'_>) {
+        // Not by `send`: it would count as a request to be answered.
         put(&mut self.to_backend, pass.frame());
     }
 

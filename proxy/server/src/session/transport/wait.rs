@@ -25,6 +25,7 @@ impl<L> Transport<L> {
     /// others want of it.
     pub(crate) async fn next_event(&mut self, inbox: &mut RequestBuffer) -> Result<Event<L>, End> {
         loop {
+            // Replies before requests: what one says may change how the next request is judged.
             if let Some(reply) = self.take_reply().await? {
                 return Ok(Event::Reply(reply));
             }
@@ -104,6 +105,7 @@ impl<L> Transport<L> {
                 return Ok(Some(reply));
             }
             if self.backend_link.has_spoken() && self.is_shared() && self.may_change_uplink() {
+                // With two connections, replies and invalidations would come in an order that Redis did not give them.
                 self.backend_link.use_own(None);
             }
             if !self.backend_closed {
