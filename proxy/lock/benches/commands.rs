@@ -19,7 +19,7 @@ use lockwarden_lock::rules::{
 };
 use lockwarden_lock::script_facts::{ScriptFacts, ScriptSha};
 use lockwarden_lock::settle::{Judged, Lock, Permitted, Settled, settle};
-use lockwarden_lock::token::{FencingToken, Grant, Identity, Process, SessionId};
+use lockwarden_lock::token::{FencingToken, Grant, Identity, Process, SessionId, stored_form};
 use lockwarden_resp::{
     OwnedRequest, ReplyLimits, ReplyScanner, Request, RequestDecoder, RequestLimits, Step,
 };
@@ -274,7 +274,7 @@ fn holder() -> Facts {
         own: Some(Own {
             grant: Grant([9; 16]),
             fence: FencingToken(7),
-            stored: Bytes::from_static(b"6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2"),
+            stored: stored_form(&Bytes::from_static(b"6e3d0bcd-9c1e-4a07-8b3f-5c1d00a7f9e2")),
             ends: None,
             asked_end: None,
             lapsed: None,

@@ -16,8 +16,12 @@ pub struct DbKey {
     pub db: u32,
     /// The key as sent.
     pub key: Bytes,
-    hash: u64,
+    hash: KeyHash,
 }
+
+/// The hash of a lock's name: equal for equal names, good for this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyHash(pub(crate) u64);
 
 /// A map by lock.
 pub type DbMap<V> = HashMap<DbKey, V, BuildHasherDefault<Hashed>>;
@@ -34,7 +38,7 @@ impl DbKey {
         let mut hasher = SEED.build_hasher();
         hasher.write(&key);
         hasher.write_u32(db);
-        let hash = hasher.finish();
+        let hash = KeyHash(hasher.finish());
         DbKey { db, key, hash }
     }
 
@@ -51,11 +55,11 @@ impl DbKey {
     /// A number for the place of this key among the shards of a map: of other bits than the map's own
     /// places.
     pub fn shard(&self) -> usize {
-        (self.hash >> 32) as u32 as usize
+        (self.hash.0 >> 32) as u32 as usize
     }
 
-    /// The hash: equal for equal keys, good for this process.
-    pub(crate) fn hashed(&self) -> u64 {
+    /// Its hash.
+    pub(crate) fn hashed(&self) -> KeyHash {
         self.hash
     }
 }
@@ -68,7 +72,7 @@ impl PartialEq for DbKey {
 
 impl Hash for DbKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
+        state.write_u64(self.hash.0);
     }
 }
 

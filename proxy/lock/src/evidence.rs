@@ -13,7 +13,7 @@ pub use crate::db_key::DbKey;
 pub use attempts::{ATTEMPTS_WINDOW, MAX_TRIED};
 
 use crate::db_key::DbMap;
-use crate::token::{FencingToken, Grant, OwnerToken, looks_like_deadline, value_hash};
+use crate::token::{FencingToken, Grant, OwnerToken, StoredToken, ValueHash, looks_like_deadline};
 use attempts::Attempts;
 
 /// How long a connection's lapsed lease is remembered.
@@ -33,8 +33,8 @@ pub struct Own {
     pub grant: Grant,
     /// Its fencing token; 0 while the answer is not there yet (inside MULTI).
     pub fence: FencingToken,
-    /// The value that was stored, as a record holds it.
-    pub stored: Bytes,
+    /// The value that was stored.
+    pub stored: StoredToken,
     /// When it ends as far as this proxy knows, if it has a TTL.
     pub ends: Option<Instant>,
     /// When the TTL that was asked for is over, if one was asked for: later, where it was cut.
@@ -48,8 +48,8 @@ pub struct Own {
 pub struct Seen {
     /// The grant under which it was read, if there was a record.
     pub grant: Option<Grant>,
-    /// The value, as a record holds it.
-    pub stored: Bytes,
+    /// The value.
+    pub stored: StoredToken,
     /// Whether it can be told from other clients' values.
     pub distinctive: bool,
     /// Whether it has the shape of a deadline.
@@ -63,7 +63,7 @@ struct Memory {
     own: Option<Own>,
     seen: Option<Seen>,
     refused: bool,
-    refused_with: Option<u64>,
+    refused_with: Option<ValueHash>,
 }
 
 impl Memory {
@@ -83,8 +83,8 @@ pub struct Facts {
     pub seen: Option<Seen>,
     /// Its last acquire of this lock was refused.
     pub refused_since: bool,
-    /// [`value_hash`] of that acquire's value, where it had one that is known.
-    pub refused_with: Option<u64>,
+    /// Which value that acquire had, where it is known.
+    pub refused_with: Option<ValueHash>,
     /// The time of that lease is surely not over: if another one is current, this one was given back
     /// by other means, as over another connection of its pool, and nobody is late.
     pub own_runs: bool,
@@ -100,7 +100,7 @@ pub struct Facts {
 impl Facts {
     /// Whether its last acquire of this lock was refused, and may have had this value.
     pub fn lost_with(&self, token: &OwnerToken) -> bool {
-        let same = |hash| hash == value_hash(token.expose());
+        let same = |hash| hash == ValueHash::of(token.expose());
         self.refused_since && self.refused_with.is_none_or(same)
     }
 }
@@ -168,7 +168,7 @@ impl Evidence {
     }
 
     /// Its lease goes on with another end, and perhaps another value.
-    pub fn extended(&mut self, key: &DbKey, ends: Option<Instant>, stored: Option<Bytes>) {
+    pub fn extended(&mut self, key: &DbKey, ends: Option<Instant>, stored: Option<StoredToken>) {
         if let Some(own) = self
             .memory
             .get_mut(key)
@@ -196,7 +196,7 @@ impl Evidence {
     pub fn refused(&mut self, key: &DbKey, value: Option<&Bytes>) {
         let memory = self.memory.entry(key.clone()).or_default();
         memory.refused = true;
-        memory.refused_with = value.map(|value| value_hash(value));
+        memory.refused_with = value.map(|value| ValueHash::of(value));
         self.bound_locks();
     }
 
@@ -338,6 +338,7 @@ fn is_surely_running(own: &Own, now: Instant) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::token::stored_form;
 
     fn key(name: &'static str) -> DbKey {
         DbKey::new(0, Bytes::from_static(name.as_bytes()))
@@ -347,7 +348,7 @@ mod tests {
         Own {
             grant: Grant([byte; 16]),
             fence: FencingToken(1),
-            stored: Bytes::from_static(b"v"),
+            stored: stored_form(&Bytes::from_static(b"v")),
             ends: None,
             asked_end: None,
             lapsed: None,

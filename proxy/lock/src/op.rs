@@ -318,8 +318,8 @@ pub enum LockOp {
     /// A script whose meaning is not known. It runs as it is, in one step with a look at what it
     /// did to the locks among its keys.
     Wrapped {
-        /// The locks that it names, each once, with the place of each among its keys and `named`, from 1.
-        locks: Vec<(Target, usize)>,
+        /// The locks that it names, each once, with the place of each among its keys and `named`.
+        locks: Vec<(Target, KeyPlace)>,
         /// The script.
         script: Arc<ScriptFacts>,
         /// How many keys it has.
@@ -330,6 +330,10 @@ pub enum LockOp {
         reach: Reach,
     },
 }
+
+/// A place among the keys of a script, from 1 as in Lua.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyPlace(pub usize);
 
 /// What a script may write beside the keys that it declares and those that its text names.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! only those that may be printed can be.
 
 use std::fmt;
+use std::ops::Deref;
 
 use bytes::Bytes;
 use sha1::{Digest, Sha1};
@@ -34,9 +35,8 @@ impl OwnerToken {
         &self.0
     }
 
-    /// The form that a companion record holds: the value, or its SHA-1 in hex where it is longer
-    /// than [`MAX_STORED_TOKEN`]. The scripts compute the same.
-    pub fn stored_form(&self) -> Bytes {
+    /// The form that a companion record holds.
+    pub fn stored_form(&self) -> StoredToken {
         stored_form(&self.0)
     }
 
@@ -53,17 +53,42 @@ impl fmt::Debug for OwnerToken {
     }
 }
 
-/// See [`OwnerToken::stored_form`].
-pub fn stored_form(value: &Bytes) -> Bytes {
-    if value.len() <= MAX_STORED_TOKEN {
-        return value.clone();
+/// An owner token as a companion record holds it: the value, or its SHA-1 in hex where it is longer than
+/// [`MAX_STORED_TOKEN`]. The scripts compute the same. Never compared with a value as it was sent, and never printed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct StoredToken(Bytes);
+
+/// The form of this value that a companion record holds.
+pub fn stored_form(value: &Bytes) -> StoredToken {
+    match value.len() <= MAX_STORED_TOKEN {
+        true => StoredToken(value.clone()),
+        false => StoredToken(hex(&Sha1::digest(value)).into()),
     }
-    Bytes::from(hex(&Sha1::digest(value)))
 }
 
-/// A short name for a value, for remembering which it was.
-pub fn value_hash(value: &[u8]) -> u64 {
-    XxHash3_64::oneshot(value)
+impl Deref for StoredToken {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for StoredToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StoredToken({} bytes)", self.0.len())
+    }
+}
+
+/// XXH3 of a value: a short name for remembering which it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ValueHash(u64);
+
+impl ValueHash {
+    /// The hash of a value.
+    pub fn of(value: &[u8]) -> ValueHash {
+        ValueHash(XxHash3_64::oneshot(value))
+    }
 }
 
 /// The digest of a value as `DIGEST` gives it: XXH3 with 64 bits, as 16 hex digits. It tells values
@@ -74,7 +99,7 @@ pub struct ValueDigest([u8; 16]);
 impl ValueDigest {
     /// The digest of a value.
     pub fn of(value: &[u8]) -> ValueDigest {
-        let digits = hex(&value_hash(value).to_be_bytes());
+        let digits = hex(&ValueHash::of(value).0.to_be_bytes());
         ValueDigest::parse(digits.as_bytes()).expect("8 bytes are 16 hex digits")
     }
 
@@ -289,7 +314,7 @@ mod tests {
     #[test]
     fn long_owner_tokens_are_stored_as_their_sha1() {
         let short = OwnerToken::copy_of(&[b'a'; 64]);
-        assert_eq!(short.stored_form(), *short.expose());
+        assert_eq!(*short.stored_form(), short.expose()[..]);
         let long = OwnerToken::copy_of(&[b'a'; 65]);
         assert_eq!(long.stored_form().len(), 40);
     }

@@ -14,7 +14,7 @@ use super::{
     MAX_WRAPPED_BYTES, MAX_WRAPPED_LOCKS, TooLong, UnseenScript, copied, opaque,
 };
 use crate::namespace::NamespaceId;
-use crate::op::{LockCommand, LockOp, OpaqueKind, Reach, Target};
+use crate::op::{KeyPlace, LockCommand, LockOp, OpaqueKind, Reach, Target};
 use crate::pass_through::PassThrough;
 use crate::script_facts::{ScriptFacts, ScriptSha};
 use crate::table::{CommandSpec, ScriptVerb, for_each_key};
@@ -27,7 +27,7 @@ const MAX_NAMED: usize = 256;
 struct Named {
     /// The locks among its keys and the other keys that it names, each once, with its place among them,
     /// from 1.
-    locks: Vec<(Target, usize)>,
+    locks: Vec<(Target, KeyPlace)>,
     /// How many keys it has.
     keys: usize,
     /// What it names beside them.
@@ -156,7 +156,7 @@ impl Classifier<'_> {
                 None => Class::PassThrough(pass),
             };
         };
-        let is_too_long = |(target, _): &(Target, usize)| target.key.len() > MAX_KEY_BYTES;
+        let is_too_long = |(target, _): &(Target, KeyPlace)| target.key.len() > MAX_KEY_BYTES;
         if named.locks.iter().any(is_too_long) {
             return self.too_long(spec.name, request, target, TooLong::Key);
         }
@@ -196,7 +196,9 @@ impl Classifier<'_> {
                 && seen.insert(key)
             {
                 let key = Bytes::copy_from_slice(key);
-                named.locks.push((Target { namespace, key }, named.keys));
+                named
+                    .locks
+                    .push((Target { namespace, key }, KeyPlace(named.keys)));
             }
         });
         if names.come_from_keys() {
@@ -231,7 +233,9 @@ impl Classifier<'_> {
         named.others.push(key.clone());
         if let Some(namespace) = self.namespaces.find(name) {
             let place = named.keys + named.others.len();
-            named.locks.push((Target { namespace, key }, place));
+            named
+                .locks
+                .push((Target { namespace, key }, KeyPlace(place)));
         } else if named.own.is_none() {
             named.own = self.companion(name);
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::db_key::DbKey;
+use crate::db_key::{DbKey, KeyHash};
 
 /// The window in which `attempts` are counted.
 pub const ATTEMPTS_WINDOW: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ pub(super) struct Attempts {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tried {
-    key: u64,
+    key: KeyHash,
     since: Instant,
     times: u32,
 }
@@ -72,7 +72,7 @@ fn is_lately(tried: &Tried, now: Instant) -> bool {
 }
 
 fn set_of(key: &DbKey) -> std::ops::Range<usize> {
-    let set = key.hashed() as usize % (MAX_TRIED / WAYS) * WAYS;
+    let set = key.hashed().0 as usize % (MAX_TRIED / WAYS) * WAYS;
     set..set + WAYS
 }
 

@@ -6,6 +6,8 @@ use std::fmt::Write;
 
 use crate::reason::Reason;
 use crate::settle::Code;
+use crate::time::AskedMs;
+use crate::token::FencingToken;
 
 /// The longest error line, in bytes, without `-` and line end.
 const MAX_LINE_BYTES: usize = 512;
@@ -30,9 +32,9 @@ pub struct RefusalLine<'a> {
     /// Finds the audit record.
     pub id: &'a str,
     /// The newest fencing token, where it helps.
-    pub fence: Option<u64>,
-    /// The TTL that was asked for, ms.
-    pub ttl_ms: Option<u64>,
+    pub fence: Option<FencingToken>,
+    /// The TTL that was asked for.
+    pub ttl_ms: Option<AskedMs>,
     /// The longest TTL, ms.
     pub max_ms: Option<u64>,
     /// How long the lock has been held, ms.
@@ -61,8 +63,8 @@ pub fn refusal_line(line: &RefusalLine<'_>) -> String {
     }
     let command = line.command.replace('|', " ").to_ascii_uppercase();
     let fields = [
-        ("fence", line.fence),
-        ("ttl_ms", line.ttl_ms),
+        ("fence", line.fence.map(|fence| fence.0)),
+        ("ttl_ms", line.ttl_ms.map(|asked| asked.0)),
         ("max_ms", line.max_ms),
         ("held_ms", line.held_ms),
     ];

@@ -10,7 +10,7 @@ use crate::evidence::{Facts, Seen};
 use crate::op::{Comparison, Test};
 use crate::plan::Who;
 use crate::settle::Allowed;
-use crate::token::OwnerToken;
+use crate::token::{OwnerToken, StoredToken};
 
 /// A value that a command carries.
 pub(super) enum Claim {
@@ -51,9 +51,9 @@ impl Claim {
 pub(super) struct ProofArguments {
     pub(super) flags: SmallVec<[u8; 16]>,
     pub(super) own: SmallVec<[u8; 16]>,
-    pub(super) claim: Bytes,
+    pub(super) claim: StoredToken,
     pub(super) seen_grant: SmallVec<[u8; 16]>,
-    pub(super) seen: Bytes,
+    pub(super) seen: StoredToken,
 }
 
 impl ProofArguments {
@@ -124,7 +124,7 @@ impl Flags {
     }
 
     /// Tells of a claim; returns what the stored value is compared with.
-    fn claim(&mut self, claim: &Claim, facts: &Facts, counts: bool) -> Bytes {
+    fn claim(&mut self, claim: &Claim, facts: &Facts, counts: bool) -> StoredToken {
         // What may prove, whether Redis's value is to be equal to it, and what is compared.
         let (token, compared, operand) = match claim {
             Claim::None | Claim::Scripted | Claim::Failed => (None, false, None),
@@ -166,7 +166,7 @@ impl Flags {
         &mut self,
         seen: &Seen,
         rule: Option<TakeOverRule>,
-    ) -> Option<(SmallVec<[u8; 16]>, Bytes)> {
+    ) -> Option<(SmallVec<[u8; 16]>, StoredToken)> {
         let sure = seen.distinctive || seen.watched;
         let by_deadline = !sure && seen.deadline && rule != Some(TakeOverRule::Never);
         let grant = seen.grant.filter(|_| sure || by_deadline)?;

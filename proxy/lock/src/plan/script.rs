@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::step::Step;
 use super::{Plan, Planning};
-use crate::op::{Reach, Target};
+use crate::op::{KeyPlace, Reach, Target};
 use crate::script_facts::{Envelope, ScriptFacts};
 use crate::scripts::guard;
 use crate::settle::Allowed;
@@ -17,7 +17,7 @@ use crate::token::Grant;
 pub(super) fn plan(
     planning: &Planning<'_>,
     locks: &mut [Allowed],
-    places: &[(Target, usize)],
+    places: &[(Target, KeyPlace)],
     script: &Arc<ScriptFacts>,
     (keys, named): (usize, &[Bytes]),
     reach: &Reach,

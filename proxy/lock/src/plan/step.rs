@@ -12,7 +12,7 @@ use super::proofs::ProofArguments;
 use super::{Plan, Text, Who};
 use crate::companion::companion_key;
 use crate::decision::{Fence, Obligations};
-use crate::op::{AskedTtl, ExpireCondition};
+use crate::op::{AskedTtl, ExpireCondition, KeyPlace};
 use crate::record::{DISTINCTIVE, KEPT, MS, NO_FLAGS};
 use crate::rules::Rules;
 use crate::script_facts::{Envelope, ScriptFacts};
@@ -255,13 +255,13 @@ impl Step {
         }
         self.terms(allowed);
         let stored = crate::token::stored_form(value);
-        self.bytes(if stored == *value { b"" } else { &stored });
+        self.bytes(if *stored == value[..] { b"" } else { &stored });
     }
 
     /// What wrap.lua is told of one lock: 17 arguments.
     pub(super) fn script_lock(
         &mut self,
-        place: usize,
+        KeyPlace(place): KeyPlace,
         grant: Grant,
         allowed: &Allowed,
         who: &Who,

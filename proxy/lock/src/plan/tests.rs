@@ -117,7 +117,7 @@ fn own(stored: &'static str) -> Own {
     Own {
         grant: Grant([9; 16]),
         fence: FencingToken(7),
-        stored: Bytes::from_static(stored.as_bytes()),
+        stored: OwnerToken::copy_of(stored.as_bytes()).stored_form(),
         ends: None,
         asked_end: None,
         lapsed: None,

@@ -14,7 +14,7 @@ use crate::op::{
 };
 use crate::rules::{Mode, Rules};
 use crate::time::AskedMs;
-use crate::token::{FencingToken, looks_like_deadline};
+use crate::token::{FencingToken, looks_like_deadline, stored_form};
 
 /// What a script may do to a lock, in the order in which its chain is asked.
 pub(super) const DEEDS: [Operation; 3] =
@@ -151,7 +151,7 @@ fn question<'a>(
         proofs: Proofs::NONE
             .with_if(own.is_some() || !facts.queued.is_empty(), Proofs::SESSION)
             .with_if(
-                own.is_some_and(|own| token.is_some_and(|t| *t == own.stored)),
+                own.is_some_and(|own| token.is_some_and(|t| stored_form(t) == own.stored)),
                 Proofs::TOKEN,
             )
             .with_if(facts.seen.is_some(), Proofs::OBSERVED)

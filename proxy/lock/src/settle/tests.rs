@@ -6,14 +6,15 @@ use super::*;
 use crate::decision::{
     ClientDescription, Decide, Fault, FaultKind, Question, TakeOverRule, Traits,
 };
+use crate::evidence::Own;
 use crate::op::{AcquireReply, AskedTtl, ComparedBy, ExpireCondition, Test};
 use crate::rules::{Adopt, KeepAliveBy, OnRepeat, TrustAddress};
-use crate::token::OwnerToken;
+use crate::token::{FencingToken, OwnerToken, stored_form};
 
 /// A chain that answers every question alike and remembers what it was asked.
 struct Fake {
     decision: Decision,
-    asked: Vec<(Operation, Option<u64>, Traits)>,
+    asked: Vec<(Operation, Option<u64>, Traits, Proofs)>,
 }
 
 impl Fake {
@@ -36,6 +37,7 @@ impl Decide for Fake {
             question.operation,
             question.ttl_ms.map(|ms| ms.0),
             question.traits,
+            question.proofs,
         ));
         self.decision.clone()
     }
@@ -266,9 +268,50 @@ fn a_policy_is_told_the_ttl_and_the_mode() {
         &circumstances(),
         &|_| None,
     );
-    let (_, ttl, traits) = fake.asked[0];
+    let (_, ttl, traits, _) = fake.asked[0];
     assert_eq!(ttl, Some(500));
     assert!(traits.contains(Traits::MONITORED.union(Traits::REFUSED_SINCE)));
+}
+
+#[test]
+fn an_owner_token_proves_to_a_policy_however_long_it_is() {
+    for length in [16, 64, 65, 4096] {
+        let value = Bytes::from(vec![b'a'; length]);
+        let own = |stored| Own {
+            grant: Grant([1; 16]),
+            fence: FencingToken(1),
+            stored: stored_form(stored),
+            ends: None,
+            asked_end: None,
+            lapsed: None,
+        };
+        let command = command(LockOp::Store {
+            target: target(),
+            value: value.clone(),
+            ttl: AskedTtl::For(500),
+            only_if_exists: true,
+            wants_old: false,
+            comparison: None,
+        });
+        let mut fake = Fake::saying(Decision::default());
+        for stored in [&value, &Bytes::from_static(b"another")] {
+            let facts = Facts {
+                own: Some(own(stored)),
+                ..Facts::default()
+            };
+            let locks = locks(&command, &facts);
+            judge(
+                &mut fake,
+                &command,
+                locks,
+                &|_| rules(Mode::Enforce, OnViolation::Native),
+                &circumstances(),
+                &|_| None,
+            );
+        }
+        let proves = |at: usize| fake.asked[at].3.contains(Proofs::TOKEN);
+        assert_eq!((proves(0), proves(1)), (true, false), "{length} bytes");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use lockwarden_lock::plan::{self, Form};
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
 use lockwarden_lock::settle::{Code, Refused};
+use lockwarden_lock::time::AskedMs;
 use lockwarden_lock::token::stored_form;
 use lockwarden_resp::{Value, put_value};
 
@@ -121,7 +122,9 @@ impl Session {
             policy,
             id: &id,
             fence: None,
-            ttl_ms: asked_ms.filter(|_| reason == Reason::TtlTooLong),
+            ttl_ms: asked_ms
+                .filter(|_| reason == Reason::TtlTooLong)
+                .map(AskedMs),
             max_ms: details
                 .ceiling_ms
                 .filter(|_| matches!(reason, Reason::TtlTooLong | Reason::NoTtl)),
@@ -175,7 +178,7 @@ impl Client {
             command: flight.permitted.command().name,
             policy: policy_of(refused.reason, target, active),
             id: &id,
-            fence: (refused.reason == Reason::StaleFence).then_some(refused.fence.0),
+            fence: (refused.reason == Reason::StaleFence).then_some(refused.fence),
             ttl_ms: None,
             max_ms: None,
             held_ms: Some(refused.now.ms_since(refused.since)),
