@@ -240,6 +240,7 @@ impl Classifier<'_> {
         if let Err(error) = scan {
             return self.uncountable(request, pass, error);
         }
+        // Before the locks: no lock meaning makes it right to change a record.
         if let Some(target) = companion {
             return self.opaque(spec.name, request, target, OpaqueKind::Companion);
         }

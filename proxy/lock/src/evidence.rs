@@ -310,6 +310,7 @@ impl Evidence {
         if self.memory.len() <= MAX_LOCKS {
             return;
         }
+        // That a lock was refused is the least to lose: it decides only which proofs are doubted.
         self.memory
             .retain(|_, memory| memory.own.is_some() || memory.seen.is_some());
         let mut ends: Vec<(Option<Instant>, DbKey)> = self
@@ -318,7 +319,9 @@ impl Evidence {
             .filter(|(_, memory)| memory.seen.is_none())
             .map(|(key, memory)| (memory.own.as_ref().and_then(|own| own.ends), key.clone()))
             .collect();
+        // Leases without a TTL go last: they may be held for as long as the connection lives.
         ends.sort_by_key(|(end, _)| (end.is_none(), *end));
+        // A quarter at once, so that this sort is paid once in thousands of locks.
         let surplus = self.memory.len().saturating_sub(MAX_LOCKS / 4 * 3);
         for (_, key) in ends.into_iter().take(surplus) {
             self.memory.remove(&key);

@@ -254,6 +254,7 @@ pub fn settle(
             return settle_opaque(command, decisions.next().unwrap_or_default(), rules);
         }
     };
+    // A refusal is of the whole command, so one lock that is enforced decides for all.
     let enforces = locks
         .iter()
         .any(|judged| rules(judged.lock.target.namespace).mode == Mode::Enforce);
@@ -334,6 +335,7 @@ fn settle_script(
     enforces: bool,
 ) -> Settled {
     let has = |judged: &Judged, wanted| rules(judged.lock.target.namespace).scripts == wanted;
+    // The strictest choice among the locks counts, because the script runs once for all of them.
     let denies = |judged: &&Judged| has(judged, OpaqueScripts::Deny);
     if let Some(judged) = locks.iter().find(denies) {
         let (target, denial) = (judged.lock.target.clone(), unsafe_script());

@@ -97,6 +97,8 @@ fn each(items: Option<&[Value]>) -> Result<Vec<Answer>, NotAnAnswer> {
 pub(super) fn read_one(items: &[Value]) -> Result<Answer, NotAnAnswer> {
     let (code, fields) = (code(items)?, Fields(items));
     let outcome = outcome(code, &fields)?;
+    // In monitor mode the reason stands beside an outcome that was carried out; in a refusal it is
+    // the refusal's own.
     let is_refused = matches!(outcome, Outcome::Refused(_));
     let reason = fields.reason(2).filter(|_| !is_refused);
     let deed = match fields.letter(10) {

@@ -12,6 +12,7 @@ use crate::token::{FencingToken, Grant};
 /// Ends the lease with this fencing token, and no other.
 pub fn break_lease(lock: &[u8], fence: FencingToken, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
+    // The record holds it in sixteen digits, and the script compares text.
     step.bytes(format!("{:016}", fence.0).as_bytes());
     step.done(&scripts::BREAK)
 }

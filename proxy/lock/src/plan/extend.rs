@@ -20,6 +20,8 @@ pub(super) fn plan(
     let mut step = planning.step();
     let who = planning.who;
     let proofs = planning.proofs(lock, &Claim::of_maybe(comparison));
+    // An extension that names no value passes for an equal identity if it does not shorten the
+    // lease, even where others may have that identity, too.
     let lenient = comparison.is_none() && is_lenient(&lock.obligations, &lock.lock.facts);
     let wants_value = spelling.answers_value();
     let shown = comparison.and_then(|c| shown(&c.replies.different));

@@ -34,6 +34,7 @@ impl LeaseTtl {
         let asked_ms = match asked {
             AskedTtl::None | AskedTtl::Keep | AskedTtl::Further(_) => 0,
             AskedTtl::For(ms) => positive(ms)?,
+            // The script reckons this one, by Redis's clock.
             AskedTtl::Until(_) => return None,
         };
         let mut ttl_ms = match asked_ms {
@@ -45,9 +46,11 @@ impl LeaseTtl {
         {
             ttl_ms = cap;
         }
+        // Monitor mode leaves the key as the application wrote it, its TTL included.
         if monitor {
             ttl_ms = asked_ms;
         }
+        // A lease with the TTL that its client asked for is the client's to extend.
         let kept = !monitor && keeps_alive(allowed) && ttl_ms != asked_ms;
         Some(LeaseTtl::of(
             TtlMs(ttl_ms),

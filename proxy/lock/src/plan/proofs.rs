@@ -86,12 +86,17 @@ impl ProofArguments {
         flags.set(required.is_some(), b'r');
         flags.set(counts(Proofs::SESSION), b's');
         let rules = &allowed.rules;
+        // An identity that still waits for its process may become distinctive, so it is told as
+        // well.
         let by_identity = counts(Proofs::IDENTITY) && who.may_be_distinctive(rules);
         flags.set(by_identity, b'i');
         flags.set(by_identity && who.is_distinctive(rules), b'D');
         flags.set(by_identity && who.may_ask_back, b'p');
         flags.set(obligations.current_fence_only, b'f');
         flags.set(own.is_some_and(|own| own.lapsed.is_some()), b'l');
+        // A grant that was only drawn in this block may never have been made, and one whose time
+        // still runs was given back by other means: that it is not current does not make its
+        // client late.
         let only_queued = own.is_none() && !facts.queued.is_empty();
         flags.set(only_queued || facts.own_runs, b'n');
         let claim = flags.claim(claim, facts, counts(Proofs::TOKEN));
@@ -155,6 +160,9 @@ impl Flags {
             Claim::Scripted => true,
             Claim::None | Claim::Compared(_) | Claim::Differing(_, None) | Claim::Failed => false,
         };
+        // Storing another value says that the client is not the holder. A worker that takes a lock
+        // has no use for XX or KEEPTTL, so a command with these leaves the identity its proof; and
+        // the session is only doubted once it was refused.
         let updates = matches!(claim, Claim::Updated(_));
         self.set(stores && facts.refused_since, b'y');
         self.set(stores && !facts.refused_since && !updates, b'h');
@@ -167,6 +175,8 @@ impl Flags {
         seen: &Seen,
         rule: Option<TakeOverRule>,
     ) -> Option<(SmallVec<[u8; 16]>, StoredToken)> {
+        // A value that others may write, too, proves nothing, unless a WATCH says that it has not
+        // changed since it was read.
         let sure = seen.distinctive || seen.watched;
         let by_deadline = !sure && seen.deadline && rule != Some(TakeOverRule::Never);
         let grant = seen.grant.filter(|_| sure || by_deadline)?;

@@ -23,6 +23,7 @@ pub(super) fn plan(
     let strict = locks.iter().any(is_strict);
     step.letters(&[(strict, b'1')]);
     for lock in locks {
+        // A command may name locks of several namespaces: each lock is judged by its own mode.
         let monitor = lock.rules.mode == Mode::Monitor;
         let proofs = ProofArguments::of(lock, planning.who, &Claim::None, monitor);
         step.flags(&proofs.flags, &[]);

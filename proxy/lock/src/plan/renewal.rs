@@ -74,6 +74,7 @@ pub fn renew<'a>(
 /// script's own.
 pub fn renewed(answer: &Value) -> Option<Vec<Renewed>> {
     let one = |value: &Value| match value.as_integer()? {
+        // The lock is not made again: a DEL around the proxy looks the same as the end of the TTL.
         -1 => Some(Renewed::Gone),
         0 => Some(Renewed::Ended),
         ms => Some(Renewed::For(Duration::from_millis(u64::try_from(ms).ok()?))),

@@ -171,6 +171,8 @@ impl Step {
         allowed: &Allowed,
     ) {
         let mut word: SmallVec<[u8; 96]> = SmallVec::new();
+        // Arguments that are seldom needed share one word: each word costs Redis time, also where
+        // the script never reads it.
         put_number(&mut word, debt_ms(allowed));
         word.push(b' ');
         put_number(&mut word, adopted_ms);
@@ -226,6 +228,7 @@ impl Step {
     /// A lease's TTL, what was asked for as a record holds it, and its record's TTL.
     fn lease_ttl(&mut self, lease: LeaseTtl) {
         self.number(lease.ttl_ms.0);
+        // As many digits as the record has for it, so that the script only copies them.
         let mut asked = [b'0'; MS];
         let mut digits = Digits::new();
         let digits = digits.of(lease.asked_ms.0);

@@ -27,6 +27,8 @@ pub(super) fn plan(
         Owner::Whole => (value.clone(), None),
         Owner::Prefix(bytes) => (value.slice(..bytes.min(value.len())), Some(bytes)),
     };
+    // The script compares with the whole value or its beginning; only this much of it is the
+    // proof.
     let claim = Claim::Compared(OwnerToken::new(named));
     let proofs = planning.proofs(lock, &claim);
     let shown = shown(&script.replies.different);

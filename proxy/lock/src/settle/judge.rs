@@ -47,6 +47,8 @@ pub fn judge(
         let decision = match command.op() {
             None => ask(Operation::Write),
             Some(LockOp::Wrapped { .. }) => {
+                // Only its run tells which of these it does, and a policy cannot be asked in the
+                // middle of a step.
                 let decisions = SmallVec::from_iter(DEEDS.map(ask));
                 return Judged { lock, decisions };
             }
