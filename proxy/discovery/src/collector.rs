@@ -1,0 +1,359 @@
+//! Collects sightings: which patterns there are, which keys are held now, and how leases end. It does no I/O and reads no
+//! clock.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::patterns::{PatternId, Patterns};
+use crate::sighting::{Did, Sighting, Spelling, Stored};
+use crate::usage::Usage;
+use crate::verdict::Verdict;
+
+/// Held keys that are followed; beyond this limit the oldest are forgotten.
+const MAX_LEASES: usize = 32_768;
+/// A lease counts as run out only so long after its end: clocks differ, and its release may be under way. Milliseconds.
+const GRACE_MS: u64 = 500;
+
+/// A name for a key in its database: equal for equal keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyHash(u64);
+
+impl KeyHash {
+    /// Of a key.
+    pub fn of(db: u32, key: &[u8]) -> KeyHash {
+        KeyHash(twox_hash::XxHash3_64::oneshot_with_seed(u64::from(db), key))
+    }
+
+    /// The number.
+    pub fn get(self) -> u64 {
+        self.0
+    }
+}
+
+/// A key that somebody took.
+#[derive(Debug)]
+struct Lease {
+    pattern: PatternId,
+    session: u64,
+    application: Arc<str>,
+    since_ms: u64,
+    /// When its TTL ends, Unix time, ms; `None` for none.
+    until_ms: Option<u64>,
+    /// Number among all leases, by which its place in the queue is known to be its own.
+    number: u64,
+}
+
+/// One pattern as it is told of.
+pub struct Pattern<'a> {
+    /// A Redis glob.
+    pub glob: Vec<u8>,
+    /// Whether the glob has a word that tells its keys from others.
+    pub is_named: bool,
+    /// The words of its keys, lower case.
+    pub words: Vec<String>,
+    /// What was seen.
+    pub usage: &'a Usage,
+    /// Keys that are held now and have no TTL.
+    pub held_without_ttl: u64,
+    /// What the keys are, as far as that can be told.
+    pub verdict: Verdict,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Collector {
+    patterns: Patterns,
+    usage: HashMap<PatternId, Usage>,
+    leases: HashMap<KeyHash, Lease>,
+    /// The leases in the order in which they were taken.
+    order: VecDeque<(KeyHash, u64)>,
+    taken: u64,
+    beyond: u64,
+}
+
+impl Collector {
+    /// Takes one sighting into account.
+    pub fn see(&mut self, sighting: &Sighting) {
+        let hash = KeyHash::of(sighting.db, &sighting.key);
+        match sighting.did {
+            Did::Acquire {
+                spelling,
+                value,
+                ttl_ms,
+                granted,
+            } => self.acquire(sighting, hash, spelling, Some(&value), ttl_ms, granted),
+            Did::Counted(to) => {
+                let granted = to.map(|to| to == 1);
+                self.acquire(sighting, hash, Spelling::Incr, None, None, granted);
+                if let (Some(to), Some(usage)) = (to, self.usage_of(sighting)) {
+                    usage.counted_to = usage.counted_to.max(to);
+                }
+            }
+            Did::Store {
+                value,
+                ttl_ms,
+                takes_over,
+            } => self.store(sighting, hash, &value, ttl_ms, takes_over),
+            Did::Extend { ttl_ms, done } => self.extend(sighting, hash, ttl_ms, done),
+            Did::Release { compares, done } => self.release(sighting, hash, compares, done),
+            Did::Read => {
+                let others = self.leases.get(&hash);
+                let others = others.is_some_and(|lease| lease.session != sighting.session);
+                if let (true, Some(usage)) = (others, self.usage_of(sighting)) {
+                    usage.read += 1;
+                }
+            }
+        }
+    }
+
+    /// Ends the leases whose TTL has passed.
+    pub fn expire(&mut self, now_ms: u64) {
+        let is_over = |lease: &Lease| lease.until_ms.is_some_and(|until| until + GRACE_MS < now_ms);
+        let over: Vec<KeyHash> = self
+            .leases
+            .iter()
+            .filter(|(_, lease)| is_over(lease))
+            .map(|(hash, _)| *hash)
+            .collect();
+        for hash in over {
+            self.run_out(hash);
+        }
+    }
+
+    /// The keys that are followed.
+    pub fn followed(&self) -> impl Iterator<Item = KeyHash> + '_ {
+        self.leases.keys().copied()
+    }
+
+    /// Sightings of keys for whose pattern there was no room.
+    pub fn beyond(&self) -> u64 {
+        self.beyond
+    }
+
+    /// Every pattern of which a try to take a key was seen, the busiest first.
+    pub fn patterns(&self) -> Vec<Pattern<'_>> {
+        let mut held: HashMap<PatternId, u64> = HashMap::new();
+        for lease in self.leases.values().filter(|lease| lease.until_ms.is_none()) {
+            *held.entry(self.patterns.current(lease.pattern)).or_default() += 1;
+        }
+        let mut all: Vec<Pattern<'_>> = self
+            .usage
+            .iter()
+            .filter(|(_, usage)| usage.tried() > 0)
+            .map(|(id, usage)| {
+                let shape = self.patterns.shape(*id);
+                let words: Vec<String> = shape.names().collect();
+                let held_without_ttl = held.get(id).copied().unwrap_or(0);
+                Pattern {
+                    glob: shape.glob(),
+                    is_named: shape.is_named(),
+                    verdict: Verdict::of(usage, &words),
+                    words,
+                    usage,
+                    held_without_ttl,
+                }
+            })
+            .collect();
+        all.sort_by(|a, b| {
+            let busiest = b.usage.tried().cmp(&a.usage.tried());
+            busiest.then_with(|| a.glob.cmp(&b.glob))
+        });
+        all
+    }
+
+    fn acquire(
+        &mut self,
+        sighting: &Sighting,
+        hash: KeyHash,
+        spelling: Spelling,
+        value: Option<&Stored>,
+        ttl_ms: Option<u64>,
+        granted: Option<bool>,
+    ) {
+        let now_ms = sighting.at_ms;
+        let is_over = |lease: &Lease| lease.until_ms.is_some_and(|until| until <= now_ms);
+        // Where the reply was not seen, it follows from what was seen before.
+        let held = self.leases.get(&hash);
+        let granted = granted.unwrap_or_else(|| held.is_none_or(is_over));
+        if granted && held.is_some() {
+            match held.is_some_and(is_over) {
+                true => self.run_out(hash),
+                // It ended where nobody looked.
+                false => drop(self.leases.remove(&hash)),
+            }
+        }
+        let Some((pattern, usage)) = self.usage_or_new(sighting) else {
+            return;
+        };
+        *usage.tries.entry(spelling).or_default() += 1;
+        usage.by(&sighting.application).tries += 1;
+        if !granted {
+            usage.contended += 1;
+            return;
+        }
+        usage.granted += 1;
+        usage.by(&sighting.application).granted += 1;
+        usage.key(hash.get());
+        if let Some(value) = value {
+            usage.stored(value);
+        }
+        if let Some(ms) = ttl_ms {
+            usage.ttl(ms);
+        }
+        self.taken += 1;
+        let lease = Lease {
+            pattern,
+            session: sighting.session,
+            application: sighting.application.clone(),
+            since_ms: now_ms,
+            until_ms: ttl_ms.map(|ms| now_ms.saturating_add(ms)),
+            number: self.taken,
+        };
+        self.order.push_back((hash, lease.number));
+        self.leases.insert(hash, lease);
+        self.forget_the_oldest();
+    }
+
+    fn store(
+        &mut self,
+        sighting: &Sighting,
+        hash: KeyHash,
+        value: &Stored,
+        ttl_ms: Option<u64>,
+        takes_over: bool,
+    ) {
+        let Some(lease) = self.leases.get_mut(&hash) else {
+            return;
+        };
+        let is_own = lease.session == sighting.session;
+        lease.until_ms = ttl_ms.map(|ms| sighting.at_ms.saturating_add(ms));
+        if !is_own {
+            lease.session = sighting.session;
+            lease.application = sighting.application.clone();
+            lease.since_ms = sighting.at_ms;
+        }
+        let Some(usage) = self.usage_of(sighting) else {
+            return;
+        };
+        usage.stored(value);
+        if let Some(ms) = ttl_ms {
+            usage.ttl(ms);
+        }
+        match (is_own, takes_over) {
+            (true, _) => usage.extended += 1,
+            (false, true) => usage.taken_over += 1,
+            (false, false) => usage.overwritten += 1,
+        }
+    }
+
+    fn extend(
+        &mut self,
+        sighting: &Sighting,
+        hash: KeyHash,
+        ttl_ms: Option<u64>,
+        done: Option<bool>,
+    ) {
+        if done == Some(false) {
+            return;
+        }
+        let Some(lease) = self.leases.get_mut(&hash) else {
+            return;
+        };
+        let first = lease.until_ms.is_none() && ttl_ms.is_some();
+        lease.until_ms = ttl_ms.map(|ms| sighting.at_ms.saturating_add(ms));
+        if let Some(usage) = self.usage_of(sighting) {
+            usage.ttl_later += u64::from(first);
+            usage.extended += u64::from(!first);
+            if let Some(ms) = ttl_ms {
+                usage.ttl(ms);
+            }
+        }
+    }
+
+    fn release(&mut self, sighting: &Sighting, hash: KeyHash, compares: bool, done: Option<bool>) {
+        let is_over = |lease: &Lease| {
+            lease.until_ms.is_some_and(|until| until <= sighting.at_ms)
+        };
+        let held = self.leases.get(&hash).is_some_and(|lease| !is_over(lease));
+        // A comparison whose result was not seen fails for others than the holder.
+        let is_holder = |lease: &Lease| lease.session == sighting.session;
+        let would = held && (!compares || self.leases.get(&hash).is_some_and(is_holder));
+        if !done.unwrap_or(would) {
+            if let Some(usage) = self.usage_of(sighting) {
+                usage.late += 1;
+            }
+            return;
+        }
+        let Some(lease) = self.leases.remove(&hash) else {
+            return;
+        };
+        let Some(usage) = self.usage_of(sighting) else {
+            return;
+        };
+        usage.by(&sighting.application).deleted += 1;
+        usage.without_ttl += u64::from(lease.until_ms.is_none());
+        usage.compared += u64::from(compares);
+        let held_ms = sighting.at_ms.saturating_sub(lease.since_ms);
+        if lease.session == sighting.session || compares {
+            usage.released += 1;
+            usage.held(held_ms);
+        } else if !usage.takes(&sighting.application) {
+            usage.swept += 1;
+        } else if lease.application == sighting.application {
+            usage.handed_over += 1;
+            usage.held(held_ms);
+        } else {
+            usage.foreign += 1;
+        }
+    }
+
+    fn run_out(&mut self, hash: KeyHash) {
+        let Some(lease) = self.leases.remove(&hash) else {
+            return;
+        };
+        let pattern = self.patterns.current(lease.pattern);
+        if let Some(usage) = self.usage.get_mut(&pattern) {
+            usage.ran_out += 1;
+        }
+    }
+
+    /// What was seen of a key's pattern, if anything was.
+    fn usage_of(&mut self, sighting: &Sighting) -> Option<&mut Usage> {
+        let (_, usage) = self.usage_or_new(sighting)?;
+        Some(usage)
+    }
+
+    fn usage_or_new(&mut self, sighting: &Sighting) -> Option<(PatternId, &mut Usage)> {
+        let mut merged = Vec::new();
+        let found = self.patterns.find(&sighting.key, &mut merged);
+        for merge in merged {
+            let into = self.patterns.current(merge.into);
+            if let Some(from) = self.usage.remove(&merge.from) {
+                match self.usage.get_mut(&into) {
+                    Some(usage) => usage.add(&from),
+                    None => drop(self.usage.insert(into, from)),
+                }
+            }
+        }
+        let Some(pattern) = found else {
+            self.beyond += 1;
+            return None;
+        };
+        let new = || Usage::new(&sighting.key, sighting.at_ms);
+        let usage = self.usage.entry(pattern).or_insert_with(new);
+        usage.last_ms = usage.last_ms.max(sighting.at_ms);
+        Some((pattern, usage))
+    }
+
+    fn forget_the_oldest(&mut self) {
+        while self.leases.len() > MAX_LEASES || self.order.len() > 2 * MAX_LEASES {
+            let Some((hash, number)) = self.order.pop_front() else {
+                return;
+            };
+            let is_it = self.leases.get(&hash);
+            if is_it.is_some_and(|lease| lease.number == number) {
+                self.leases.remove(&hash);
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The patterns of the keys that were seen: shapes that differ in one word only are one pattern as soon as there are
+//! many such words, as with the names of tenants. Bounded, whatever the keys are.
+
+use std::collections::HashMap;
+
+use crate::shape::Shape;
+
+/// Patterns that are told apart.
+pub const MAX_PATTERNS: usize = 1_000;
+/// Words in one place that are told apart, in all places but the first.
+const MAX_WORDS: usize = 12;
+/// The same for the first word, which most often names the application: families of different applications have
+/// nothing in common.
+const MAX_FIRST_WORDS: usize = 24;
+/// Words of a shape that may turn out to vary.
+const MAX_PLACES: usize = 8;
+
+/// The place of a pattern among all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PatternId(usize);
+
+impl PatternId {
+    /// Its place in a list of all.
+    pub(crate) fn place(self) -> usize {
+        self.0
+    }
+}
+
+/// One pattern went into another, which is more general.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Merged {
+    pub(crate) from: PatternId,
+    pub(crate) into: PatternId,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Patterns {
+    /// Every shape that was a pattern, with where it went.
+    all: Vec<(Shape, Option<PatternId>)>,
+    by_shape: HashMap<Shape, PatternId>,
+    /// Patterns that are alike but for one word, by what they have in common.
+    alike: HashMap<Shape, Vec<PatternId>>,
+    /// Those that were learnt from several.
+    learnt: Vec<PatternId>,
+}
+
+impl Patterns {
+    /// The pattern of a key, and which patterns became one on its account. `None` if there is no room for another one.
+    pub(crate) fn find(&mut self, key: &[u8], merged: &mut Vec<Merged>) -> Option<PatternId> {
+        let shape = Shape::of(key);
+        if let Some(known) = self.known(&shape) {
+            return Some(known);
+        }
+        // Shapes that went into others keep their places, so that what was counted under them is found.
+        if self.by_shape.len() >= MAX_PATTERNS || self.all.len() >= 4 * MAX_PATTERNS {
+            return None;
+        }
+        let id = self.add(shape, merged);
+        Some(self.current(id))
+    }
+
+    fn known(&self, shape: &Shape) -> Option<PatternId> {
+        let exact = self.by_shape.get(shape).copied();
+        exact.or_else(|| {
+            let covers = |id: &&PatternId| self.shape(**id).covers(shape);
+            self.learnt.iter().find(covers).copied()
+        })
+    }
+
+    /// Its shape.
+    pub(crate) fn shape(&self, id: PatternId) -> &Shape {
+        &self.all[id.0].0
+    }
+
+    /// The pattern that this one is part of by now.
+    pub(crate) fn current(&self, id: PatternId) -> PatternId {
+        let mut at = id;
+        while let Some(next) = self.all[at.0].1 {
+            at = next;
+        }
+        at
+    }
+
+    fn add(&mut self, shape: Shape, merged: &mut Vec<Merged>) -> PatternId {
+        let id = PatternId(self.all.len());
+        self.all.push((shape.clone(), None));
+        self.by_shape.insert(shape.clone(), id);
+        let words: Vec<usize> = shape.words().take(MAX_PLACES).collect();
+        for (number, at) in words.into_iter().enumerate() {
+            let common = shape.with_any(at);
+            // What is left has to tell these keys from all others.
+            if !common.is_named() {
+                continue;
+            }
+            let most = if number == 0 { MAX_FIRST_WORDS } else { MAX_WORDS };
+            let alike = self.alike.entry(common.clone()).or_default();
+            alike.push(id);
+            if alike.len() > most {
+                alike.retain(|one| self.all[one.0].1.is_none());
+            }
+            if alike.len() > most {
+                let into = self.learn(common, merged);
+                if into != id {
+                    return into;
+                }
+            }
+        }
+        id
+    }
+
+    /// Makes one pattern of all that have this in common.
+    fn learn(&mut self, common: Shape, merged: &mut Vec<Merged>) -> PatternId {
+        let into = match self.by_shape.get(&common) {
+            Some(known) => *known,
+            None => self.add(common.clone(), merged),
+        };
+        let into = self.current(into);
+        self.learnt.push(into);
+        self.alike.remove(&common);
+        let shape = self.shape(into).clone();
+        let covered: Vec<PatternId> = self
+            .by_shape
+            .iter()
+            .filter(|(one, id)| **id != into && shape.covers(one))
+            .map(|(_, id)| *id)
+            .collect();
+        for from in covered {
+            self.by_shape.remove(&self.all[from.0].0);
+            self.learnt.retain(|learnt| *learnt != from);
+            self.all[from.0].1 = Some(into);
+            merged.push(Merged { from, into });
+        }
+        into
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(patterns: &mut Patterns, keys: impl IntoIterator<Item = String>) -> Vec<String> {
+        for key in keys {
+            patterns.find(key.as_bytes(), &mut Vec::new());
+        }
+        let mut shapes: Vec<String> = patterns.by_shape.keys().map(Shape::to_string).collect();
+        shapes.sort();
+        shapes
+    }
+
+    #[test]
+    fn names_of_tenants_are_learnt_and_names_of_families_stay() {
+        let mut patterns = Patterns::default();
+        let tenants = ('a'..='z').flat_map(|first| {
+            ["job", "mail"].map(|family| format!("{first}corp:{family}:lock"))
+        });
+        let shapes = found(&mut patterns, tenants);
+        assert_eq!(shapes, ["*:job:lock", "*:mail:lock"]);
+
+        let few = ["order", "stock", "invoice"].map(|name| format!("{name}:17:lock"));
+        let shapes = found(&mut patterns, few);
+        let expected = ["*:job:lock", "*:mail:lock", "invoice:*:lock", "order:*:lock", "stock:*:lock"];
+        assert_eq!(shapes, expected);
+    }
+
+    #[test]
+    fn what_was_counted_under_a_name_is_found_under_the_pattern() {
+        let mut patterns = Patterns::default();
+        let mut merged = Vec::new();
+        let mut first = None;
+        for name in 'a'..='z' {
+            let id = patterns.find(format!("lock:{name}x").as_bytes(), &mut merged);
+            first = first.or(id);
+        }
+        let first = first.expect("there is room");
+        let now = patterns.current(first);
+        assert_eq!(patterns.shape(now).to_string(), "lock:*");
+        assert!(merged.iter().any(|one| one.from == first && one.into == now));
+        // One that came later is not told from the others.
+        assert_eq!(patterns.find(b"lock:later", &mut merged), Some(now));
+    }
+
+    #[test]
+    fn keys_that_have_nothing_in_common_are_not_put_together() {
+        let mut patterns = Patterns::default();
+        let names = (b'a'..=b'z').map(|first| {
+            let letter = char::from(first);
+            format!("{letter}{letter}{letter}")
+        });
+        let shapes = found(&mut patterns, names);
+        assert_eq!(shapes.len(), 26, "{shapes:?}");
+    }
+
+    #[test]
+    fn there_is_a_bound_whatever_the_keys_are() {
+        let mut patterns = Patterns::default();
+        let mut merged = Vec::new();
+        let letters = |mut number: usize| {
+            let mut word = String::new();
+            for _ in 0..6 {
+                word.push(char::from(b'a' + (number % 26) as u8));
+                number /= 26;
+            }
+            word
+        };
+        for number in 0..20_000 {
+            let key = [number * 7, number * 131, number * 977].map(letters).join(":");
+            patterns.find(key.as_bytes(), &mut merged);
+        }
+        assert!(patterns.by_shape.len() <= MAX_PATTERNS);
+        assert!(patterns.all.len() <= 4 * MAX_PATTERNS + 1);
+        let memory: usize = patterns.alike.values().map(Vec::len).sum();
+        assert!(memory <= 4 * MAX_PATTERNS * MAX_PLACES, "{memory}");
+    }
+}

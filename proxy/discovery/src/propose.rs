@@ -1,0 +1,270 @@
+//! The configuration that would govern the locks that were found: families that work alike share a namespace, and every
+//! line says what was seen that it follows from.
+
+use std::fmt::Write;
+
+use lockwarden_lock::glob::Glob;
+
+use crate::collector::Pattern;
+use crate::sighting::Spelling;
+use crate::usage::Usage;
+use crate::verdict::{Confidence, Kind};
+
+/// Durations that people write, with their names; milliseconds.
+const USUAL: [(u64, &str); 18] = [
+    (1_000, "1s"),
+    (2_000, "2s"),
+    (5_000, "5s"),
+    (10_000, "10s"),
+    (15_000, "15s"),
+    (30_000, "30s"),
+    (60_000, "1m"),
+    (120_000, "2m"),
+    (300_000, "5m"),
+    (600_000, "10m"),
+    (1_800_000, "30m"),
+    (3_600_000, "1h"),
+    (7_200_000, "2h"),
+    (21_600_000, "6h"),
+    (43_200_000, "12h"),
+    (86_400_000, "1d"),
+    (172_800_000, "2d"),
+    (604_800_000, "7d"),
+];
+/// The default TTL of a policy, and the least that is proposed: ms. With keep-alive a short TTL only says how long a
+/// dead holder blocks the others.
+const DEFAULT_TTL_MS: u64 = 30_000;
+/// Bytes of a namespace's name.
+const MAX_NAME: usize = 40;
+
+/// What is chosen for a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Rules {
+    kind: Kind,
+    counter_locks: bool,
+    hand_over: bool,
+    default_ms: u64,
+    ceiling_ms: u64,
+}
+
+impl Rules {
+    fn of(kind: Kind, usage: &Usage) -> Rules {
+        let given_back = usage.released + usage.handed_over + usage.foreign;
+        let longest = usage.longest_ttl_ms.max(DEFAULT_TTL_MS * 2);
+        // Four times what nearly every holder needed: it is how long a dead holder blocks the others.
+        let needed = usage.hold_ms(0.999).unwrap_or(0).saturating_mul(4);
+        let default_ms = usual(needed.max(DEFAULT_TTL_MS)).0;
+        Rules {
+            kind,
+            counter_locks: usage.tries.contains_key(&Spelling::Incr),
+            hand_over: usage.handed_over * 2 > given_back,
+            default_ms,
+            ceiling_ms: usual(longest.max(default_ms)).0,
+        }
+    }
+}
+
+/// The usual duration that is not below this one.
+fn usual(ms: u64) -> (u64, String) {
+    let fits = USUAL.iter().find(|(one, _)| *one >= ms);
+    match fits {
+        Some((ms, name)) => (*ms, (*name).to_owned()),
+        None => {
+            let days = ms.div_ceil(86_400_000);
+            (days * 86_400_000, format!("{days}d"))
+        }
+    }
+}
+
+/// A namespace for families that work alike.
+struct Family<'a> {
+    rules: Rules,
+    patterns: Vec<&'a Pattern<'a>>,
+}
+
+/// The configuration, as text of TOML; `period` is what was watched, in words. `names` are the namespaces that there are.
+pub fn toml(patterns: &[Pattern<'_>], period: &str, names: &[String]) -> String {
+    let mut families: Vec<Family<'_>> = Vec::new();
+    for pattern in patterns.iter().filter(|pattern| is_proposed(pattern)) {
+        let rules = Rules::of(pattern.verdict.kind, pattern.usage);
+        match families.iter_mut().find(|family| family.rules == rules) {
+            Some(family) => family.patterns.push(pattern),
+            None => families.push(Family {
+                rules,
+                patterns: vec![pattern],
+            }),
+        }
+    }
+    let mut text = format!(
+        "# Proposed by lockwarden discover: what was seen in {period}. Read it, then paste it into the configuration.\n"
+    );
+    if families.is_empty() {
+        text.push_str("# No locks were found outside the namespaces that there are.\n");
+    }
+    // A key belongs to the first namespace that matches, so the narrower globs come first.
+    families.sort_by_key(|family| {
+        let literal = |pattern: &&Pattern<'_>| pattern.glob.iter().filter(|byte| **byte != b'*').count();
+        std::cmp::Reverse(family.patterns.iter().map(literal).min())
+    });
+    let mut used: Vec<String> = names.to_vec();
+    for family in &families {
+        let name = name(family, &used);
+        put_family(&mut text, family, &name, patterns);
+        used.push(name);
+    }
+    put_others(&mut text, patterns);
+    text
+}
+
+fn is_proposed(pattern: &Pattern<'_>) -> bool {
+    pattern.verdict.kind.is_lock()
+        && pattern.verdict.confidence > Confidence::Guess
+        && pattern.is_named
+}
+
+fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern<'_>]) {
+    let usages = || family.patterns.iter().map(|pattern| pattern.usage);
+    let sum = |of: fn(&Usage) -> u64| usages().map(of).sum::<u64>();
+    let mut put = |line: std::fmt::Arguments<'_>| {
+        // Writing to a string does not fail.
+        let _ = text.write_fmt(line);
+        text.push('\n');
+    };
+    put(format_args!("\n[[namespace]]\nname = {}", quoted(name)));
+    let globs = family.patterns.iter().map(|pattern| quoted(&shown(&pattern.glob)));
+    put(format_args!("keys = [{}]", globs.collect::<Vec<_>>().join(", ")));
+    for pattern in &family.patterns {
+        put(format_args!(
+            "# {}: {}, {}; {}",
+            line(&shown(&pattern.glob)),
+            pattern.verdict.kind.name(),
+            pattern.verdict.confidence.name(),
+            pattern.verdict.why
+        ));
+    }
+    let globs: Vec<Glob> = family
+        .patterns
+        .iter()
+        .map(|pattern| Glob::new(pattern.glob.clone().into()))
+        .collect();
+    for other in all.iter().filter(|other| !is_proposed(other)) {
+        if globs.iter().any(|glob| glob.matches(&other.usage.example)) {
+            put(format_args!(
+                "# CAUTION: matches {} as well, which looks like a {}: name the keys more narrowly, or put those into a \
+                 namespace of their own above this one",
+                line(&shown(&other.glob)),
+                other.verdict.kind.name()
+            ));
+        }
+    }
+    put(format_args!("mode = \"monitor\" # refuses nothing; `lockwarden audit` says when it may be \"enforce\""));
+    if family.rules.counter_locks {
+        put(format_args!(
+            "counter_locks = true # taken by INCR: whoever counts to 1 has it"
+        ));
+    }
+    if family.rules.hand_over {
+        put(format_args!(
+            "hand_over = true # {} of {} were given back over another connection of the application than took them",
+            sum(|usage| usage.handed_over),
+            sum(|usage| usage.released + usage.handed_over + usage.foreign)
+        ));
+    }
+    if family.rules.kind == Kind::TimedLock {
+        put(format_args!(
+            "policies = [\"fencing\", \"ttl-ceiling\"] # nobody gives them back, so nobody has to prove ownership"
+        ));
+    }
+    put(format_args!("[namespace.settings.ttl-ceiling]"));
+    let without = sum(|usage| usage.without_ttl) + family.patterns.iter().map(|one| one.held_without_ttl).sum::<u64>();
+    let longest_hold = usages().filter_map(|usage| usage.hold_ms(0.999)).max();
+    let held = longest_hold.map_or("no lease was given back".to_owned(), |ms| {
+        format!("999 of 1,000 leases were held for {} at most", words(ms))
+    });
+    put(format_args!(
+        "default = {:?} # for the {} acquires without a TTL; {held}",
+        usual(family.rules.default_ms).1,
+        without
+    ));
+    let longest = usages().map(|usage| usage.longest_ttl_ms).max().unwrap_or(0);
+    let longest = match longest {
+        0 => "no TTL was asked for".to_owned(),
+        ms => format!("the longest TTL that was asked for is {}", words(ms)),
+    };
+    put(format_args!(
+        "ceiling = {:?} # {longest}",
+        usual(family.rules.ceiling_ms).1
+    ));
+    if family.rules.kind == Kind::TimedLock {
+        put(format_args!("keep_alive = \"off\" # the TTL is the time between two runs"));
+    }
+}
+
+/// What is left out, and why.
+fn put_others(text: &mut String, patterns: &[Pattern<'_>]) {
+    let mut others = patterns.iter().filter(|pattern| !is_proposed(pattern)).peekable();
+    if others.peek().is_some() {
+        text.push_str("\n# Left out:\n");
+    }
+    for pattern in others {
+        let _ = writeln!(
+            text,
+            "#   {}: {}, {}; {}",
+            line(&shown(&pattern.glob)),
+            pattern.verdict.kind.name(),
+            pattern.verdict.confidence.name(),
+            pattern.verdict.why
+        );
+    }
+}
+
+/// A name that no other namespace has, made of the words of the first pattern.
+fn name(family: &Family<'_>, used: &[String]) -> String {
+    let is_fit = |byte: char| byte.is_ascii_alphanumeric() || matches!(byte, '_' | '.' | '-');
+    let words = family.patterns.first().map(|pattern| pattern.words.join("-"));
+    let mut name: String = words.unwrap_or_default().chars().filter(|one| is_fit(*one)).collect();
+    name.truncate(MAX_NAME);
+    if name.is_empty() {
+        name.push_str("locks");
+    }
+    let numbered = |number: usize| format!("{name}-{number}");
+    let mut names = std::iter::once(name.clone()).chain((2..).map(numbered));
+    let free = names.find(|name| !used.contains(name));
+    free.expect("there are more numbers than names")
+}
+
+/// Milliseconds in words.
+fn words(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
+        60_000..7_200_000 => format!("{} min", ms.div_ceil(60_000)),
+        7_200_000..172_800_000 => format!("{} h", ms.div_ceil(3_600_000)),
+        _ => format!("{} days", ms.div_ceil(86_400_000)),
+    }
+}
+
+fn shown(glob: &[u8]) -> String {
+    String::from_utf8_lossy(glob).into_owned()
+}
+
+/// A string of TOML. Clients choose the names of keys, so nothing of them may end the string.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for one in text.chars() {
+        match one {
+            '"' | '\\' => quoted.extend(['\\', one]),
+            one if one.is_control() => {
+                let _ = write!(quoted, "\\u{:04X}", u32::from(one));
+            }
+            one => quoted.push(one),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// For a comment of one line.
+fn line(text: &str) -> String {
+    text.chars().map(|one| if one.is_control() { '?' } else { one }).collect()
+}

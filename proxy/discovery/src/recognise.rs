@@ -1,0 +1,117 @@
+//! Which requests may be about a lock although no namespace has their key. A quick look at the command first, because
+//! nearly every request passes here; the full reading is that of [`lockwarden_lock::classify`], as if every key were a lock.
+
+use std::sync::{Arc, LazyLock};
+
+use bytes::Bytes;
+use lockwarden_lock::classify::{Class, Classifier, ComputedNames};
+use lockwarden_lock::glob::Glob;
+use lockwarden_lock::namespace::Namespaces;
+use lockwarden_lock::op::LockCommand;
+use lockwarden_lock::script_facts::{ScriptFacts, ScriptSha};
+use lockwarden_lock::table::{Effect, ScriptVerb, Verb};
+use lockwarden_resp::Request;
+
+/// Whether a request may be about a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// It is not.
+    No,
+    /// It takes a lock, if its key is one.
+    Takes,
+    /// It counts, and may take a lock by it.
+    Counts,
+    /// It changes a lock, if its keys are followed.
+    Changes,
+    /// It reads a lock, if its key is followed.
+    Reads,
+    /// It calls a script, which may be anything.
+    Script,
+}
+
+impl Interest {
+    /// By what the command means to a lock.
+    #[inline]
+    pub fn of(effect: Effect, request: &Request<'_>) -> Interest {
+        match effect {
+            Effect::Verb(verb) => Interest::of_verb(verb, request),
+            Effect::Script(ScriptVerb::Eval | ScriptVerb::EvalSha) => Interest::Script,
+            Effect::Neutral
+            | Effect::Read
+            | Effect::Write
+            | Effect::Session(_)
+            | Effect::Script(_)
+            | Effect::Listing(_)
+            | Effect::Admin => Interest::No,
+        }
+    }
+
+    #[inline]
+    fn of_verb(verb: Verb, request: &Request<'_>) -> Interest {
+        match verb {
+            Verb::Get => Interest::Reads,
+            Verb::MGet => Interest::No,
+            Verb::SetNx | Verb::MSetNx => Interest::Takes,
+            Verb::Incr => Interest::Counts,
+            Verb::Set if has_nx(request) => Interest::Takes,
+            Verb::Set
+            | Verb::SetEx
+            | Verb::PSetEx
+            | Verb::GetSet
+            | Verb::GetDel
+            | Verb::GetEx
+            | Verb::Del
+            | Verb::Unlink
+            | Verb::Expire
+            | Verb::PExpire
+            | Verb::ExpireAt
+            | Verb::PExpireAt
+            | Verb::Persist
+            | Verb::DelEx
+            | Verb::DelIfEq
+            | Verb::Cad
+            | Verb::Cas => Interest::Changes,
+        }
+    }
+}
+
+fn has_nx(request: &Request<'_>) -> bool {
+    request.len() > 3
+        && request
+            .args()
+            .skip(3)
+            .any(|word| word.eq_ignore_ascii_case(b"NX"))
+}
+
+/// Every key, as one namespace.
+static EVERY_KEY: LazyLock<Namespaces> =
+    LazyLock::new(|| Namespaces::new(vec![vec![Glob::new(Bytes::from_static(b"*"))]]));
+
+/// What is known of scripts.
+pub struct Scripts<'a> {
+    /// The facts of a text by its name.
+    pub by_name: &'a dyn Fn(&ScriptSha) -> Option<Arc<ScriptFacts>>,
+    /// The facts of a text.
+    pub of_text: &'a dyn Fn(&[u8]) -> Arc<ScriptFacts>,
+}
+
+/// What a request would be if its keys were locks; `None` where it has no lock meaning.
+pub fn recognise(request: Request<'_>, scripts: &Scripts<'_>) -> Option<Box<LockCommand>> {
+    let classifier = Classifier {
+        namespaces: &EVERY_KEY,
+        // No key of the proxy's own comes here: each was refused before.
+        companion_prefix: b"\0",
+        trusted_function: &|_| false,
+        function: &|_| None,
+        foreign: &|| None,
+        computed_names: &ComputedNames::Forward,
+        enforces: &|_| false,
+        counts: &|_| true,
+        script: scripts.by_name,
+        saw: scripts.of_text,
+    };
+    match classifier.classify(request) {
+        Class::Judge(command) => Some(command),
+        _ => None,
+    }
+}

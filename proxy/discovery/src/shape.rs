@@ -1,0 +1,255 @@
+//! The shape of a key: its words and separators as they are, and one `*` for each part that varies from key to key
+//! (numbers, UUIDs, hashes, dates). What varies without looking like it, such as the names of tenants, is learnt in
+//! [`crate::patterns`].
+
+use std::fmt;
+
+use smallvec::SmallVec;
+
+/// Bytes of a key that are looked at; the rest varies.
+const MAX_KEY: usize = 256;
+/// Pieces of a shape; the rest of the key varies.
+const MAX_PIECES: usize = 24;
+/// The bytes of a UUID in text.
+const UUID: usize = 36;
+
+/// A part of a shape.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Piece {
+    /// A word, the same in every key.
+    Word(Box<[u8]>),
+    /// A byte between words.
+    Separator(u8),
+    /// Something that varies.
+    Any,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Shape {
+    pieces: SmallVec<[Piece; 8]>,
+}
+
+impl Shape {
+    /// The shape of a key.
+    pub(crate) fn of(key: &[u8]) -> Shape {
+        let is_cut = key.len() > MAX_KEY;
+        let key = &key[..key.len().min(MAX_KEY)];
+        let mut shape = Shape {
+            pieces: SmallVec::new(),
+        };
+        let mut at = 0;
+        while at < key.len() && shape.pieces.len() < MAX_PIECES {
+            if is_separator(key[at]) {
+                shape.pieces.push(Piece::Separator(key[at]));
+                at += 1;
+                continue;
+            }
+            let rest = &key[at..];
+            let length = match rest.get(..UUID) {
+                Some(beginning) if is_uuid(beginning) => {
+                    shape.vary();
+                    UUID
+                }
+                _ => {
+                    let end = rest.iter().position(|&byte| is_separator(byte));
+                    let word = &rest[..end.unwrap_or(rest.len())];
+                    shape.read(word);
+                    word.len()
+                }
+            };
+            at += length;
+        }
+        if at < key.len() || is_cut {
+            shape.vary();
+        }
+        shape
+    }
+
+    /// A word between two separators.
+    fn read(&mut self, word: &[u8]) {
+        if is_random(word) {
+            return self.vary();
+        }
+        // A number inside a word, as in order42. One digit may be part of a name: v2, s3.
+        let mut rest = word;
+        while let Some(at) = run_of_digits(rest) {
+            let digits = rest[at..].iter().take_while(|byte| byte.is_ascii_digit());
+            let end = at + digits.count();
+            self.word(&rest[..at]);
+            self.vary();
+            rest = &rest[end..];
+        }
+        self.word(rest);
+    }
+
+    fn word(&mut self, word: &[u8]) {
+        if !word.is_empty() {
+            self.pieces.push(Piece::Word(word.into()));
+        }
+    }
+
+    /// Something that varies. Several such parts, joined as those of a date or an address are, vary as one.
+    fn vary(&mut self) {
+        match self.pieces[..] {
+            [.., Piece::Any] => {}
+            [.., Piece::Any, Piece::Separator(b'-' | b'_' | b'.')] => {
+                self.pieces.pop();
+            }
+            _ => self.pieces.push(Piece::Any),
+        }
+    }
+
+    /// The places of its words.
+    pub(crate) fn words(&self) -> impl Iterator<Item = usize> {
+        let is_word = |piece: &Piece| matches!(piece, Piece::Word(_));
+        let places = self.pieces.iter().enumerate();
+        places.filter(move |(_, piece)| is_word(piece)).map(|(at, _)| at)
+    }
+
+    /// The same shape with one more part that varies.
+    #[must_use]
+    pub(crate) fn with_any(&self, at: usize) -> Shape {
+        let mut shape = self.clone();
+        shape.pieces[at] = Piece::Any;
+        shape
+    }
+
+    /// Whether it has a word that tells its keys from others.
+    pub(crate) fn is_named(&self) -> bool {
+        self.pieces.iter().any(|piece| match piece {
+            Piece::Word(word) => word.iter().filter(|byte| byte.is_ascii_alphabetic()).count() > 1,
+            Piece::Separator(_) | Piece::Any => false,
+        })
+    }
+
+    /// Whether every key of the other shape is one of this.
+    pub(crate) fn covers(&self, other: &Shape) -> bool {
+        let fits = |(mine, theirs): (&Piece, &Piece)| match (mine, theirs) {
+            (Piece::Any, Piece::Word(_) | Piece::Any) => true,
+            (mine, theirs) => mine == theirs,
+        };
+        self.pieces.len() == other.pieces.len() && self.pieces.iter().zip(&other.pieces).all(fits)
+    }
+
+    /// The words, in lower case.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Word(word) => Some(String::from_utf8_lossy(word).to_lowercase()),
+            Piece::Separator(_) | Piece::Any => None,
+        })
+    }
+
+    /// As a Redis glob.
+    pub(crate) fn glob(&self) -> Vec<u8> {
+        let mut glob = Vec::new();
+        for piece in &self.pieces {
+            match piece {
+                Piece::Word(word) => word.iter().for_each(|&byte| put_literal(&mut glob, byte)),
+                Piece::Separator(byte) => put_literal(&mut glob, *byte),
+                Piece::Any => glob.push(b'*'),
+            }
+        }
+        glob
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&String::from_utf8_lossy(&self.glob()))
+    }
+}
+
+fn put_literal(glob: &mut Vec<u8>, byte: u8) {
+    if matches!(byte, b'*' | b'?' | b'[' | b']' | b'\\') {
+        glob.push(b'\\');
+    }
+    glob.push(byte);
+}
+
+fn is_separator(byte: u8) -> bool {
+    byte.is_ascii_punctuation() || byte == b' '
+}
+
+fn is_uuid(text: &[u8]) -> bool {
+    text.iter().enumerate().all(|(at, byte)| match at {
+        8 | 13 | 18 | 23 => *byte == b'-',
+        _ => byte.is_ascii_hexdigit(),
+    })
+}
+
+/// Where two digits or more stand together; of a word that begins with a digit also one.
+fn run_of_digits(word: &[u8]) -> Option<usize> {
+    if word.first()?.is_ascii_digit() {
+        return Some(0);
+    }
+    word.windows(2)
+        .position(|pair| pair.iter().all(u8::is_ascii_digit))
+}
+
+/// Whether a word was made by a machine: a hash, a random name, an encoded number. Letters and digits take turns in it
+/// as they do in no word of a language.
+fn is_random(word: &[u8]) -> bool {
+    let digits = word.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let is_hex = word.iter().all(u8::is_ascii_hexdigit);
+    let turns = word
+        .windows(2)
+        .filter(|pair| pair[0].is_ascii_digit() != pair[1].is_ascii_digit());
+    let turns = turns.count();
+    match word.len() {
+        0..8 => digits == word.len() && digits > 0,
+        _ if is_hex => digits > 0,
+        8..16 => turns >= 3,
+        _ => turns >= 2,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_varies_is_told_from_what_does_not() {
+        for (key, shape) in [
+            ("lock:order:42", "lock:order:*"),
+            ("order:17:lock", "order:*:lock"),
+            ("lock:order42", "lock:order*"),
+            ("cron", "cron"),
+            ("v2:s3:lock", "v2:s3:lock"),
+            ("cron:2026-11-22", "cron:*"),
+            ("host_10.0.3.17_lock", "host_*_lock"),
+            ("lock:550e8400-e29b-41d4-a716-446655440000", "lock:*"),
+            ("550e8400-e29b-41d4-a716-446655440000.lock", "*.lock"),
+            ("session:da39a3ee5e6b4b0d3255bfef95601890afd80709", "session:*"),
+            ("job:01ARZ3NDEKTSV4RRFFQ69G5FAV:lock", "job:*:lock"),
+            ("user:{1234}:lock", "user:{*}:lock"),
+            ("beef:decade", "beef:decade"),
+            ("lock:[a]*", "lock:\\[a\\]\\*"),
+            ("a:1:2", "a:*:*"),
+            ("", ""),
+        ] {
+            assert_eq!(Shape::of(key.as_bytes()).to_string(), shape, "{key}");
+        }
+    }
+
+    #[test]
+    fn a_key_of_any_length_and_any_bytes_has_a_short_shape() {
+        let long = "x:".repeat(100_000);
+        let shape = Shape::of(long.as_bytes());
+        assert!(shape.pieces.len() <= MAX_PIECES + 1, "{shape}");
+        let bytes: Vec<u8> = (0..=255).collect();
+        assert!(!Shape::of(&bytes).to_string().is_empty());
+    }
+
+    #[test]
+    fn a_shape_that_is_learnt_covers_those_that_it_was_learnt_from() {
+        let key = Shape::of(b"acme:job:lock");
+        let learnt = key.with_any(0);
+        assert_eq!(learnt.to_string(), "*:job:lock");
+        assert!(learnt.covers(&key));
+        assert!(learnt.covers(&Shape::of(b"17:job:lock")));
+        for other in ["acme:job", "acme:mail:lock", "acme.job:lock"] {
+            assert!(!learnt.covers(&Shape::of(other.as_bytes())), "{other}");
+        }
+    }
+}

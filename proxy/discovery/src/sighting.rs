@@ -1,0 +1,349 @@
+//! What was seen of a key that no namespace has: one command that may be about a lock, with its reply where that is
+//! known.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockwarden_lock::op::{
+    AcquireReply, AskedTtl, LockCommand, LockOp, ReleaseSpelling, ScriptedAcquire, ScriptedTake,
+};
+use lockwarden_lua::Reply;
+use memchr::memmem;
+use smallvec::SmallVec;
+use twox_hash::XxHash3_64;
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// When its reply came, or when the command did where the reply is not known: Unix time, ms.
+    pub at_ms: u64,
+    /// The logical database.
+    pub db: u32,
+    /// The key as sent.
+    pub key: Bytes,
+    /// The connection.
+    pub session: u64,
+    /// The application, as people know it.
+    pub application: Arc<str>,
+    /// What was done.
+    pub did: Did,
+}
+
+/// How an acquire is spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Spelling {
+    /// `SETNX`.
+    SetNx,
+    /// `SET … NX`.
+    SetWithNx,
+    /// `MSETNX`.
+    MSetNx,
+    /// `INCR` of a counter that was not there.
+    Incr,
+    /// A script that does the same.
+    Script,
+    /// Redisson's script, which counts how often its holder took it in a hash.
+    Redisson,
+}
+
+impl Spelling {
+    /// As people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Spelling::SetNx => "SETNX",
+            Spelling::SetWithNx => "SET NX",
+            Spelling::MSetNx => "MSETNX",
+            Spelling::Incr => "INCR",
+            Spelling::Script => "a script",
+            Spelling::Redisson => "Redisson",
+        }
+    }
+}
+
+/// What is known of a stored value. The value itself is not kept: it may be an owner token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Equal for equal values.
+    pub digest: u64,
+    /// Bytes.
+    pub length: usize,
+    /// It begins like a document (JSON, XML), not like a name or a number.
+    pub is_document: bool,
+}
+
+impl Stored {
+    /// Of a value.
+    pub fn of(value: &[u8]) -> Stored {
+        Stored {
+            digest: XxHash3_64::oneshot(value),
+            length: value.len(),
+            is_document: matches!(value.first(), Some(b'{' | b'[' | b'<')),
+        }
+    }
+}
+
+/// What a command did to a key. What is `None` is not known: its reply was not seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Did {
+    /// It stored a value if there was none.
+    Acquire {
+        /// How it is spelled.
+        spelling: Spelling,
+        /// What it stored.
+        value: Stored,
+        /// The TTL with which it did, ms.
+        ttl_ms: Option<u64>,
+        /// Whether there was none.
+        granted: Option<bool>,
+    },
+    /// It counted, up to this number.
+    Counted(Option<i64>),
+    /// It stored a value whatever was there.
+    Store {
+        /// What it stored.
+        value: Stored,
+        /// The TTL, ms.
+        ttl_ms: Option<u64>,
+        /// It asked for the value before (GETSET).
+        takes_over: bool,
+    },
+    /// It gave the key another TTL.
+    Extend {
+        /// The TTL from then on, ms; `None` for none.
+        ttl_ms: Option<u64>,
+        /// Whether there was a key.
+        done: Option<bool>,
+    },
+    /// It deleted the key.
+    Release {
+        /// Only if the value was the expected one.
+        compares: bool,
+        /// Whether it did.
+        done: Option<bool>,
+    },
+    /// It read the value. Only some of the reads are told.
+    Read,
+}
+
+/// The keys of a command and what it does to each, as far as that is known before its reply.
+pub type Doings = SmallVec<[(Bytes, Did); 1]>;
+
+/// What a command does to its keys; `now_ms` is Unix time.
+pub fn doings(command: &LockCommand, now_ms: u64) -> Doings {
+    let one = |key: &Bytes, did| SmallVec::from_iter([(key.clone(), did)]);
+    let left = |ttl: &AskedTtl| left_ms(*ttl, now_ms);
+    match &command.op {
+        LockOp::Acquire {
+            target,
+            value,
+            ttl,
+            reply,
+        } => {
+            let spelling = match reply {
+                AcquireReply::Counter => return one(&target.key, Did::Counted(None)),
+                AcquireReply::Integer => Spelling::SetNx,
+                AcquireReply::OkOrNil | AcquireReply::OldValue => Spelling::SetWithNx,
+                AcquireReply::Scripted(_) => Spelling::Script,
+            };
+            one(&target.key, acquire(spelling, value, left(ttl)))
+        }
+        LockOp::Take {
+            target, value, ttl, ..
+        } => one(&target.key, acquire(Spelling::Script, value, left(ttl))),
+        LockOp::AcquireAll { locks } => locks
+            .iter()
+            .map(|(target, value)| (target.key.clone(), acquire(Spelling::MSetNx, value, None)))
+            .collect(),
+        LockOp::Store {
+            target,
+            value,
+            ttl,
+            wants_old,
+            ..
+        } => {
+            let did = Did::Store {
+                value: Stored::of(value),
+                ttl_ms: left(ttl),
+                takes_over: *wants_old,
+            };
+            one(&target.key, did)
+        }
+        LockOp::Extend { target, ttl, .. } if ttl.is_over(now_ms) => {
+            one(&target.key, release(false))
+        }
+        LockOp::Extend { target, ttl, .. } => {
+            let did = Did::Extend {
+                ttl_ms: left(ttl),
+                done: None,
+            };
+            one(&target.key, did)
+        }
+        LockOp::Release {
+            target, comparison, ..
+        } => one(&target.key, release(comparison.is_some())),
+        LockOp::ReleaseMany { locks, .. } => locks
+            .iter()
+            .map(|target| (target.key.clone(), release(false)))
+            .collect(),
+        LockOp::Wrapped { locks, script, .. } => match (redisson(&script.text), locks.first()) {
+            (Some(step), Some((target, _))) => one(&target.key, step.did(command)),
+            _ => Doings::new(),
+        },
+    }
+}
+
+fn acquire(spelling: Spelling, value: &[u8], ttl_ms: Option<u64>) -> Did {
+    Did::Acquire {
+        spelling,
+        value: Stored::of(value),
+        ttl_ms,
+        granted: None,
+    }
+}
+
+fn release(compares: bool) -> Did {
+    Did::Release {
+        compares,
+        done: None,
+    }
+}
+
+fn left_ms(ttl: AskedTtl, now_ms: u64) -> Option<u64> {
+    match ttl {
+        AskedTtl::None | AskedTtl::Keep => None,
+        AskedTtl::For(ms) | AskedTtl::Further(ms) => u64::try_from(ms).ok(),
+        AskedTtl::Until(at) => u64::try_from(at).ok().map(|at| at.saturating_sub(now_ms)),
+    }
+}
+
+/// The same with what the reply says, a whole frame.
+pub fn answered(command: &LockCommand, mut doings: Doings, reply: &[u8]) -> Doings {
+    if reply.first() == Some(&b'+') && reply.starts_with(b"+QUEUED") {
+        return doings;
+    }
+    let integer = || -> Option<i64> {
+        let digits = reply.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    };
+    // A DEL of several keys does not say which of them were there.
+    let all = doings.len() as i64;
+    let deleted = || match integer() {
+        Some(0) => Some(false),
+        Some(count) if count == all => Some(true),
+        _ => None,
+    };
+    for (_, did) in &mut doings {
+        match did {
+            Did::Acquire { granted, .. } => *granted = is_granted(&command.op, reply),
+            Did::Counted(to) => *to = integer(),
+            Did::Extend { done, .. } => *done = integer().map(|count| count > 0),
+            Did::Release { done, .. } => {
+                *done = match &command.op {
+                    LockOp::Release {
+                        spelling: ReleaseSpelling::GetDel,
+                        ..
+                    } => Some(!is_nil(reply)),
+                    LockOp::Release {
+                        comparison: Some(comparison),
+                        ..
+                    } => says(&comparison.replies.done, reply),
+                    LockOp::Wrapped { .. } if is_nil(reply) => Some(false),
+                    _ => deleted(),
+                };
+            }
+            Did::Store { .. } | Did::Read => {}
+        }
+    }
+    doings
+}
+
+fn is_granted(op: &LockOp, reply: &[u8]) -> Option<bool> {
+    if reply.first() == Some(&b'-') {
+        return None;
+    }
+    match op {
+        LockOp::Acquire { reply: form, .. } => match form {
+            AcquireReply::Integer | AcquireReply::Counter => Some(reply == b":1\r\n"),
+            AcquireReply::OkOrNil => Some(!is_nil(reply)),
+            AcquireReply::OldValue => Some(is_nil(reply)),
+            AcquireReply::Scripted(script) => {
+                let ScriptedAcquire { replies, .. } = &**script;
+                says(&replies.granted, reply)
+            }
+        },
+        LockOp::Take { script, .. } => {
+            let ScriptedTake { replies, .. } = &**script;
+            says(&replies.granted, reply)
+        }
+        LockOp::AcquireAll { .. } => Some(reply == b":1\r\n"),
+        LockOp::Wrapped { .. } => Some(is_nil(reply)),
+        LockOp::Store { .. }
+        | LockOp::Extend { .. }
+        | LockOp::Release { .. }
+        | LockOp::ReleaseMany { .. } => None,
+    }
+}
+
+fn is_nil(reply: &[u8]) -> bool {
+    reply.starts_with(b"$-1") || reply.starts_with(b"*-1") || reply.starts_with(b"_")
+}
+
+/// Whether a script's reply is this one; `None` where it depends on what was stored.
+fn says(expected: &Reply, reply: &[u8]) -> Option<bool> {
+    let is_line = |mark: u8, text: &[u8]| {
+        let body = reply.strip_prefix(&[mark]);
+        body.and_then(|body| body.strip_suffix(b"\r\n")) == Some(text)
+    };
+    match expected {
+        Reply::Integer(number) => Some(is_line(b':', number.to_string().as_bytes())),
+        Reply::Nil => Some(is_nil(reply)),
+        Reply::Bulk(text) => Some(lockwarden_resp::bulk_text(reply) == Some(text)),
+        Reply::Status(text) => Some(is_line(b'+', text)),
+        Reply::Error(text) => Some(is_line(b'-', text)),
+        Reply::CommandResult => Some(reply == b":1\r\n"),
+        Reply::Stored | Reply::Left(_) => None,
+    }
+}
+
+/// A step of Redisson's locks, which no recipe describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RedissonStep {
+    Lock,
+    Unlock,
+    Renew,
+}
+
+/// Which of them a text is, told by the commands that only it has together.
+fn redisson(text: &[u8]) -> Option<RedissonStep> {
+    let has = |word: &str| memmem::find(text, word.as_bytes()).is_some();
+    match (has("hincrby"), has("pexpire")) {
+        (true, true) if has("publish") || has("'del'") => Some(RedissonStep::Unlock),
+        (true, true) => Some(RedissonStep::Lock),
+        (false, true) if has("hexists") && !has("'del'") => Some(RedissonStep::Renew),
+        _ => None,
+    }
+}
+
+impl RedissonStep {
+    fn did(self, command: &LockCommand) -> Did {
+        // The first argument is the TTL in milliseconds, the second the holder; the unlock has another in front.
+        let LockOp::Wrapped { keys, .. } = &command.op else {
+            return Did::Read;
+        };
+        let argument = |at: usize| command.argv.get(3 + keys + at).map(|word| &word[..]);
+        let number = |word: &[u8]| std::str::from_utf8(word).ok()?.parse().ok();
+        match self {
+            RedissonStep::Lock => Did::Acquire {
+                spelling: Spelling::Redisson,
+                value: Stored::of(argument(1).unwrap_or_default()),
+                ttl_ms: argument(0).and_then(number),
+                granted: None,
+            },
+            RedissonStep::Renew => Did::Extend {
+                ttl_ms: argument(0).and_then(number),
+                done: None,
+            },
+            RedissonStep::Unlock => release(true),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::propose;
+use crate::sighting::{Did, Sighting, Spelling, Stored};
+use crate::verdict::{Confidence, Kind};
+use crate::{Collector, Pattern};
+
+/// An estate in which one thing happens after another.
+#[derive(Default)]
+struct Estate {
+    collector: Collector,
+    now_ms: u64,
+}
+
+const HOLDER: u64 = 1;
+const OTHER: u64 = 2;
+const CLEANER: u64 = 3;
+
+impl Estate {
+    fn did(&mut self, session: u64, key: &str, did: Did) {
+        self.now_ms += 1;
+        self.collector.expire(self.now_ms);
+        self.collector.see(&Sighting {
+            at_ms: self.now_ms,
+            db: 0,
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            session,
+            application: Arc::from(format!("application-{session}")),
+            did,
+        });
+    }
+
+    fn acquires(&mut self, session: u64, key: &str, ttl_ms: Option<u64>, granted: bool) {
+        let did = Did::Acquire {
+            spelling: Spelling::SetWithNx,
+            value: Stored::of(session.to_string().as_bytes()),
+            ttl_ms,
+            granted: Some(granted),
+        };
+        self.did(session, key, did);
+    }
+
+    fn deletes(&mut self, session: u64, key: &str) {
+        let did = Did::Release {
+            compares: false,
+            done: None,
+        };
+        self.did(session, key, did);
+    }
+
+    fn waits(&mut self, ms: u64) {
+        self.now_ms += ms;
+    }
+
+    /// What is said of the only pattern.
+    fn only(&self) -> Pattern<'_> {
+        let mut all = self.collector.patterns();
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    }
+}
+
+#[test]
+fn a_lock_is_known_by_its_holder_who_gives_it_back() {
+    let mut estate = Estate::default();
+    for number in 0..30 {
+        let key = format!("order:{number}:lock");
+        estate.acquires(HOLDER, &key, Some(30_000), true);
+        estate.acquires(OTHER, &key, Some(30_000), false);
+        estate.waits(200);
+        estate.deletes(HOLDER, &key);
+    }
+    let pattern = estate.only();
+    assert_eq!(pattern.glob, b"order:*:lock");
+    assert_eq!(pattern.verdict.kind, Kind::Lock, "{:?}", pattern.verdict);
+    assert_eq!(pattern.verdict.confidence, Confidence::Certain);
+    let usage = pattern.usage;
+    assert_eq!((usage.granted, usage.contended, usage.released), (30, 30, 30));
+    let hold = usage.hold_ms(0.99).expect("there are leases");
+    assert!((190..=215).contains(&hold), "{hold}");
+    assert!((29..=31).contains(&usage.keys()), "{}", usage.keys());
+}
+
+#[test]
+fn a_cache_is_known_by_clients_that_delete_what_they_never_take() {
+    let mut estate = Estate::default();
+    for number in 0..30 {
+        let key = format!("page:{number}");
+        estate.acquires(HOLDER, &key, Some(60_000), true);
+        estate.did(OTHER, &key, Did::Read);
+        estate.deletes(CLEANER, &key);
+    }
+    let pattern = estate.only();
+    assert_eq!(pattern.verdict.kind, Kind::Cache, "{:?}", pattern.verdict);
+    assert_eq!(pattern.usage.swept, 30);
+}
+
+#[test]
+fn a_marker_is_known_by_its_long_life() {
+    let mut estate = Estate::default();
+    for number in 0..30 {
+        estate.acquires(HOLDER, &format!("once:{number}"), Some(86_400_000), true);
+    }
+    let verdict = estate.only().verdict;
+    assert_eq!(verdict.kind, Kind::Marker, "{verdict:?}");
+    assert!(verdict.why.contains("24 h"), "{verdict:?}");
+}
+
+#[test]
+fn a_job_that_runs_once_in_a_while_takes_a_timed_lock() {
+    let mut estate = Estate::default();
+    for _ in 0..30 {
+        estate.acquires(HOLDER, "cron:report", Some(55_000), true);
+        estate.acquires(OTHER, "cron:report", Some(55_000), false);
+        estate.waits(60_000);
+    }
+    let pattern = estate.only();
+    assert_eq!(pattern.verdict.kind, Kind::TimedLock, "{:?}", pattern.verdict);
+    assert_eq!(pattern.usage.ran_out, 29);
+}
+
+#[test]
+fn a_counter_is_told_from_a_lock_that_is_counted() {
+    let mut counter = Estate::default();
+    for number in 0..100 {
+        counter.did(HOLDER, &format!("hits:{}", number % 10), Did::Counted(Some(number / 10 + 1)));
+    }
+    let verdict = counter.only().verdict;
+    assert_eq!(verdict.kind, Kind::Counter, "{verdict:?}");
+
+    let mut lock = Estate::default();
+    for _ in 0..30 {
+        lock.did(HOLDER, "import", Did::Counted(Some(1)));
+        lock.did(OTHER, "import", Did::Counted(Some(2)));
+        lock.deletes(HOLDER, "import");
+    }
+    let pattern = lock.only();
+    assert_eq!(pattern.verdict.kind, Kind::Lock, "{:?}", pattern.verdict);
+    let text = propose::toml(&[pattern], "a minute", &[]);
+    assert!(text.contains("counter_locks = true"), "{text}");
+}
+
+#[test]
+fn of_replies_that_were_not_seen_the_order_of_commands_says_enough() {
+    let mut estate = Estate::default();
+    let attempt = Did::Acquire {
+        spelling: Spelling::SetNx,
+        value: Stored::of(b"1"),
+        ttl_ms: None,
+        granted: None,
+    };
+    for _ in 0..10 {
+        estate.did(HOLDER, "lock:a", attempt);
+        estate.did(OTHER, "lock:a", attempt);
+        estate.deletes(HOLDER, "lock:a");
+        // Deletes nothing.
+        estate.deletes(OTHER, "lock:a");
+    }
+    let usage = estate.only();
+    let usage = usage.usage;
+    assert_eq!((usage.granted, usage.contended, usage.released, usage.late), (10, 10, 10, 10));
+    assert_eq!(usage.without_ttl, 10);
+    assert!(usage.one_value);
+}
+
+#[test]
+fn the_release_of_one_lease_is_not_that_of_the_next() {
+    let mut estate = Estate::default();
+    estate.acquires(HOLDER, "lock:a", Some(100), true);
+    estate.waits(1_000);
+    estate.acquires(OTHER, "lock:a", Some(100), true);
+    estate.waits(20);
+    estate.deletes(HOLDER, "lock:a");
+    let pattern = estate.only();
+    let usage = pattern.usage;
+    assert_eq!((usage.ran_out, usage.foreign, usage.released), (1, 1, 0));
+    assert_eq!(usage.hold_ms(0.5), None);
+}
+
+#[test]
+fn names_alone_are_a_guess_that_is_not_proposed() {
+    let mut estate = Estate::default();
+    estate.acquires(HOLDER, "mutex:a", None, true);
+    let pattern = estate.only();
+    assert_eq!(pattern.verdict.kind, Kind::Lock);
+    assert_eq!(pattern.verdict.confidence, Confidence::Guess);
+    let text = propose::toml(&[pattern], "a minute", &[]);
+    assert!(!text.contains("[[namespace]]"), "{text}");
+    assert!(text.contains("mutex:a: lock, a guess; by its name"), "{text}");
+}
+
+#[test]
+fn families_that_work_alike_share_a_namespace_and_others_do_not() {
+    let mut estate = Estate::default();
+    for _ in 0..30 {
+        for key in ["order:lock", "stock:lock"] {
+            estate.acquires(HOLDER, key, Some(5_000), true);
+            estate.waits(100);
+            estate.deletes(HOLDER, key);
+        }
+        estate.acquires(HOLDER, "report:lock", Some(7_200_000), true);
+        estate.waits(600_000);
+        estate.deletes(HOLDER, "report:lock");
+    }
+    let text = propose::toml(&estate.collector.patterns(), "an hour", &["order-lock".to_owned()]);
+    assert!(text.contains("keys = [\"order:lock\", \"stock:lock\"]"), "{text}");
+    assert!(text.contains("name = \"order-lock-2\""), "{text}");
+    assert!(text.contains("keys = [\"report:lock\"]"), "{text}");
+    assert!(text.contains("ceiling = \"2h\""), "{text}");
+}
+
+#[test]
+fn names_of_keys_end_no_string_and_no_comment() {
+    let mut estate = Estate::default();
+    let key = "lock\"]\nmode = \"enforce\" # \u{1b}[2J";
+    for _ in 0..30 {
+        estate.acquires(HOLDER, key, None, true);
+        estate.deletes(HOLDER, key);
+    }
+    let text = propose::toml(&estate.collector.patterns(), "a minute", &[]);
+    assert!(!text.contains('\u{1b}'), "{text}");
+    let enforce = text.lines().filter(|line| line.starts_with("mode = \"enforce\""));
+    assert_eq!(enforce.count(), 0, "{text}");
+}

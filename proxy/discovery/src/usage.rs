@@ -1,0 +1,254 @@
+//! What was seen of the keys of one pattern. Only counts and durations, no value and no key but one example.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use sketches_ddsketch::{Config, DDSketch};
+
+use crate::sighting::{Spelling, Stored};
+
+/// Applications of a pattern that are named.
+const MAX_APPLICATIONS: usize = 16;
+/// Bytes of an example that are kept.
+const MAX_EXAMPLE: usize = 256;
+/// Bits of the sketch that tells how many different keys there are; above some four times as many it says no more.
+const KEY_BITS: usize = 1_024;
+
+/// What one application did with the keys of a pattern.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ByApplication {
+    /// Tries to take a key.
+    pub tries: u64,
+    /// Keys that it took.
+    pub granted: u64,
+    /// Keys that it deleted, its own and others.
+    pub deleted: u64,
+}
+
+/// See the module.
+pub struct Usage {
+    /// A key.
+    pub example: Bytes,
+    /// The first and the last sighting, Unix time, ms.
+    pub first_ms: u64,
+    /// See `first_ms`.
+    pub last_ms: u64,
+    /// Tries to take a key, by how they are spelled.
+    pub tries: BTreeMap<Spelling, u64>,
+    /// Tries that took it.
+    pub granted: u64,
+    /// Tries that found it taken.
+    pub contended: u64,
+    /// Leases that ended and never had a TTL.
+    pub without_ttl: u64,
+    /// Leases that got their TTL by a second command.
+    pub ttl_later: u64,
+    /// Given back over the connection that took it.
+    pub released: u64,
+    /// Those among them that compared the value first.
+    pub compared: u64,
+    /// Deleted over another connection of the application that took it.
+    pub handed_over: u64,
+    /// Deleted by another application, which takes such keys, too.
+    pub foreign: u64,
+    /// Deleted by a client that never took or tried to take one.
+    pub swept: u64,
+    /// Deletions that found no key.
+    pub late: u64,
+    /// Leases that ran out.
+    pub ran_out: u64,
+    /// New TTLs for a held key.
+    pub extended: u64,
+    /// Values that were replaced while another client held the key.
+    pub overwritten: u64,
+    /// The same by GETSET.
+    pub taken_over: u64,
+    /// Reads of a held key by others than its holder; a sample.
+    pub read: u64,
+    /// The highest number that a counter reached.
+    pub counted_to: i64,
+    /// Values that look like documents.
+    pub documents: u64,
+    /// Whether every value was the same.
+    pub one_value: bool,
+    /// The longest value, bytes.
+    pub longest_value: usize,
+    /// The longest TTL, ms.
+    pub longest_ttl_ms: u64,
+    applications: BTreeMap<Arc<str>, ByApplication>,
+    further_applications: bool,
+    value: Option<u64>,
+    ttls: DDSketch,
+    holds: DDSketch,
+    keys: [u64; KEY_BITS / 64],
+}
+
+impl Usage {
+    /// Nothing yet, but that a key of this name was seen.
+    pub(crate) fn new(example: &Bytes, now_ms: u64) -> Usage {
+        Usage {
+            example: Bytes::copy_from_slice(&example[..example.len().min(MAX_EXAMPLE)]),
+            first_ms: now_ms,
+            last_ms: now_ms,
+            tries: BTreeMap::new(),
+            granted: 0,
+            contended: 0,
+            without_ttl: 0,
+            ttl_later: 0,
+            released: 0,
+            compared: 0,
+            handed_over: 0,
+            foreign: 0,
+            swept: 0,
+            late: 0,
+            ran_out: 0,
+            extended: 0,
+            overwritten: 0,
+            taken_over: 0,
+            read: 0,
+            counted_to: 0,
+            documents: 0,
+            one_value: true,
+            longest_value: 0,
+            longest_ttl_ms: 0,
+            applications: BTreeMap::new(),
+            further_applications: false,
+            value: None,
+            ttls: sketch(),
+            holds: sketch(),
+            keys: [0; KEY_BITS / 64],
+        }
+    }
+
+    /// What an application did; of those above the bound what they did together.
+    pub(crate) fn by(&mut self, application: &Arc<str>) -> &mut ByApplication {
+        const REST: &str = "others";
+        let is_known = self.applications.contains_key(application);
+        let name = if is_known || self.applications.len() < MAX_APPLICATIONS {
+            application.clone()
+        } else {
+            self.further_applications = true;
+            REST.into()
+        };
+        self.applications.entry(name).or_default()
+    }
+
+    /// Whether an application has ever tried to take such a key.
+    pub(crate) fn takes(&self, application: &str) -> bool {
+        let known = self.applications.get(application);
+        known.is_some_and(|by| by.tries > 0)
+    }
+
+    pub(crate) fn stored(&mut self, value: &Stored) {
+        self.documents += u64::from(value.is_document);
+        self.longest_value = self.longest_value.max(value.length);
+        self.one_value &= self.value.is_none_or(|first| first == value.digest);
+        self.value = self.value.or(Some(value.digest));
+    }
+
+    pub(crate) fn ttl(&mut self, ms: u64) {
+        self.longest_ttl_ms = self.longest_ttl_ms.max(ms);
+        self.ttls.add(ms as f64);
+    }
+
+    pub(crate) fn held(&mut self, ms: u64) {
+        self.holds.add(ms as f64);
+    }
+
+    pub(crate) fn key(&mut self, hash: u64) {
+        let bit = hash as usize % KEY_BITS;
+        self.keys[bit / 64] |= 1 << (bit % 64);
+    }
+
+    /// About how many different keys there were (linear counting: Whang et al., 1990).
+    pub fn keys(&self) -> u64 {
+        let set: u32 = self.keys.iter().map(|word| word.count_ones()).sum();
+        let all = KEY_BITS as f64;
+        let clear = (all - f64::from(set)).max(1.0);
+        (all * (all / clear).ln()).round() as u64
+    }
+
+    /// Tries to take a key.
+    pub fn tried(&self) -> u64 {
+        self.tries.values().sum()
+    }
+
+    /// Leases that somebody ended by a deletion.
+    pub fn deleted(&self) -> u64 {
+        self.released + self.handed_over + self.foreign + self.swept
+    }
+
+    /// The TTL, ms, that this share of the leases does not exceed.
+    pub fn ttl_ms(&self, share: f64) -> Option<u64> {
+        quantile(&self.ttls, share)
+    }
+
+    /// The time from grant to release, ms, that this share of the leases does not exceed. Only of those that were given
+    /// back by whoever took them.
+    pub fn hold_ms(&self, share: f64) -> Option<u64> {
+        quantile(&self.holds, share)
+    }
+
+    /// Who did what.
+    pub fn applications(&self) -> &BTreeMap<Arc<str>, ByApplication> {
+        &self.applications
+    }
+
+    /// Adds what was seen of another pattern.
+    pub(crate) fn add(&mut self, other: &Usage) {
+        self.first_ms = self.first_ms.min(other.first_ms);
+        self.last_ms = self.last_ms.max(other.last_ms);
+        for (spelling, tries) in &other.tries {
+            *self.tries.entry(*spelling).or_default() += tries;
+        }
+        let counts = [
+            (&mut self.granted, other.granted),
+            (&mut self.contended, other.contended),
+            (&mut self.without_ttl, other.without_ttl),
+            (&mut self.ttl_later, other.ttl_later),
+            (&mut self.released, other.released),
+            (&mut self.compared, other.compared),
+            (&mut self.handed_over, other.handed_over),
+            (&mut self.foreign, other.foreign),
+            (&mut self.swept, other.swept),
+            (&mut self.late, other.late),
+            (&mut self.ran_out, other.ran_out),
+            (&mut self.extended, other.extended),
+            (&mut self.overwritten, other.overwritten),
+            (&mut self.taken_over, other.taken_over),
+            (&mut self.read, other.read),
+            (&mut self.documents, other.documents),
+        ];
+        for (mine, theirs) in counts {
+            *mine += theirs;
+        }
+        self.counted_to = self.counted_to.max(other.counted_to);
+        self.one_value &= other.one_value && (self.value.is_none() || self.value == other.value);
+        self.value = self.value.or(other.value);
+        self.longest_value = self.longest_value.max(other.longest_value);
+        self.longest_ttl_ms = self.longest_ttl_ms.max(other.longest_ttl_ms);
+        for (application, by) in &other.applications {
+            let mine = self.by(application);
+            mine.tries += by.tries;
+            mine.granted += by.granted;
+            mine.deleted += by.deleted;
+        }
+        // Both were made with the same accuracy.
+        let _ = self.ttls.merge(&other.ttls);
+        let _ = self.holds.merge(&other.holds);
+        for (mine, theirs) in self.keys.iter_mut().zip(&other.keys) {
+            *mine |= theirs;
+        }
+    }
+}
+
+/// Durations to within two percent, in at most some four kilobytes.
+fn sketch() -> DDSketch {
+    DDSketch::new(Config::new(0.02, 512, 1.0))
+}
+
+fn quantile(sketch: &DDSketch, share: f64) -> Option<u64> {
+    let value = sketch.quantile(share).ok().flatten()?;
+    Some(value.round() as u64)
+}

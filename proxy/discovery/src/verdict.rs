@@ -1,0 +1,248 @@
+//! What the keys of a pattern are: locks, or something that is taken by the same commands. The rules are written down in
+//! `docs/discovery.md`, and each says why it holds.
+
+use std::fmt;
+
+use crate::sighting::Spelling;
+use crate::usage::Usage;
+
+/// Fewer leases say nothing.
+pub const ENOUGH: u64 = 5;
+/// So many leases make it certain.
+pub const CERTAIN: u64 = 20;
+/// A key that lives so long and is never given back notes that something was done: ms.
+const LONG_TTL_MS: u64 = 3_600_000;
+/// A longer value is content, not the name of a holder: bytes.
+const LONG_VALUE: usize = 256;
+/// Words by which people name locks.
+const LOCK_WORDS: [&str; 11] = [
+    "lock", "locks", "locked", "lck", "mutex", "mtx", "semaphore", "leader", "lease", "guard", "exclusive",
+];
+
+/// What the keys of a pattern are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Locks that are given back.
+    Lock,
+    /// Locks that end by their TTL alone: a job that may run once in a while.
+    TimedLock,
+    /// Notes that something was done once.
+    Marker,
+    /// Values that are kept to be read.
+    Cache,
+    /// Numbers that count.
+    Counter,
+    /// That cannot be told yet.
+    Unclear,
+}
+
+impl Kind {
+    /// As people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Lock => "lock",
+            Kind::TimedLock => "timed lock",
+            Kind::Marker => "marker",
+            Kind::Cache => "cache",
+            Kind::Counter => "counter",
+            Kind::Unclear => "unclear",
+        }
+    }
+
+    /// Whether its keys are locks.
+    pub const fn is_lock(self) -> bool {
+        matches!(self, Kind::Lock | Kind::TimedLock)
+    }
+}
+
+/// How sure that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Confidence {
+    /// By its name alone, or of too little.
+    Guess,
+    /// What was seen speaks for it.
+    Likely,
+    /// Enough was seen, and all of it speaks for it.
+    Certain,
+}
+
+impl Confidence {
+    /// As people write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Confidence::Guess => "a guess",
+            Confidence::Likely => "likely",
+            Confidence::Certain => "certain",
+        }
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// What the keys are.
+    pub kind: Kind,
+    /// How sure that is.
+    pub confidence: Confidence,
+    /// Why, for people.
+    pub why: String,
+}
+
+/// So many of so many.
+struct Of(u64, u64);
+
+impl fmt::Display for Of {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 == self.1 {
+            true => write!(f, "all {}", self.1),
+            false => write!(f, "{} of {}", self.0, self.1),
+        }
+    }
+}
+
+impl Verdict {
+    /// What the keys of a pattern are, by what was seen of them and by the words of their names.
+    pub fn of(usage: &Usage, words: &[String]) -> Verdict {
+        let counts = usage.tries.get(&Spelling::Incr).copied().unwrap_or(0);
+        let verdict = if counts * 2 > usage.tried() {
+            counted(usage)
+        } else {
+            taken(usage, words)
+        };
+        let is_named = words.iter().any(|word| LOCK_WORDS.contains(&word.as_str()));
+        match verdict {
+            Some(verdict) => verdict,
+            None if is_named => Verdict {
+                kind: Kind::Lock,
+                confidence: Confidence::Guess,
+                why: format!("by its name; {}", too_little(usage)),
+            },
+            None => Verdict {
+                kind: Kind::Unclear,
+                confidence: Confidence::Guess,
+                why: too_little(usage),
+            },
+        }
+    }
+}
+
+fn too_little(usage: &Usage) -> String {
+    match usage.granted {
+        0 => format!("taken by nobody in {} tries", usage.tried()),
+        granted if granted < ENOUGH => {
+            format!("taken {granted} times so far, which says little; {ENOUGH} are wanted")
+        }
+        granted => format!("taken {granted} times, given back {} times", usage.deleted()),
+    }
+}
+
+/// By how many grants it is known.
+fn by(usage: &Usage, all_of_it: bool) -> Confidence {
+    match usage.granted {
+        CERTAIN.. if all_of_it => Confidence::Certain,
+        ENOUGH.. => Confidence::Likely,
+        _ => Confidence::Guess,
+    }
+}
+
+/// INCR: a lock whose holder is the one that counted to 1, or a number.
+fn counted(usage: &Usage) -> Option<Verdict> {
+    let granted = usage.granted;
+    if granted < ENOUGH && usage.counted_to < 10 {
+        return None;
+    }
+    let own = usage.released + usage.handed_over;
+    if granted >= ENOUGH && own * 2 >= granted {
+        return Some(Verdict {
+            kind: Kind::Lock,
+            confidence: by(usage, own * 10 >= granted * 9),
+            why: format!(
+                "INCR to 1 takes it, and whoever did deletes it ({} times)",
+                Of(own, granted)
+            ),
+        });
+    }
+    Some(Verdict {
+        kind: Kind::Counter,
+        confidence: by(usage, own == 0),
+        why: format!(
+            "counted up to {} and deleted {} times by who counted to 1",
+            usage.counted_to,
+            Of(own, granted)
+        ),
+    })
+}
+
+/// The other commands.
+fn taken(usage: &Usage, words: &[String]) -> Option<Verdict> {
+    let granted = usage.granted;
+    let verdict = |kind, confidence, why| Some(Verdict { kind, confidence, why });
+    if usage.compared > 0 || usage.tries.contains_key(&Spelling::Redisson) {
+        let why = match usage.compared {
+            0 => "taken by Redisson's own script".to_owned(),
+            compared => format!("given back by comparing the value first ({compared} times)"),
+        };
+        return verdict(Kind::Lock, by(usage, true).max(Confidence::Likely), why);
+    }
+    // Only who takes a lock gives it back. A cache is emptied by whoever changed what it holds.
+    let own = usage.released + usage.handed_over + usage.foreign;
+    let has_content = usage.longest_value > LONG_VALUE || usage.documents * 2 > granted;
+    if granted >= ENOUGH && usage.swept > own {
+        let why = format!(
+            "deleted by clients that never take it ({} times)",
+            Of(usage.swept, usage.deleted())
+        );
+        return verdict(Kind::Cache, by(usage, own == 0), why);
+    }
+    if granted >= ENOUGH && has_content && own * 2 < granted {
+        let why = format!(
+            "its values are content, up to {} bytes, and not given back",
+            usage.longest_value
+        );
+        return verdict(Kind::Cache, by(usage, own == 0), why);
+    }
+    if granted >= ENOUGH && own * 2 >= granted {
+        let why = format!("given back by who takes it ({} times)", Of(own, granted));
+        return verdict(Kind::Lock, by(usage, own * 10 >= granted * 9), why);
+    }
+    if granted < ENOUGH {
+        return None;
+    }
+    if own > 0 {
+        let why = format!("given back {} times; the others ran out", Of(own, granted));
+        return verdict(Kind::Lock, Confidence::Likely, why);
+    }
+    never_given_back(usage, words)
+}
+
+/// Keys that nobody deletes.
+fn never_given_back(usage: &Usage, words: &[String]) -> Option<Verdict> {
+    let granted = usage.granted;
+    let verdict = |kind, confidence, why| Some(Verdict { kind, confidence, why });
+    let ttl = usage.ttl_ms(0.5);
+    let is_named = words.iter().any(|word| LOCK_WORDS.contains(&word.as_str()));
+    let repeats = granted >= 3 * usage.keys().max(1);
+    if ttl.is_none_or(|ms| ms >= LONG_TTL_MS) && !repeats {
+        let why = match ttl {
+            Some(ms) => format!("never given back, and lives for {} h", ms / 3_600_000),
+            None => "never given back, and has no TTL".to_owned(),
+        };
+        return verdict(Kind::Marker, by(usage, !is_named), why);
+    }
+    if usage.read > granted {
+        let why = format!("never given back, and read more often than taken ({} reads)", usage.read);
+        return verdict(Kind::Cache, Confidence::Likely, why);
+    }
+    if repeats && usage.contended > 0 {
+        let why = format!(
+            "the same few keys are taken again and again as soon as they run out ({granted} times, {} tries in vain)",
+            usage.contended
+        );
+        return verdict(Kind::TimedLock, Confidence::Likely, why);
+    }
+    if is_named {
+        return None;
+    }
+    let why = format!("never given back in {granted} times, and hardly ever wanted by two");
+    verdict(Kind::Marker, Confidence::Likely, why)
+}
