@@ -8,11 +8,12 @@ class RedisError(Exception):
 
 
 class Redis:
-    def __init__(self, address, name):
+    def __init__(self, address, name=None):
         host, port = address.rsplit(":", 1)
         self.socket = socket.create_connection((host, int(port)))
         self.replies = self.socket.makefile("rb")
-        self("CLIENT", "SETNAME", name)
+        if name is not None:
+            self("CLIENT", "SETNAME", name)
 
     def __call__(self, *words):
         request = b"*%d\r\n" % len(words)

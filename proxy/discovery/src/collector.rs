@@ -14,6 +14,9 @@ const MAX_LEASES: usize = 32_768;
 /// A lease counts as run out only so long after its end: clocks differ, and its release may be under way. Milliseconds.
 const GRACE_MS: u64 = 500;
 
+/// Connections that are known not to hold a lease.
+const MAX_STRANGERS: usize = 4;
+
 /// A name for a key in its database: equal for equal keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyHash(u64);
@@ -39,8 +42,20 @@ struct Lease {
     since_ms: u64,
     /// When its TTL ends, Unix time, ms; `None` for none.
     until_ms: Option<u64>,
+    /// Connections whose lease of the key ran out before, or that were refused it meanwhile: they release nothing.
+    strangers: [Option<u64>; MAX_STRANGERS],
     /// Number among all leases, by which its place in the queue is known to be its own.
     number: u64,
+}
+
+impl Lease {
+    /// A connection was told that it is held. Of several the last are known.
+    fn refused(&mut self, session: u64) {
+        if session != self.session && !self.strangers.contains(&Some(session)) {
+            self.strangers.rotate_right(1);
+            self.strangers[0] = Some(session);
+        }
+    }
 }
 
 /// One pattern as it is told of.
@@ -69,6 +84,8 @@ pub struct Collector {
     order: VecDeque<(KeyHash, u64)>,
     taken: u64,
     beyond: u64,
+    /// The latest time that was told.
+    now_ms: u64,
 }
 
 impl Collector {
@@ -108,7 +125,12 @@ impl Collector {
 
     /// Ends the leases whose TTL has passed.
     pub fn expire(&mut self, now_ms: u64) {
-        let is_over = |lease: &Lease| lease.until_ms.is_some_and(|until| until + GRACE_MS < now_ms);
+        self.now_ms = self.now_ms.max(now_ms);
+        let is_over = |lease: &Lease| {
+            lease
+                .until_ms
+                .is_some_and(|until| until + GRACE_MS < now_ms)
+        };
         let over: Vec<KeyHash> = self
             .leases
             .iter()
@@ -133,8 +155,13 @@ impl Collector {
     /// Every pattern of which a try to take a key was seen, the busiest first.
     pub fn patterns(&self) -> Vec<Pattern<'_>> {
         let mut held: HashMap<PatternId, u64> = HashMap::new();
-        for lease in self.leases.values().filter(|lease| lease.until_ms.is_none()) {
-            *held.entry(self.patterns.current(lease.pattern)).or_default() += 1;
+        // An EXPIRE may be under way.
+        let for_long = |lease: &&Lease| lease.since_ms + GRACE_MS < self.now_ms;
+        let all = self.leases.values().filter(for_long);
+        for lease in all.filter(|lease| lease.until_ms.is_none()) {
+            *held
+                .entry(self.patterns.current(lease.pattern))
+                .or_default() += 1;
         }
         let mut all: Vec<Pattern<'_>> = self
             .usage
@@ -175,18 +202,20 @@ impl Collector {
         // Where the reply was not seen, it follows from what was seen before.
         let held = self.leases.get(&hash);
         let granted = granted.unwrap_or_else(|| held.is_none_or(is_over));
-        if granted && held.is_some() {
-            match held.is_some_and(is_over) {
-                true => self.run_out(hash),
-                // It ended where nobody looked.
-                false => drop(self.leases.remove(&hash)),
-            }
+        let mut strangers = [None; MAX_STRANGERS];
+        if granted && held.is_some_and(is_over) {
+            strangers[0] = held.map(|lease| lease.session);
+            self.run_out(hash);
+        }
+        if !granted && let Some(lease) = self.leases.get_mut(&hash) {
+            lease.refused(sighting.session);
         }
         let Some((pattern, usage)) = self.usage_or_new(sighting) else {
             return;
         };
         *usage.tries.entry(spelling).or_default() += 1;
         usage.by(&sighting.application).tries += 1;
+        usage.taker(sighting.session);
         if !granted {
             usage.contended += 1;
             return;
@@ -207,6 +236,7 @@ impl Collector {
             application: sighting.application.clone(),
             since_ms: now_ms,
             until_ms: ttl_ms.map(|ms| now_ms.saturating_add(ms)),
+            strangers,
             number: self.taken,
         };
         self.order.push_back((hash, lease.number));
@@ -271,9 +301,7 @@ impl Collector {
     }
 
     fn release(&mut self, sighting: &Sighting, hash: KeyHash, compares: bool, done: Option<bool>) {
-        let is_over = |lease: &Lease| {
-            lease.until_ms.is_some_and(|until| until <= sighting.at_ms)
-        };
+        let is_over = |lease: &Lease| lease.until_ms.is_some_and(|until| until <= sighting.at_ms);
         let held = self.leases.get(&hash).is_some_and(|lease| !is_over(lease));
         // A comparison whose result was not seen fails for others than the holder.
         let is_holder = |lease: &Lease| lease.session == sighting.session;
@@ -294,12 +322,13 @@ impl Collector {
         usage.without_ttl += u64::from(lease.until_ms.is_none());
         usage.compared += u64::from(compares);
         let held_ms = sighting.at_ms.saturating_sub(lease.since_ms);
+        let is_stranger = lease.strangers.contains(&Some(sighting.session));
         if lease.session == sighting.session || compares {
             usage.released += 1;
             usage.held(held_ms);
-        } else if !usage.takes(&sighting.application) {
+        } else if !usage.may_take(sighting.session) {
             usage.swept += 1;
-        } else if lease.application == sighting.application {
+        } else if lease.application == sighting.application && !is_stranger {
             usage.handed_over += 1;
             usage.held(held_ms);
         } else {

@@ -14,6 +14,10 @@ pub mod propose;
 
 pub mod recognise;
 
+pub mod monitor;
+
+pub mod survey;
+
 mod patterns;
 mod shape;
 

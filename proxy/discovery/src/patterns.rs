@@ -19,13 +19,6 @@ const MAX_PLACES: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct PatternId(usize);
 
-impl PatternId {
-    /// Its place in a list of all.
-    pub(crate) fn place(self) -> usize {
-        self.0
-    }
-}
-
 /// One pattern went into another, which is more general.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Merged {
@@ -93,7 +86,11 @@ impl Patterns {
             if !common.is_named() {
                 continue;
             }
-            let most = if number == 0 { MAX_FIRST_WORDS } else { MAX_WORDS };
+            let most = if number == 0 {
+                MAX_FIRST_WORDS
+            } else {
+                MAX_WORDS
+            };
             let alike = self.alike.entry(common.clone()).or_default();
             alike.push(id);
             if alike.len() > most {
@@ -151,15 +148,20 @@ mod tests {
     #[test]
     fn names_of_tenants_are_learnt_and_names_of_families_stay() {
         let mut patterns = Patterns::default();
-        let tenants = ('a'..='z').flat_map(|first| {
-            ["job", "mail"].map(|family| format!("{first}corp:{family}:lock"))
-        });
+        let tenants = ('a'..='z')
+            .flat_map(|first| ["job", "mail"].map(|family| format!("{first}corp:{family}:lock")));
         let shapes = found(&mut patterns, tenants);
         assert_eq!(shapes, ["*:job:lock", "*:mail:lock"]);
 
         let few = ["order", "stock", "invoice"].map(|name| format!("{name}:17:lock"));
         let shapes = found(&mut patterns, few);
-        let expected = ["*:job:lock", "*:mail:lock", "invoice:*:lock", "order:*:lock", "stock:*:lock"];
+        let expected = [
+            "*:job:lock",
+            "*:mail:lock",
+            "invoice:*:lock",
+            "order:*:lock",
+            "stock:*:lock",
+        ];
         assert_eq!(shapes, expected);
     }
 
@@ -175,7 +177,11 @@ mod tests {
         let first = first.expect("there is room");
         let now = patterns.current(first);
         assert_eq!(patterns.shape(now).to_string(), "lock:*");
-        assert!(merged.iter().any(|one| one.from == first && one.into == now));
+        assert!(
+            merged
+                .iter()
+                .any(|one| one.from == first && one.into == now)
+        );
         // One that came later is not told from the others.
         assert_eq!(patterns.find(b"lock:later", &mut merged), Some(now));
     }
@@ -204,7 +210,9 @@ mod tests {
             word
         };
         for number in 0..20_000 {
-            let key = [number * 7, number * 131, number * 977].map(letters).join(":");
+            let key = [number * 7, number * 131, number * 977]
+                .map(letters)
+                .join(":");
             patterns.find(key.as_bytes(), &mut merged);
         }
         assert!(patterns.by_shape.len() <= MAX_PATTERNS);

@@ -103,7 +103,8 @@ pub fn toml(patterns: &[Pattern<'_>], period: &str, names: &[String]) -> String 
     }
     // A key belongs to the first namespace that matches, so the narrower globs come first.
     families.sort_by_key(|family| {
-        let literal = |pattern: &&Pattern<'_>| pattern.glob.iter().filter(|byte| **byte != b'*').count();
+        let literal =
+            |pattern: &&Pattern<'_>| pattern.glob.iter().filter(|byte| **byte != b'*').count();
         std::cmp::Reverse(family.patterns.iter().map(literal).min())
     });
     let mut used: Vec<String> = names.to_vec();
@@ -131,8 +132,14 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern
         text.push('\n');
     };
     put(format_args!("\n[[namespace]]\nname = {}", quoted(name)));
-    let globs = family.patterns.iter().map(|pattern| quoted(&shown(&pattern.glob)));
-    put(format_args!("keys = [{}]", globs.collect::<Vec<_>>().join(", ")));
+    let globs = family
+        .patterns
+        .iter()
+        .map(|pattern| quoted(&shown(&pattern.glob)));
+    put(format_args!(
+        "keys = [{}]",
+        globs.collect::<Vec<_>>().join(", ")
+    ));
     for pattern in &family.patterns {
         put(format_args!(
             "# {}: {}, {}; {}",
@@ -157,7 +164,9 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern
             ));
         }
     }
-    put(format_args!("mode = \"monitor\" # refuses nothing; `lockwarden audit` says when it may be \"enforce\""));
+    put(format_args!(
+        "mode = \"monitor\" # refuses nothing; `lockwarden audit` says when it may be \"enforce\""
+    ));
     if family.rules.counter_locks {
         put(format_args!(
             "counter_locks = true # taken by INCR: whoever counts to 1 has it"
@@ -176,7 +185,12 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern
         ));
     }
     put(format_args!("[namespace.settings.ttl-ceiling]"));
-    let without = sum(|usage| usage.without_ttl) + family.patterns.iter().map(|one| one.held_without_ttl).sum::<u64>();
+    let without = sum(|usage| usage.without_ttl)
+        + family
+            .patterns
+            .iter()
+            .map(|one| one.held_without_ttl)
+            .sum::<u64>();
     let longest_hold = usages().filter_map(|usage| usage.hold_ms(0.999)).max();
     let held = longest_hold.map_or("no lease was given back".to_owned(), |ms| {
         format!("999 of 1,000 leases were held for {} at most", words(ms))
@@ -186,7 +200,10 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern
         usual(family.rules.default_ms).1,
         without
     ));
-    let longest = usages().map(|usage| usage.longest_ttl_ms).max().unwrap_or(0);
+    let longest = usages()
+        .map(|usage| usage.longest_ttl_ms)
+        .max()
+        .unwrap_or(0);
     let longest = match longest {
         0 => "no TTL was asked for".to_owned(),
         ms => format!("the longest TTL that was asked for is {}", words(ms)),
@@ -196,13 +213,18 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern
         usual(family.rules.ceiling_ms).1
     ));
     if family.rules.kind == Kind::TimedLock {
-        put(format_args!("keep_alive = \"off\" # the TTL is the time between two runs"));
+        put(format_args!(
+            "keep_alive = \"off\" # the TTL is the time between two runs"
+        ));
     }
 }
 
 /// What is left out, and why.
 fn put_others(text: &mut String, patterns: &[Pattern<'_>]) {
-    let mut others = patterns.iter().filter(|pattern| !is_proposed(pattern)).peekable();
+    let mut others = patterns
+        .iter()
+        .filter(|pattern| !is_proposed(pattern))
+        .peekable();
     if others.peek().is_some() {
         text.push_str("\n# Left out:\n");
     }
@@ -221,8 +243,15 @@ fn put_others(text: &mut String, patterns: &[Pattern<'_>]) {
 /// A name that no other namespace has, made of the words of the first pattern.
 fn name(family: &Family<'_>, used: &[String]) -> String {
     let is_fit = |byte: char| byte.is_ascii_alphanumeric() || matches!(byte, '_' | '.' | '-');
-    let words = family.patterns.first().map(|pattern| pattern.words.join("-"));
-    let mut name: String = words.unwrap_or_default().chars().filter(|one| is_fit(*one)).collect();
+    let words = family
+        .patterns
+        .first()
+        .map(|pattern| pattern.words.join("-"));
+    let mut name: String = words
+        .unwrap_or_default()
+        .chars()
+        .filter(|one| is_fit(*one))
+        .collect();
     name.truncate(MAX_NAME);
     if name.is_empty() {
         name.push_str("locks");
@@ -266,5 +295,7 @@ fn quoted(text: &str) -> String {
 
 /// For a comment of one line.
 fn line(text: &str) -> String {
-    text.chars().map(|one| if one.is_control() { '?' } else { one }).collect()
+    text.chars()
+        .map(|one| if one.is_control() { '?' } else { one })
+        .collect()
 }

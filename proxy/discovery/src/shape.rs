@@ -104,7 +104,9 @@ impl Shape {
     pub(crate) fn words(&self) -> impl Iterator<Item = usize> {
         let is_word = |piece: &Piece| matches!(piece, Piece::Word(_));
         let places = self.pieces.iter().enumerate();
-        places.filter(move |(_, piece)| is_word(piece)).map(|(at, _)| at)
+        places
+            .filter(move |(_, piece)| is_word(piece))
+            .map(|(at, _)| at)
     }
 
     /// The same shape with one more part that varies.
@@ -118,7 +120,12 @@ impl Shape {
     /// Whether it has a word that tells its keys from others.
     pub(crate) fn is_named(&self) -> bool {
         self.pieces.iter().any(|piece| match piece {
-            Piece::Word(word) => word.iter().filter(|byte| byte.is_ascii_alphabetic()).count() > 1,
+            Piece::Word(word) => {
+                word.iter()
+                    .filter(|byte| byte.is_ascii_alphabetic())
+                    .count()
+                    > 1
+            }
             Piece::Separator(_) | Piece::Any => false,
         })
     }
@@ -220,7 +227,10 @@ mod tests {
             ("host_10.0.3.17_lock", "host_*_lock"),
             ("lock:550e8400-e29b-41d4-a716-446655440000", "lock:*"),
             ("550e8400-e29b-41d4-a716-446655440000.lock", "*.lock"),
-            ("session:da39a3ee5e6b4b0d3255bfef95601890afd80709", "session:*"),
+            (
+                "session:da39a3ee5e6b4b0d3255bfef95601890afd80709",
+                "session:*",
+            ),
             ("job:01ARZ3NDEKTSV4RRFFQ69G5FAV:lock", "job:*:lock"),
             ("user:{1234}:lock", "user:{*}:lock"),
             ("beef:decade", "beef:decade"),

@@ -77,7 +77,10 @@ fn a_lock_is_known_by_its_holder_who_gives_it_back() {
     assert_eq!(pattern.verdict.kind, Kind::Lock, "{:?}", pattern.verdict);
     assert_eq!(pattern.verdict.confidence, Confidence::Certain);
     let usage = pattern.usage;
-    assert_eq!((usage.granted, usage.contended, usage.released), (30, 30, 30));
+    assert_eq!(
+        (usage.granted, usage.contended, usage.released),
+        (30, 30, 30)
+    );
     let hold = usage.hold_ms(0.99).expect("there are leases");
     assert!((190..=215).contains(&hold), "{hold}");
     assert!((29..=31).contains(&usage.keys()), "{}", usage.keys());
@@ -117,7 +120,12 @@ fn a_job_that_runs_once_in_a_while_takes_a_timed_lock() {
         estate.waits(60_000);
     }
     let pattern = estate.only();
-    assert_eq!(pattern.verdict.kind, Kind::TimedLock, "{:?}", pattern.verdict);
+    assert_eq!(
+        pattern.verdict.kind,
+        Kind::TimedLock,
+        "{:?}",
+        pattern.verdict
+    );
     assert_eq!(pattern.usage.ran_out, 29);
 }
 
@@ -125,7 +133,11 @@ fn a_job_that_runs_once_in_a_while_takes_a_timed_lock() {
 fn a_counter_is_told_from_a_lock_that_is_counted() {
     let mut counter = Estate::default();
     for number in 0..100 {
-        counter.did(HOLDER, &format!("hits:{}", number % 10), Did::Counted(Some(number / 10 + 1)));
+        counter.did(
+            HOLDER,
+            &format!("hits:{}", number % 10),
+            Did::Counted(Some(number / 10 + 1)),
+        );
     }
     let verdict = counter.only().verdict;
     assert_eq!(verdict.kind, Kind::Counter, "{verdict:?}");
@@ -160,7 +172,10 @@ fn of_replies_that_were_not_seen_the_order_of_commands_says_enough() {
     }
     let usage = estate.only();
     let usage = usage.usage;
-    assert_eq!((usage.granted, usage.contended, usage.released, usage.late), (10, 10, 10, 10));
+    assert_eq!(
+        (usage.granted, usage.contended, usage.released, usage.late),
+        (10, 10, 10, 10)
+    );
     assert_eq!(usage.without_ttl, 10);
     assert!(usage.one_value);
 }
@@ -188,7 +203,10 @@ fn names_alone_are_a_guess_that_is_not_proposed() {
     assert_eq!(pattern.verdict.confidence, Confidence::Guess);
     let text = propose::toml(&[pattern], "a minute", &[]);
     assert!(!text.contains("[[namespace]]"), "{text}");
-    assert!(text.contains("mutex:a: lock, a guess; by its name"), "{text}");
+    assert!(
+        text.contains("mutex:a: lock, a guess; by its name"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -204,8 +222,15 @@ fn families_that_work_alike_share_a_namespace_and_others_do_not() {
         estate.waits(600_000);
         estate.deletes(HOLDER, "report:lock");
     }
-    let text = propose::toml(&estate.collector.patterns(), "an hour", &["order-lock".to_owned()]);
-    assert!(text.contains("keys = [\"order:lock\", \"stock:lock\"]"), "{text}");
+    let text = propose::toml(
+        &estate.collector.patterns(),
+        "an hour",
+        &["order-lock".to_owned()],
+    );
+    assert!(
+        text.contains("keys = [\"order:lock\", \"stock:lock\"]"),
+        "{text}"
+    );
     assert!(text.contains("name = \"order-lock-2\""), "{text}");
     assert!(text.contains("keys = [\"report:lock\"]"), "{text}");
     assert!(text.contains("ceiling = \"2h\""), "{text}");
@@ -221,6 +246,8 @@ fn names_of_keys_end_no_string_and_no_comment() {
     }
     let text = propose::toml(&estate.collector.patterns(), "a minute", &[]);
     assert!(!text.contains('\u{1b}'), "{text}");
-    let enforce = text.lines().filter(|line| line.starts_with("mode = \"enforce\""));
+    let enforce = text
+        .lines()
+        .filter(|line| line.starts_with("mode = \"enforce\""));
     assert_eq!(enforce.count(), 0, "{text}");
 }

@@ -1,6 +1,6 @@
 //! What was seen of the keys of one pattern. Only counts and durations, no value and no key but one example.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,6 +10,8 @@ use crate::sighting::{Spelling, Stored};
 
 /// Applications of a pattern that are named.
 const MAX_APPLICATIONS: usize = 16;
+/// Connections that tried to take a key of a pattern; beyond this limit any may have.
+const MAX_TAKERS: usize = 512;
 /// Bytes of an example that are kept.
 const MAX_EXAMPLE: usize = 256;
 /// Bits of the sketch that tells how many different keys there are; above some four times as many it says no more.
@@ -50,9 +52,10 @@ pub struct Usage {
     pub compared: u64,
     /// Deleted over another connection of the application that took it.
     pub handed_over: u64,
-    /// Deleted by another application, which takes such keys, too.
+    /// Deleted by another application that takes such keys, too, by a client that was refused the key meanwhile, or by one
+    /// whose own lease of it had run out.
     pub foreign: u64,
-    /// Deleted by a client that never took or tried to take one.
+    /// Deleted over a connection that never took or tried to take such a key.
     pub swept: u64,
     /// Deletions that found no key.
     pub late: u64,
@@ -77,7 +80,7 @@ pub struct Usage {
     /// The longest TTL, ms.
     pub longest_ttl_ms: u64,
     applications: BTreeMap<Arc<str>, ByApplication>,
-    further_applications: bool,
+    takers: HashSet<u64>,
     value: Option<u64>,
     ttls: DDSketch,
     holds: DDSketch,
@@ -113,7 +116,7 @@ impl Usage {
             longest_value: 0,
             longest_ttl_ms: 0,
             applications: BTreeMap::new(),
-            further_applications: false,
+            takers: HashSet::new(),
             value: None,
             ttls: sketch(),
             holds: sketch(),
@@ -128,16 +131,21 @@ impl Usage {
         let name = if is_known || self.applications.len() < MAX_APPLICATIONS {
             application.clone()
         } else {
-            self.further_applications = true;
             REST.into()
         };
         self.applications.entry(name).or_default()
     }
 
-    /// Whether an application has ever tried to take such a key.
-    pub(crate) fn takes(&self, application: &str) -> bool {
-        let known = self.applications.get(application);
-        known.is_some_and(|by| by.tries > 0)
+    /// A connection has tried to take such a key.
+    pub(crate) fn taker(&mut self, session: u64) {
+        if self.takers.len() < MAX_TAKERS {
+            self.takers.insert(session);
+        }
+    }
+
+    /// Whether a connection has ever tried to take such a key, or may have.
+    pub(crate) fn may_take(&self, session: u64) -> bool {
+        self.takers.len() >= MAX_TAKERS || self.takers.contains(&session)
     }
 
     pub(crate) fn stored(&mut self, value: &Stored) {
@@ -228,6 +236,7 @@ impl Usage {
         self.value = self.value.or(other.value);
         self.longest_value = self.longest_value.max(other.longest_value);
         self.longest_ttl_ms = self.longest_ttl_ms.max(other.longest_ttl_ms);
+        other.takers.iter().for_each(|session| self.taker(*session));
         for (application, by) in &other.applications {
             let mine = self.by(application);
             mine.tries += by.tries;

@@ -16,8 +16,23 @@ const LONG_TTL_MS: u64 = 3_600_000;
 const LONG_VALUE: usize = 256;
 /// Words by which people name locks.
 const LOCK_WORDS: [&str; 11] = [
-    "lock", "locks", "locked", "lck", "mutex", "mtx", "semaphore", "leader", "lease", "guard", "exclusive",
+    "lock",
+    "locks",
+    "locked",
+    "lck",
+    "mutex",
+    "mtx",
+    "semaphore",
+    "leader",
+    "lease",
+    "guard",
+    "exclusive",
 ];
+
+/// Whether people name locks so.
+pub(crate) fn is_lock_word(word: &str) -> bool {
+    LOCK_WORDS.contains(&word)
+}
 
 /// What the keys of a pattern are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -109,7 +124,7 @@ impl Verdict {
         } else {
             taken(usage, words)
         };
-        let is_named = words.iter().any(|word| LOCK_WORDS.contains(&word.as_str()));
+        let is_named = words.iter().any(|word| is_lock_word(word));
         match verdict {
             Some(verdict) => verdict,
             None if is_named => Verdict {
@@ -132,7 +147,10 @@ fn too_little(usage: &Usage) -> String {
         granted if granted < ENOUGH => {
             format!("taken {granted} times so far, which says little; {ENOUGH} are wanted")
         }
-        granted => format!("taken {granted} times, given back {} times", usage.deleted()),
+        granted => format!(
+            "taken {granted} times, given back {} times",
+            usage.deleted()
+        ),
     }
 }
 
@@ -165,18 +183,27 @@ fn counted(usage: &Usage) -> Option<Verdict> {
     Some(Verdict {
         kind: Kind::Counter,
         confidence: by(usage, own == 0),
-        why: format!(
-            "counted up to {} and deleted {} times by who counted to 1",
-            usage.counted_to,
-            Of(own, granted)
-        ),
+        why: match usage.counted_to {
+            // Replies were not seen.
+            0 => format!(
+                "counted {} times, and hardly ever deleted by who began",
+                usage.tried()
+            ),
+            most => format!("counted up to {most}, and deleted by who counted to 1 {own} times"),
+        },
     })
 }
 
 /// The other commands.
 fn taken(usage: &Usage, words: &[String]) -> Option<Verdict> {
     let granted = usage.granted;
-    let verdict = |kind, confidence, why| Some(Verdict { kind, confidence, why });
+    let verdict = |kind, confidence, why| {
+        Some(Verdict {
+            kind,
+            confidence,
+            why,
+        })
+    };
     if usage.compared > 0 || usage.tries.contains_key(&Spelling::Redisson) {
         let why = match usage.compared {
             0 => "taken by Redisson's own script".to_owned(),
@@ -218,19 +245,31 @@ fn taken(usage: &Usage, words: &[String]) -> Option<Verdict> {
 /// Keys that nobody deletes.
 fn never_given_back(usage: &Usage, words: &[String]) -> Option<Verdict> {
     let granted = usage.granted;
-    let verdict = |kind, confidence, why| Some(Verdict { kind, confidence, why });
+    let verdict = |kind, confidence, why| {
+        Some(Verdict {
+            kind,
+            confidence,
+            why,
+        })
+    };
     let ttl = usage.ttl_ms(0.5);
-    let is_named = words.iter().any(|word| LOCK_WORDS.contains(&word.as_str()));
+    let is_named = words.iter().any(|word| is_lock_word(word));
     let repeats = granted >= 3 * usage.keys().max(1);
     if ttl.is_none_or(|ms| ms >= LONG_TTL_MS) && !repeats {
         let why = match ttl {
-            Some(ms) => format!("never given back, and lives for {} h", ms / 3_600_000),
+            Some(ms) => format!(
+                "never given back, and lives for {} h",
+                (ms + 1_800_000) / 3_600_000
+            ),
             None => "never given back, and has no TTL".to_owned(),
         };
         return verdict(Kind::Marker, by(usage, !is_named), why);
     }
     if usage.read > granted {
-        let why = format!("never given back, and read more often than taken ({} reads)", usage.read);
+        let why = format!(
+            "never given back, and read more often than taken ({} reads)",
+            usage.read
+        );
         return verdict(Kind::Cache, Confidence::Likely, why);
     }
     if repeats && usage.contended > 0 {

@@ -168,7 +168,7 @@ impl Classifier<'_> {
             Lookup::UnknownSubcommand | Lookup::Unknown => return self.foreign_command(request),
         };
         let pass = PassThrough::of(request.frame(), spec.blocking);
-        let pass = pass.reading_only(!spec.is_held_back());
+        let pass = pass.with_effect(spec.effect, !spec.is_held_back());
         // Redis answers a wrong number of arguments itself and touches nothing, but whatever is wrong
         // with an EXEC, the block is over.
         let ends_block = spec.effect == Effect::Session(SessionVerb::Exec);

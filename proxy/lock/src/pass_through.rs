@@ -5,7 +5,8 @@
 //! ```compile_fail,E0451
 //! use lockwarden_lock::pass_through::PassThrough;
 //! let frame = b"*2\r\n$3\r\nDEL\r\n$6\r\nlock:a\r\n";
-//! let leave = PassThrough { frame, blocking: false, only_reads: false };
+//! let effect = lockwarden_lock::table::Effect::Neutral;
+//! let leave = PassThrough { frame, blocking: false, only_reads: false, effect };
 //! ```
 //!
 //! ```compile_fail,E0624
@@ -27,12 +28,15 @@
 
 use bytes::{Bytes, BytesMut};
 
+use crate::table::Effect;
+
 /// See the module.
 #[derive(Clone, Copy, Debug)]
 pub struct PassThrough<'a> {
     frame: &'a [u8],
     blocking: bool,
     only_reads: bool,
+    effect: Effect,
 }
 
 impl<'a> PassThrough<'a> {
@@ -41,11 +45,22 @@ impl<'a> PassThrough<'a> {
             frame,
             blocking,
             only_reads: false,
+            effect: Effect::Neutral,
         }
     }
 
-    pub(crate) fn reading_only(self, only_reads: bool) -> PassThrough<'a> {
-        PassThrough { only_reads, ..self }
+    /// Of a command that means this to a lock, if its keys are any.
+    pub(crate) fn with_effect(self, effect: Effect, only_reads: bool) -> PassThrough<'a> {
+        PassThrough {
+            only_reads,
+            effect,
+            ..self
+        }
+    }
+
+    /// What the command would mean to a lock, if its keys were any.
+    pub fn effect(&self) -> Effect {
+        self.effect
     }
 
     /// The client's bytes.
@@ -101,6 +116,7 @@ impl Kept {
             frame: &self.frame,
             blocking: self.blocking,
             only_reads: self.only_reads,
+            effect: Effect::Neutral,
         }
     }
 }

@@ -169,6 +169,7 @@ impl Prepared {
             .audit
             .notice("started", || shared.active.load().in_force(), None);
         let following = shared.events.start(followers).map_err(Failure::line)?;
+        shared.discovery.start().map_err(Failure::line)?;
 
         let token = match &config.admin_token {
             Some(secret) => AdminToken::configured(secret.expose().to_owned()),

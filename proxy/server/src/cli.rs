@@ -6,6 +6,7 @@ mod arguments;
 mod audit;
 mod check;
 mod demo;
+mod discover;
 mod generate;
 mod lock;
 mod locks;
@@ -63,6 +64,8 @@ enum Command {
     Token(orders::TokenArgs),
     /// Say what enforce mode would break, by application, and whether a namespace is ready for it
     Audit(audit::AuditArgs),
+    /// Find the locks that no namespace has, and propose the configuration that would govern them
+    Discover(discover::DiscoverArgs),
     /// One decision, in words: by the id of an error reply
     Why(why::WhyArgs),
     /// Run a command while holding a lock
@@ -140,6 +143,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Reload(args) => orders::reload(&args),
         Command::Token(args) => orders::token(&args),
         Command::Audit(args) => audit::audit(&args),
+        Command::Discover(args) => discover::discover(&args),
         Command::Why(args) => why::why(&args),
         Command::Lock(args) => lock::lock(&args),
         Command::Completions(args) => generate::completions(&args, Cli::command()),

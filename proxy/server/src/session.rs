@@ -29,6 +29,7 @@ mod record_outcome;
 mod refusals;
 mod replica;
 pub(crate) mod replicas;
+mod sightings;
 mod steps;
 pub(crate) mod transaction;
 pub(crate) mod transport;

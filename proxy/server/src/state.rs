@@ -29,6 +29,7 @@ use crate::registry::ungoverned::Ungoverned;
 use crate::registry::watched_keys::WatchedKeys;
 use crate::ruleset::Active;
 use crate::telemetry::audit::Audit;
+use crate::telemetry::discovery::Discovery;
 use crate::telemetry::events::EventLog;
 use crate::telemetry::logging::{ObservationFolder, RepeatFolder};
 use crate::telemetry::metrics::Metrics;
@@ -61,6 +62,7 @@ pub(crate) struct ProxyState {
     pub(crate) refusals: RepeatFolder,
     pub(crate) observations: ObservationFolder,
     pub(crate) events: Arc<EventLog>,
+    pub(crate) discovery: Arc<Discovery>,
     /// Balancers whose word on where a client comes from is taken, and wanted.
     pub(crate) proxy_protocol_from: Vec<Network>,
     pub(crate) audit: Arc<Audit>,
@@ -109,6 +111,7 @@ impl ProxyState {
             refusals: RepeatFolder::new(),
             observations: ObservationFolder::default(),
             events,
+            discovery: Arc::default(),
             proxy_protocol_from: config.proxy_protocol_from.clone(),
             audit,
             sweep: config.sweep,

@@ -2,6 +2,7 @@
 //! never asks.
 
 pub(crate) mod audit;
+pub(crate) mod discovery;
 pub(crate) mod events;
 mod fold;
 pub(crate) mod logging;

@@ -6,6 +6,7 @@
 mod advice;
 pub(crate) mod api;
 mod applications;
+pub(crate) mod discovery;
 mod hold_times;
 mod hot_locks;
 mod lock_history;

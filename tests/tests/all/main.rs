@@ -90,6 +90,7 @@ mod cli_lock;
 mod configuration;
 mod connections;
 mod differential;
+mod discovering;
 mod documentation;
 mod examples;
 mod failing_over;

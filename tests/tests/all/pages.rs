@@ -124,7 +124,7 @@ fn rust_below(folder: &Path) -> String {
 
 #[test]
 fn the_glossary_is_in_order_and_names_types_and_files_that_exist() {
-    let crates = ["server", "lock", "lua", "policy"]
+    let crates = ["server", "discovery", "lock", "lua", "policy"]
         .map(|name| repository().join("proxy").join(name).join("src"));
     let text = crates.each_ref().map(|path| rust_below(path)).concat();
     let page = page("docs/glossary.md");
@@ -187,7 +187,7 @@ fn exists(name: &str, sources: &str) -> bool {
 
 #[test]
 fn every_name_on_the_way_of_a_command_exists() {
-    let crates = ["server", "lock", "lua", "policy", "resp"];
+    let crates = ["server", "discovery", "lock", "lua", "policy", "resp"];
     let sources = crates.map(|name| repository().join("proxy").join(name).join("src"));
     let sources = sources.iter().filter(|path| path.is_dir());
     let sources = sources.map(|path| rust_below(path)).collect::<String>();

@@ -30,6 +30,7 @@ pub(super) fn routes() -> Router<Arc<dyn Control>> {
         .route("/api/v1/hot", get(hot))
         .route("/api/v1/report", get(report))
         .route("/api/v1/config", get(config))
+        .route("/api/v1/discovery", get(discovery))
 }
 
 /// What a query asks for. An unknown word is a mistake that should be heard of.
@@ -129,4 +130,8 @@ async fn report(State(control): Shared) -> Response {
 
 async fn config(State(control): Shared) -> Response {
     answer(move || control.views().namespaces()).await
+}
+
+async fn discovery(State(control): Shared) -> Response {
+    answer(move || control.views().discovery()).await
 }

@@ -158,6 +158,18 @@ impl Views for Fake {
     fn namespaces(&self) -> Vec<told::Namespace> {
         Vec::new()
     }
+
+    fn discovery(&self) -> told::Discovery {
+        told::Discovery {
+            since: 1,
+            now: 2,
+            unseen: 0,
+            beyond: 0,
+            unclaimed: 0,
+            patterns: Vec::new(),
+            toml: String::new(),
+        }
+    }
 }
 
 struct Served {

@@ -122,6 +122,17 @@ impl Conversation {
         parsed(&self.frame().await?)
     }
 
+    /// The next frame, as it came; `None` where none comes within this time. What has come of one is kept.
+    pub(crate) async fn frame_within(
+        &mut self,
+        time: Duration,
+    ) -> Result<Option<Bytes>, BackendError> {
+        match tokio::time::timeout(time, self.read_frame()).await {
+            Ok(frame) => frame.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// Reads one reply, as it came.
     async fn frame(&mut self) -> Result<Bytes, BackendError> {
         match tokio::time::timeout(REPLY_PATIENCE, self.read_frame()).await {

@@ -20,6 +20,7 @@ use tokio::net::TcpStream;
 use crate::admin::token_file;
 use crate::app::control::Source;
 use crate::app::exit_code;
+use crate::backend::BackendError;
 use crate::config;
 use crate::config::{Overrides, Secret};
 use crate::text::numbers::percent;
@@ -84,6 +85,12 @@ pub(super) enum ApiError {
         /// Its words.
         text: String,
     },
+    /// The server behind the proxy cannot be asked.
+    #[error(transparent)]
+    Backend(#[from] BackendError),
+    /// It can, and is not, for a reason.
+    #[error("{0}")]
+    Declined(String),
     /// It is no lockwarden, or one of another version.
     #[error("{address} answers what no lockwarden of this version answers: {text}")]
     Foreign {
@@ -99,8 +106,12 @@ impl ApiError {
     pub(super) fn exit(&self) -> ExitCode {
         match self {
             ApiError::Usage(_) | ApiError::Address(_) => exit_code::configuration(),
-            ApiError::Unreachable { .. } | ApiError::Foreign { .. } => exit_code::unreachable(),
-            ApiError::NotFound(_) | ApiError::Refused { .. } => exit_code::findings(),
+            ApiError::Unreachable { .. } | ApiError::Foreign { .. } | ApiError::Backend(_) => {
+                exit_code::unreachable()
+            }
+            ApiError::NotFound(_) | ApiError::Refused { .. } | ApiError::Declined(_) => {
+                exit_code::findings()
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 //! has taken until their answers are there.
 
 use bytes::Bytes;
+use lockwarden_discovery::sighting::Doings;
 use lockwarden_lock::classify::ComputedScript;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::namespace::NamespaceId;
@@ -41,10 +42,21 @@ pub(crate) enum Look {
     Role,
     /// It may name replicas, from which its client then reads.
     Replicas,
+    /// What a command did to keys that may be locks although no namespace has them.
+    Sighted(Box<Sighted>),
     /// It says whether a grant that nobody heard of was marked; its place in the list of those.
     Marked(usize),
     /// The proxy's own tidying up; nobody wants the answer.
     Own,
+}
+
+/// A command on keys that may be locks although no namespace has them, and what it does to them as far as that is known
+/// without its reply.
+#[derive(Debug)]
+pub(crate) struct Sighted {
+    pub(crate) command: Box<LockCommand>,
+    pub(crate) db: u32,
+    pub(crate) doings: Doings,
 }
 
 /// Locks whose values are being read, and their places in the reply.

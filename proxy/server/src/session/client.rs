@@ -55,6 +55,8 @@ pub(crate) struct Client {
     pub(crate) first_command: FirstCommand,
     /// The lock that it took with that.
     pub(crate) first_lock: Option<(DbKey, Grant)>,
+    /// Reads of keys that no namespace has, of which a sample is told.
+    pub(super) reads: u64,
 }
 
 /// What is known of whether this connection leads to a replica.
@@ -125,6 +127,7 @@ impl Client {
             ended: Ended::ByUs,
             first_command: FirstCommand::Awaited,
             first_lock: None,
+            reads: 0,
         }
     }
 

@@ -133,10 +133,14 @@ impl Session {
         Ok(())
     }
 
-    /// No lock is concerned, and the client gets what Redis answers. Where that may name replicas it is looked at.
+    /// No lock is concerned, and the client gets what Redis answers. Where that may name replicas,
+    /// or say what became of a lock of which nobody knows, it is looked at.
     fn pass_through(&mut self, request: &Request<'_>, pass: PassThrough<'_>, muted: Muted) {
         if self.client.connection.block.is_none() && replicas::asks_for_them(request) {
             self.transport.forward_and_look(pass, Look::Replicas, muted);
+        } else if let Some(sighted) = self.client.sight(pass, request) {
+            let look = Look::Sighted(sighted);
+            self.transport.forward_and_look(pass, look, muted);
         } else {
             self.transport.forward(pass, muted);
         }

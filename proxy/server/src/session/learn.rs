@@ -82,6 +82,12 @@ impl Session {
                     self.transport.reply(&frame);
                 }
             }
+            Look::Sighted(sighted) => {
+                self.client.sighted(*sighted, &frame);
+                if muted == Muted::No {
+                    self.transport.reply(&frame);
+                }
+            }
             // A session whose client is gone reads these itself.
             Look::Own | Look::Marked(_) => self.own_step_failed(&frame),
             Look::Answer => {

@@ -19,7 +19,7 @@ pub(crate) use event::example;
 pub(crate) use event::{Caller, DEFAULT_USER, EventKind, LockEvent, SessionNumber, Took, Verdict};
 pub(crate) use fingerprint::{Fingerprint, Fingerprints};
 pub(crate) use questions::{Asked, Recorder, asked_about};
-use waiting::Waiting;
+pub(crate) use waiting::Waiting;
 
 /// Entries that wait for the followers; above that new ones are dropped.
 const MAX_WAITING: usize = 65_536;

@@ -95,6 +95,8 @@ pub(crate) struct Metrics {
     pub(crate) clients_refused: IntCounter,
     /// Bytes from and to clients.
     pub(crate) client_bytes: ByLabel<Direction, IntCounter>,
+    /// Patterns of locks that are in no namespace.
+    pub(crate) unclaimed_lock_patterns: IntGauge,
     /// Connections to the backend.
     pub(crate) backend_connections: ByLabel<ConnectionState, IntGauge>,
     /// 1 while the backend answers.
@@ -167,6 +169,7 @@ impl Metrics {
             client_connections_max: make.only_gauge(&names::CLIENT_CONNECTIONS_MAX)?,
             clients_refused: make.counter(&names::CLIENTS_REFUSED)?,
             client_bytes: make.counters(&names::CLIENT_BYTES)?,
+            unclaimed_lock_patterns: make.gauge(&names::UNCLAIMED_LOCK_PATTERNS)?,
             backend_connections: make.gauges_of(&names::BACKEND_CONNECTIONS, Only::Default)?,
             backend_up: make.only_gauge(&names::BACKEND_UP)?,
             backend_evicts_locks: make.only_gauge(&names::BACKEND_EVICTS_LOCKS)?,

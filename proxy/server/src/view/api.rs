@@ -398,3 +398,73 @@ pub(crate) enum Broken {
     /// It has no record, so there is no lease to name; `DEL` at Redis is all there is.
     Ungoverned,
 }
+
+/// `GET /api/v1/discovery`: what was seen of keys that no namespace has.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Discovery {
+    /// Since when commands are looked at, Unix ms.
+    pub(crate) since: u64,
+    pub(crate) now: u64,
+    /// Commands that were not looked at, because there were too many at once: the counts below are of the others.
+    pub(crate) unseen: u64,
+    /// Commands on keys for whose pattern there was no room.
+    pub(crate) beyond: u64,
+    /// Patterns whose keys look like locks.
+    pub(crate) unclaimed: u64,
+    /// The busiest first.
+    pub(crate) patterns: Vec<KeyPattern>,
+    /// The configuration that would govern those that are locks.
+    pub(crate) toml: String,
+}
+
+/// Keys that are alike, and what was seen of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct KeyPattern {
+    /// A Redis glob.
+    pub(crate) pattern: String,
+    /// A key that it matches.
+    pub(crate) example: String,
+    /// `lock`, `timed lock`, `marker`, `cache`, `counter` or `unclear`.
+    pub(crate) kind: String,
+    /// `certain`, `likely` or `a guess`.
+    pub(crate) confidence: String,
+    /// Why it is taken for that.
+    pub(crate) why: String,
+    /// How keys are taken: `SETNX`, `SET NX`, …
+    pub(crate) taken_by: Vec<String>,
+    /// About how many different keys.
+    pub(crate) keys: u64,
+    pub(crate) tries: u64,
+    pub(crate) granted: u64,
+    pub(crate) contended: u64,
+    pub(crate) released: u64,
+    /// Deleted by another connection of the application that took them.
+    pub(crate) handed_over: u64,
+    /// Deleted by another application that takes such keys.
+    pub(crate) foreign_releases: u64,
+    /// Deleted by clients that never take such keys.
+    pub(crate) swept: u64,
+    /// Deletions that found no key.
+    pub(crate) late_releases: u64,
+    pub(crate) ran_out: u64,
+    pub(crate) extended: u64,
+    pub(crate) overwritten: u64,
+    pub(crate) without_ttl: u64,
+    pub(crate) longest_ttl_ms: Option<u64>,
+    pub(crate) hold_p50_ms: Option<u64>,
+    pub(crate) hold_p99_ms: Option<u64>,
+    /// Every value was the same: nobody can tell whose lock it is.
+    pub(crate) one_value: bool,
+    pub(crate) first_seen: u64,
+    pub(crate) last_seen: u64,
+    pub(crate) applications: Vec<PatternUser>,
+}
+
+/// What an application did with keys of a pattern.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PatternUser {
+    pub(crate) application: String,
+    pub(crate) tries: u64,
+    pub(crate) granted: u64,
+    pub(crate) deleted: u64,
+}

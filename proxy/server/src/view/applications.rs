@@ -10,10 +10,10 @@ use std::sync::Arc;
 use lockwarden_lock::db_key::NamedMap;
 use lockwarden_lock::reason::Reason;
 
+use super::advice;
 use super::advice::Finding;
 use super::api::{Application, Misuse, Usage};
 use super::wording::moment;
-use super::{advice, wording};
 use crate::telemetry::events::{Caller, EventKind, LockEvent};
 use crate::telemetry::vocabulary::DecisionKind;
 use crate::text::durations::{share, times};
@@ -138,7 +138,7 @@ impl Applications {
         {
             return *place;
         }
-        let name = wording::application(caller);
+        let name = caller.application();
         let has_room = self.all.len() < MAX_APPLICATIONS || self.by_name.contains_key(&name);
         let name = if has_room { name } else { REST.to_owned() };
         let all = &mut self.all;

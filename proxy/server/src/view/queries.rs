@@ -15,8 +15,8 @@ use super::lock_history::ms;
 use super::lock_list::{lock, locks};
 use super::service::{View, ViewService, Views};
 use super::wait_cycles::Circle;
-use super::wording::{application, client, moment};
-use super::{api, report};
+use super::wording::{client, moment};
+use super::{api, discovery, report};
 use crate::backend::server_info::Standing;
 use crate::clock::now_ms;
 use crate::registry::ungoverned::Equal;
@@ -67,6 +67,10 @@ impl Views for ViewService {
 
     fn namespaces(&self) -> Vec<api::Namespace> {
         namespaces(self)
+    }
+
+    fn discovery(&self) -> api::Discovery {
+        self.discovered()
     }
 }
 
@@ -227,7 +231,7 @@ fn applications(service: &ViewService) -> Vec<api::Application> {
     let active = service.shared.active.load_full();
     let mut connections: HashMap<String, u64> = HashMap::new();
     for caller in service.shared.clients.callers() {
-        *connections.entry(application(&caller)).or_default() += 1;
+        *connections.entry(caller.application()).or_default() += 1;
     }
     let mode_of = |name: &str| {
         let mut all = active.details.iter();
@@ -336,6 +340,8 @@ fn endless(service: &ViewService, namespaces: usize) -> Vec<Vec<Bytes>> {
 /// What the gauges of the metrics page say.
 pub(crate) fn gauges(shared: &ProxyState, view: &View) -> Vec<NamespaceMirror> {
     let active = shared.active.load();
+    let unclaimed = i64::try_from(discovery::unclaimed(shared)).unwrap_or(i64::MAX);
+    shared.metrics.unclaimed_lock_patterns.set(unclaimed);
     let mut gauges = shared.mirror.held(active.details.len());
     let seen = view.seen();
     for (gauge, details) in gauges.iter_mut().zip(&active.details) {

@@ -8,7 +8,6 @@ use super::api;
 use super::hold_times::{ENOUGH, enough};
 use super::lock_history::{Former, LockSeen, ms};
 use super::wait_cycles::Circle;
-use super::wording::application;
 use crate::text::durations::{duration, times};
 use crate::text::escape::spell;
 
@@ -84,7 +83,7 @@ fn of_circle(circle: &Circle, lock: &DbKey) -> String {
         return format!(
             "{} waits for {}, which its own connection holds: threads that share a connection, or one that \
              takes the lock twice",
-            application(&edge.waiter),
+            edge.waiter.application(),
             spell(&edge.key.key)
         );
     }
@@ -98,7 +97,7 @@ fn of_circle(circle: &Circle, lock: &DbKey) -> String {
         .map(|(place, edge)| {
             format!(
                 "{} holds {} and waits for {}",
-                application(&edge.waiter),
+                edge.waiter.application(),
                 held_by(place),
                 spell(&edge.key.key)
             )
@@ -123,7 +122,7 @@ fn of_late_work(former: &Former, holds: &api::Holds) -> String {
     };
     format!(
         "{}'s work took {}, its TTL was {}{usual}: ask for at least {}, or extend while working",
-        application(&former.caller),
+        former.caller.application(),
         duration(worked),
         duration(former.ttl_ms),
         duration(enough(longest))
@@ -134,7 +133,7 @@ fn of_lost_holder(former: &Former) -> String {
     format!(
         "{}'s lease ran out after its TTL of {}, and it has not been heard of since: it works on without \
          the lock, or it died",
-        application(&former.caller),
+        former.caller.application(),
         duration(former.ttl_ms)
     )
 }

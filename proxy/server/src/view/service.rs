@@ -50,6 +50,9 @@ pub(crate) trait Views: Send + Sync {
 
     /// The namespaces in force.
     fn namespaces(&self) -> Vec<api::Namespace>;
+
+    /// What was seen of keys that no namespace has.
+    fn discovery(&self) -> api::Discovery;
 }
 
 impl View {

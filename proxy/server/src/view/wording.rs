@@ -5,24 +5,11 @@ use crate::telemetry::events::{Caller, DEFAULT_USER, EventKind, LockEvent};
 use crate::telemetry::vocabulary::Label;
 use crate::text::escape::spell;
 
-/// What tells one application from another: the name that its connections take, as it is, because
-/// whether `worker-7` is the seventh of several is for its owner to know; else the user, where it
-/// logged in as one; else where it comes from.
-pub(super) fn application(caller: &Caller) -> String {
-    if !caller.name.is_empty() {
-        return spell(&caller.name);
-    }
-    if !caller.user.is_empty() && caller.user != DEFAULT_USER {
-        return spell(&caller.user);
-    }
-    caller.address.ip().to_canonical().to_string()
-}
-
 pub(super) fn client(caller: &Caller) -> Client {
     let spelled = |bytes: &[u8]| (!bytes.is_empty()).then(|| spell(bytes));
     let user = (caller.user != DEFAULT_USER).then_some(&caller.user[..]);
     Client {
-        application: application(caller),
+        application: caller.application(),
         address: caller.address.to_string(),
         name: spelled(&caller.name),
         user: user.and_then(spelled),

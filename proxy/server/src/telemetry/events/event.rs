@@ -15,6 +15,7 @@ use super::fingerprint::Fingerprint;
 use super::questions::Asked;
 use crate::clock::Moment;
 use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
+use crate::text::escape::spell;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -285,6 +286,21 @@ pub(crate) struct Caller {
     pub(crate) user: Bytes,
     /// `CLIENT SETINFO`: its library and that one's version, spelled.
     pub(crate) library: Option<Arc<str>>,
+}
+
+impl Caller {
+    /// What tells one application from another: the name that its connections take, as it is, because
+    /// whether `worker-7` is the seventh of several is for its owner to know; else the user, where it
+    /// logged in as one; else where it comes from.
+    pub(crate) fn application(&self) -> String {
+        if !self.name.is_empty() {
+            return spell(&self.name);
+        }
+        if !self.user.is_empty() && self.user != DEFAULT_USER {
+            return spell(&self.user);
+        }
+        self.address.ip().to_canonical().to_string()
+    }
 }
 
 /// A plain entry for tests.

@@ -215,6 +215,8 @@ metrics! {
     CLIENT_BYTES = Counter "lockwarden_client_bytes_total" {
         "direction": "`in`, `out`"
     } "Bytes from clients and to them.";
+    UNCLAIMED_LOCK_PATTERNS = Gauge "lockwarden_unclaimed_lock_patterns" {
+    } "Patterns of keys that are used as locks and that no namespace has. `lockwarden discover` names them.";
     BACKEND_CONNECTIONS = Gauge "lockwarden_backend_connections" {
         "backend": ONE,
         "state": "`connecting`, `open`"

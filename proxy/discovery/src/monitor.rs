@@ -1,0 +1,312 @@
+//! Sightings from Redis's `MONITOR`: one line a command, in the order in which the server carries them out, without
+//! replies. Commands that a script calls stand behind the call, as coming from `lua`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockwarden_lock::script_facts::ScriptFacts;
+use lockwarden_lock::table::{Effect, Lookup, ScriptVerb, lookup};
+use lockwarden_resp::OwnedRequest;
+use twox_hash::XxHash3_64;
+
+use crate::collector::Collector;
+use crate::recognise::{Interest, Scripts, recognise};
+use crate::sighting::{Did, Sighting, Spelling, doings};
+
+/// Words of a line that are read: a command on locks has few.
+const MAX_WORDS: usize = 64;
+/// Clients whose names are remembered.
+const MAX_NAMES: usize = 10_000;
+
+/// One line of `MONITOR`.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    /// Unix time, ms.
+    pub at_ms: u64,
+    /// The logical database.
+    pub db: u32,
+    /// Where it comes from: an address, `unix:` and a path, or `lua`.
+    pub from: &'a str,
+    /// The command.
+    pub words: Vec<Vec<u8>>,
+}
+
+impl<'a> Line<'a> {
+    /// Reads `1700000000.123456 [0 127.0.0.1:5000] "SET" "k" "v"`; `None` for anything else.
+    pub fn read(line: &'a [u8]) -> Option<Line<'a>> {
+        let line = line.trim_ascii();
+        let line = line.strip_prefix(b"+").unwrap_or(line);
+        let space = line.iter().position(|byte| *byte == b' ')?;
+        let (time, rest) = line.split_at(space);
+        let (seconds, micros) = std::str::from_utf8(time).ok()?.split_once('.')?;
+        let seconds: u64 = seconds.parse().ok()?;
+        let micros: u64 = micros.parse().ok()?;
+        let rest = rest.strip_prefix(b" [")?;
+        let bracket = rest.windows(2).position(|two| two == b"] ")?;
+        let (place, rest) = rest.split_at(bracket);
+        let (db, from) = std::str::from_utf8(place).ok()?.split_once(' ')?;
+        Some(Line {
+            at_ms: seconds.checked_mul(1_000)?.checked_add(micros / 1_000)?,
+            db: db.parse().ok()?,
+            from,
+            words: words(rest.get(2..)?)?,
+        })
+    }
+}
+
+/// The words of a line, each between quotation marks, with `\x00` for what cannot be printed.
+fn words(mut rest: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut words = Vec::new();
+    while !rest.is_empty() && words.len() < MAX_WORDS {
+        rest = rest.strip_prefix(b"\"")?;
+        let mut word = Vec::new();
+        loop {
+            let (&byte, behind) = rest.split_first()?;
+            rest = behind;
+            match byte {
+                b'"' => break,
+                b'\\' => {
+                    let (&mark, behind) = rest.split_first()?;
+                    rest = behind;
+                    word.push(match mark {
+                        b'n' => b'\n',
+                        b'r' => b'\r',
+                        b't' => b'\t',
+                        b'a' => 7,
+                        b'b' => 8,
+                        b'x' => {
+                            let digits = std::str::from_utf8(rest.get(..2)?).ok()?;
+                            rest = &rest[2..];
+                            u8::from_str_radix(digits, 16).ok()?
+                        }
+                        other => other,
+                    });
+                }
+                other => word.push(other),
+            }
+        }
+        words.push(word);
+        rest = rest.strip_prefix(b" ").unwrap_or(rest);
+    }
+    (!words.is_empty()).then_some(words)
+}
+
+/// Collects what `MONITOR` tells.
+#[derive(Default)]
+pub struct Monitor {
+    /// What came of it.
+    pub collector: Collector,
+    /// The names of clients, by where they come from.
+    names: HashMap<String, Arc<str>>,
+    /// Who called the script whose commands are told now.
+    caller: Option<String>,
+    commands: u64,
+}
+
+impl Monitor {
+    /// A client has a name. Of those above the bound the address is their name.
+    pub fn name(&mut self, from: &str, name: &str) {
+        if !name.is_empty() && self.names.len() < MAX_NAMES {
+            self.names.insert(from.to_owned(), name.into());
+        }
+    }
+
+    /// Commands so far, those within scripts included.
+    pub fn commands(&self) -> u64 {
+        self.commands
+    }
+
+    /// Takes a line into account. Keys for which `is_claimed` says yes are passed over: a namespace has them.
+    pub fn see(&mut self, line: &[u8], is_claimed: &dyn Fn(&[u8]) -> bool) {
+        let Some(line) = Line::read(line) else {
+            return;
+        };
+        self.commands += 1;
+        let in_script = line.from == "lua";
+        let from = match (in_script, &self.caller) {
+            (true, Some(caller)) => caller.clone(),
+            (true, None) => return,
+            (false, _) => line.from.to_owned(),
+        };
+        let words: Vec<&[u8]> = line.words.iter().map(|word| &word[..]).collect();
+        let Lookup::Known(spec) = lookup(&words[..]) else {
+            return;
+        };
+        if spec.name == "client|setname" {
+            let name = words
+                .get(2)
+                .map(|name| String::from_utf8_lossy(name).into_owned());
+            self.names.remove(&from);
+            self.name(&from, &name.unwrap_or_default());
+        }
+        let is_script = matches!(
+            spec.effect,
+            Effect::Script(ScriptVerb::Eval | ScriptVerb::EvalSha)
+        );
+        if is_script {
+            self.caller = Some(from.clone());
+        }
+        let request = OwnedRequest::new(words.iter().copied());
+        let request = request.request();
+        if Interest::of(spec.effect, &request) == Interest::No {
+            return;
+        }
+        let of_text = |text: &[u8]| Arc::new(ScriptFacts::of(text));
+        let scripts = Scripts {
+            by_name: &|_| None,
+            of_text: &of_text,
+        };
+        let session = XxHash3_64::oneshot(from.as_bytes());
+        let application = self.application(&from);
+        let mut see = |key: Bytes, did: Did| {
+            if !is_claimed(&key) {
+                self.collector.see(&Sighting {
+                    at_ms: line.at_ms,
+                    db: line.db,
+                    key,
+                    session,
+                    application: application.clone(),
+                    did,
+                });
+            }
+        };
+        if spec.name == "get" {
+            return see(Bytes::copy_from_slice(words[1]), Did::Read);
+        }
+        let Some(command) = recognise(request, &scripts) else {
+            return;
+        };
+        for (key, did) in doings(&command, line.at_ms) {
+            match (did, in_script, is_script) {
+                // Its commands follow, which say what it did. Redisson's take is none that they show.
+                (
+                    Did::Acquire {
+                        spelling: Spelling::Redisson,
+                        ..
+                    },
+                    _,
+                    true,
+                ) => see(key, did),
+                (_, _, true) => {}
+                // A script deletes what it has compared before.
+                (Did::Release { .. }, true, _) => see(
+                    key,
+                    Did::Release {
+                        compares: true,
+                        done: None,
+                    },
+                ),
+                (
+                    Did::Acquire {
+                        value,
+                        ttl_ms,
+                        granted,
+                        ..
+                    },
+                    true,
+                    _,
+                ) => see(
+                    key,
+                    Did::Acquire {
+                        spelling: Spelling::Script,
+                        value,
+                        ttl_ms,
+                        granted,
+                    },
+                ),
+                (_, _, false) => see(key, did),
+            }
+        }
+        self.collector.expire(line.at_ms);
+    }
+
+    fn application(&mut self, from: &str) -> Arc<str> {
+        if let Some(name) = self.names.get(from) {
+            return name.clone();
+        }
+        // Without a name it is the machine that tells one from another.
+        let host = from.rsplit_once(':').map_or(from, |(host, _)| host);
+        host.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verdict::Kind;
+
+    #[test]
+    fn a_line_is_read_as_redis_writes_it() {
+        let line = br#"+1700000000.123456 [3 127.0.0.1:5000] "SET" "a \"b\"\x00\n" "" "NX""#;
+        let read = Line::read(line).expect("it is a line");
+        assert_eq!(read.at_ms, 1_700_000_000_123);
+        assert_eq!((read.db, read.from), (3, "127.0.0.1:5000"));
+        let expected: [&[u8]; 4] = [b"SET", b"a \"b\"\x00\n", b"", b"NX"];
+        assert_eq!(read.words, expected);
+        for wrong in [
+            "",
+            "+OK",
+            "1.2",
+            "1.2 [0 a]",
+            "1.2 [0 a] ",
+            "1.2 [0 a] SET",
+            "1.2 [0 a] \"SET",
+            "1.2 [0 a] \"SET\\",
+            "1.2 [0 a] \"\\x9\"",
+            "x.2 [0 a] \"GET\"",
+            "99999999999999999999.1 [0 a] \"GET\"",
+        ] {
+            assert_eq!(Line::read(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn scripts_are_told_by_the_commands_that_they_run() {
+        let mut monitor = Monitor::default();
+        monitor.name("127.0.0.1:5000", "billing");
+        for second in 0..30 {
+            for (at, from, words) in [
+                (
+                    100,
+                    "127.0.0.1:5000",
+                    r#""SET" "stock:7" "tok-1" "NX" "PX" "5000""#,
+                ),
+                (
+                    200,
+                    "127.0.0.1:5001",
+                    r#""SET" "stock:7" "tok-2" "NX" "PX" "5000""#,
+                ),
+                (
+                    300,
+                    "127.0.0.1:5000",
+                    r#""EVALSHA" "0123456789012345678901234567890123456789" "1" "stock:7" "tok-1""#,
+                ),
+                (300, "lua", r#""get" "stock:7""#),
+                (300, "lua", r#""del" "stock:7""#),
+            ] {
+                let line = format!("+17000000{second:02}.{at}000 [0 {from}] {words}\r\n");
+                monitor.see(line.as_bytes(), &|_| false);
+            }
+        }
+        let patterns = monitor.collector.patterns();
+        assert_eq!(patterns.len(), 1);
+        let usage = patterns[0].usage;
+        assert_eq!(
+            (usage.granted, usage.contended, usage.compared),
+            (30, 30, 30)
+        );
+        assert_eq!(patterns[0].verdict.kind, Kind::Lock);
+        assert!(usage.applications().contains_key("billing"));
+        assert!(usage.applications().contains_key("127.0.0.1"));
+    }
+
+    #[test]
+    fn keys_that_a_namespace_has_are_passed_over() {
+        let mut monitor = Monitor::default();
+        let line = br#"+1700000000.000001 [0 a:1] "SETNX" "lock:a" "1""#;
+        monitor.see(line, &|key| key.starts_with(b"lock:"));
+        assert!(monitor.collector.patterns().is_empty());
+        assert_eq!(monitor.commands(), 1);
+    }
+}

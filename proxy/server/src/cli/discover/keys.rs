@@ -1,0 +1,234 @@
+//! `--from-keys`: the keys that a server has now, by `SCAN`, a closer look at some of each pattern, and which of them are
+//! named like locks.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use bytes::{Bytes, BytesMut};
+use lockwarden_discovery::survey::{KeysAlike, Look, Survey};
+use lockwarden_lock::namespace::Namespaces;
+use lockwarden_resp::{Value, put_request};
+use serde::Serialize;
+
+use super::super::api_client::ApiError;
+use super::super::output;
+use super::super::output::{Column, Paint, Screen, Table, cell, duration};
+use super::monitor::{on_a_runtime, server};
+use super::{DiscoverArgs, Form};
+use crate::app::exit_code;
+use crate::backend::{Address, BackendError, Conversation};
+use crate::ruleset::activate;
+use crate::text::durations::share;
+use crate::text::escape::spell;
+use crate::text::numbers::number;
+
+/// Keys of one page of `SCAN`.
+const PAGE: &[u8] = b"1000";
+
+/// What is printed for programs.
+#[derive(Serialize)]
+struct Keys {
+    /// Keys that were looked at.
+    looked_at: u64,
+    /// Whether those are all that there are.
+    all: bool,
+    patterns: Vec<Pattern>,
+}
+
+#[derive(Serialize)]
+struct Pattern {
+    pattern: String,
+    example: String,
+    keys: u64,
+    types: Vec<String>,
+    /// Of those that were looked at closely.
+    without_ttl: u64,
+    looked: u64,
+    longest_ttl_ms: Option<u64>,
+    longest_idle_s: Option<u64>,
+    longest_value: Option<u64>,
+    named_like_locks: bool,
+    /// A namespace has them.
+    claimed: bool,
+}
+
+/// Tells what is there; ends with 1 where keys that are named like locks are in no namespace.
+pub(super) fn look(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
+    let (config, address) = server(args)?;
+    let namespaces = activate::namespaces(&config);
+    let keys = on_a_runtime(async {
+        let walked = walk(&address, args.max_keys).await?;
+        Ok(told(&walked, &namespaces))
+    })?;
+    output::print(&match args.output {
+        Form::Json => output::json(&keys),
+        Form::Toml => {
+            return Err(ApiError::Usage(
+                "names of keys do not say how locks are used: -o toml needs traffic, from a proxy or by --from-monitor"
+                    .to_owned(),
+            ));
+        }
+        Form::Text => words(&keys, Screen::there_is()),
+    })?;
+    let free = |one: &Pattern| one.named_like_locks && !one.claimed;
+    Ok(match keys.patterns.iter().any(free) {
+        true => exit_code::findings(),
+        false => ExitCode::SUCCESS,
+    })
+}
+
+struct Walked {
+    survey: Survey,
+    looked_at: u64,
+    all: bool,
+}
+
+async fn walk(address: &Address, max_keys: u64) -> Result<Walked, BackendError> {
+    let mut own = address.converse().await?;
+    let mut walked = Walked {
+        survey: Survey::default(),
+        looked_at: 0,
+        all: false,
+    };
+    let mut cursor = Bytes::from_static(b"0");
+    while walked.looked_at < max_keys {
+        let page = own.ask(&[b"SCAN", &cursor[..], b"COUNT", PAGE]).await?;
+        let Some([Value::Bulk(next), Value::Array(keys)]) = page.as_items() else {
+            return Err(BackendError::OutOfStep(
+                "SCAN has another answer".to_owned(),
+            ));
+        };
+        let mut close = Vec::new();
+        for key in keys.iter().filter_map(Value::as_bytes) {
+            walked.looked_at += 1;
+            if walked.survey.add(key) {
+                close.push(key.clone());
+            }
+        }
+        look_closely(&mut own, &mut walked.survey, close).await?;
+        cursor = next.clone();
+        if cursor == "0" {
+            walked.all = true;
+            break;
+        }
+    }
+    Ok(walked)
+}
+
+/// Asks four things about each key, all in one go.
+async fn look_closely(
+    own: &mut Conversation,
+    survey: &mut Survey,
+    keys: Vec<Bytes>,
+) -> Result<(), BackendError> {
+    let mut requests = BytesMut::new();
+    for key in &keys {
+        put_request(&mut requests, &[b"TYPE", &key[..]]);
+        put_request(&mut requests, &[b"PTTL", &key[..]]);
+        put_request(
+            &mut requests,
+            &[b"OBJECT", b"IDLETIME".as_slice(), &key[..]],
+        );
+        put_request(&mut requests, &[b"STRLEN", &key[..]]);
+    }
+    own.send(&requests).await?;
+    for key in &keys {
+        let kind = own.read().await?;
+        let ttl = positive(own.read().await?);
+        // Where keys go by how often they are used, the server does not say how long ago.
+        let idle = positive(own.read().await?);
+        let length = positive(own.read().await?);
+        let kind = match kind {
+            Value::Simple(kind) if kind != "none" => String::from_utf8_lossy(&kind).into_owned(),
+            // It is gone by now.
+            _ => continue,
+        };
+        let look = Look {
+            kind,
+            ttl_ms: ttl,
+            idle_s: idle,
+            length,
+        };
+        survey.looked(key, look);
+    }
+    Ok(())
+}
+
+fn positive(value: Value) -> Option<u64> {
+    match value {
+        Value::Integer(number) => u64::try_from(number).ok(),
+        _ => None,
+    }
+}
+
+fn told(walked: &Walked, namespaces: &Namespaces) -> Keys {
+    let pattern = |one: KeysAlike| Pattern {
+        pattern: spell(&one.glob),
+        example: spell(&one.surveyed.example),
+        keys: one.surveyed.keys,
+        types: one.surveyed.kinds.keys().cloned().collect(),
+        without_ttl: one.surveyed.without_ttl,
+        looked: one.surveyed.looked,
+        longest_ttl_ms: one.surveyed.longest_ttl_ms,
+        longest_idle_s: one.surveyed.longest_idle_s,
+        longest_value: one.surveyed.longest_value,
+        named_like_locks: one.may_be_locks,
+        claimed: namespaces.find(&one.surveyed.example).is_some(),
+    };
+    Keys {
+        looked_at: walked.looked_at,
+        all: walked.all,
+        patterns: walked.survey.patterns().into_iter().map(pattern).collect(),
+    }
+}
+
+fn words(keys: &Keys, screen: Screen) -> String {
+    let mut text = String::new();
+    let all = match keys.all {
+        true => "all that there are",
+        false => "of more: --max-keys looks at more of them",
+    };
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "{} keys, {all}:\n", number(keys.looked_at));
+    let mut table = Table::new(&[
+        ("PATTERN", Column::Cut),
+        ("KEYS", Column::Right),
+        ("SHARE", Column::Right),
+        ("TYPE", Column::Left),
+        ("NO TTL", Column::Right),
+        ("LONGEST TTL", Column::Right),
+        ("UNUSED FOR", Column::Right),
+        ("VALUE", Column::Right),
+        ("NAMED LIKE", Column::Left),
+    ]);
+    for one in &keys.patterns {
+        let named = match (one.claimed, one.named_like_locks) {
+            (true, _) => ("in a namespace".to_owned(), Paint::Good),
+            (false, true) => ("locks".to_owned(), Paint::Doubtful),
+            (false, false) => cell("-"),
+        };
+        table.row([
+            cell(&one.pattern),
+            cell(number(one.keys)),
+            cell(share(one.keys, keys.looked_at)),
+            cell(one.types.join(", ")),
+            cell(format!("{} of {}", one.without_ttl, one.looked)),
+            cell(one.longest_ttl_ms.map_or("-".to_owned(), duration)),
+            cell(
+                one.longest_idle_s
+                    .map_or("-".to_owned(), |s| duration(s.saturating_mul(1_000))),
+            ),
+            cell(
+                one.longest_value
+                    .map_or("-".to_owned(), |bytes| format!("{} B", number(bytes))),
+            ),
+            named,
+        ]);
+    }
+    text.push_str(&table.show(screen));
+    text.push_str(
+        "\nA name is a hint. How keys are used says whether they are locks: put the proxy in front and type \
+         `lockwarden discover`, or `lockwarden discover --from-monitor 60`.\n",
+    );
+    text
+}

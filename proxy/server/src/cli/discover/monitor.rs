@@ -1,0 +1,145 @@
+//! `--from-monitor`: what `MONITOR` tells for a while. It costs the server a copy of every command, so it is asked only
+//! below a rate, and for a bounded time.
+
+use std::time::{Duration, Instant};
+
+use lockwarden_discovery::monitor::Monitor;
+use lockwarden_resp::Value;
+
+use super::super::api_client::{ApiError, load_config};
+use super::DiscoverArgs;
+use crate::backend::{Address, BackendError, Conversation};
+use crate::config;
+use crate::config::{Backend, Config};
+use crate::ruleset::activate;
+use crate::text::numbers::number;
+use crate::view::api::Discovery;
+use crate::view::discovery::{Watched, told};
+
+/// The rate is looked at this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What was seen in that time.
+pub(super) fn watch(args: &DiscoverArgs, time: Duration) -> Result<Discovery, ApiError> {
+    let (config, address) = server(args)?;
+    let namespaces = activate::namespaces(&config);
+    eprintln!(
+        "MONITOR copies every command of {} to this machine for {} s; it is stopped above {} commands a second",
+        address.url,
+        time.as_secs(),
+        number(args.max_rate)
+    );
+    let begun = Instant::now();
+    let is_claimed = |key: &[u8]| namespaces.find(key).is_some();
+    let monitor = on_a_runtime(watched(&address, args.max_rate, time, &is_claimed))?;
+    let names: Vec<String> = config
+        .namespaces
+        .iter()
+        .map(|one| one.name.clone())
+        .collect();
+    let passed = begun.elapsed().as_millis();
+    let watched = Watched {
+        for_ms: u64::try_from(passed).unwrap_or(u64::MAX),
+        unseen: 0,
+    };
+    eprintln!("{} commands were seen", number(monitor.commands()));
+    Ok(told(&monitor.collector, &namespaces, &names, &watched))
+}
+
+/// The configuration, and the server that is meant.
+pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError> {
+    let config = load_config(args.api.config()).map_err(ApiError::Usage)?;
+    let backend = match &args.backend_url {
+        Some(url) => config::parse_backend(url)
+            .map_err(|error| ApiError::Usage(format!("--backend-url: {error}")))?,
+        None => config.backend.clone(),
+    };
+    match backend {
+        Backend::Redis(url) => Ok((config, Address::new(url))),
+        Backend::Private => Err(ApiError::Usage(
+            "the backend is private: name a server with --backend-url redis://host:port".to_owned(),
+        )),
+    }
+}
+
+/// Runs to its end what asks the server.
+pub(super) fn on_a_runtime<T>(
+    asking: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| ApiError::Usage(error.to_string()))?;
+    runtime.block_on(asking)
+}
+
+async fn watched(
+    address: &Address,
+    max_rate: u64,
+    time: Duration,
+    is_claimed: &dyn Fn(&[u8]) -> bool,
+) -> Result<Monitor, ApiError> {
+    let mut own = address.converse().await?;
+    let mut monitor = Monitor::default();
+    if let Some(rate) = rate(&mut own).await?
+        && rate > max_rate
+    {
+        return Err(too_fast(rate, max_rate));
+    }
+    let list = own.ask(&["CLIENT", "LIST"]).await?;
+    if let Some(list) = list.as_bytes() {
+        for line in String::from_utf8_lossy(list).lines() {
+            let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name));
+            if let (Some(from), Some(name)) = (field("addr="), field("name=")) {
+                monitor.name(from, name);
+            }
+        }
+    }
+    if let Value::Error(text) = own.ask(&["MONITOR"]).await? {
+        let text = String::from_utf8_lossy(&text).into_owned();
+        return Err(ApiError::Declined(format!(
+            "the server refuses MONITOR: {text}"
+        )));
+    }
+    let end = Instant::now() + time;
+    let (mut looked, mut before) = (Instant::now(), 0);
+    loop {
+        let now = Instant::now();
+        if now >= end {
+            return Ok(monitor);
+        }
+        let until = end.min(looked + LOOK_EVERY).duration_since(now);
+        if let Some(line) = own.frame_within(until).await? {
+            monitor.see(&line, is_claimed);
+        }
+        let passed = looked.elapsed();
+        if passed >= LOOK_EVERY {
+            let commands = monitor.commands() - before;
+            let rate = (commands as f64 / passed.as_secs_f64()) as u64;
+            if rate > max_rate {
+                return Err(too_fast(rate, max_rate));
+            }
+            (looked, before) = (Instant::now(), monitor.commands());
+        }
+    }
+}
+
+fn too_fast(rate: u64, max_rate: u64) -> ApiError {
+    ApiError::Declined(format!(
+        "the server does {} commands a second, more than --max-rate {}: MONITOR would slow it down",
+        number(rate),
+        number(max_rate)
+    ))
+}
+
+/// Commands a second, as the server says.
+async fn rate(own: &mut Conversation) -> Result<Option<u64>, BackendError> {
+    let info = own.ask(&["INFO", "stats"]).await?;
+    let text = info
+        .as_bytes()
+        .map(|info| String::from_utf8_lossy(info).into_owned());
+    let text = text.unwrap_or_default();
+    let mut lines = text.lines();
+    let rate = lines.find_map(|line| line.strip_prefix("instantaneous_ops_per_sec:"));
+    Ok(rate.and_then(|rate| rate.trim().parse().ok()))
+}

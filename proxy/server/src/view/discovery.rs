@@ -1,0 +1,121 @@
+//! What was seen of keys that no namespace has, in the words of the API.
+
+use lockwarden_discovery::collector::Collector;
+use lockwarden_discovery::{Confidence, Pattern, propose};
+use lockwarden_lock::namespace::Namespaces;
+
+use super::api;
+use super::service::ViewService;
+use crate::clock::now_ms;
+use crate::state::ProxyState;
+use crate::text::durations::duration;
+use crate::text::escape::spell;
+
+impl ViewService {
+    /// See [`super::Views::discovery`].
+    pub(super) fn discovered(&self) -> api::Discovery {
+        let active = self.shared.active.load();
+        let names: Vec<String> = active
+            .details
+            .iter()
+            .map(|details| details.name.to_string())
+            .collect();
+        let unseen = self.shared.discovery.unseen();
+        let collected = self.shared.discovery.collected();
+        let passed = collected.since.elapsed().as_millis();
+        let watched = Watched {
+            for_ms: u64::try_from(passed).unwrap_or(u64::MAX),
+            unseen,
+        };
+        told(&collected.collector, &active.namespaces, &names, &watched)
+    }
+}
+
+/// How many patterns look like locks and are in no namespace.
+pub(super) fn unclaimed(shared: &ProxyState) -> u64 {
+    let active = shared.active.load();
+    let collected = shared.discovery.collected();
+    let patterns = collected.collector.patterns();
+    let is_free = |pattern: &&Pattern<'_>| is_unclaimed(pattern, &active.namespaces);
+    patterns.iter().filter(is_free).count() as u64
+}
+
+/// How long was watched, and what was missed.
+pub(crate) struct Watched {
+    pub(crate) for_ms: u64,
+    pub(crate) unseen: u64,
+}
+
+/// What was collected, without the keys that namespaces have by now.
+pub(crate) fn told(
+    collector: &Collector,
+    namespaces: &Namespaces,
+    names: &[String],
+    watched: &Watched,
+) -> api::Discovery {
+    let now = now_ms();
+    let mut patterns = collector.patterns();
+    patterns.retain(|pattern| namespaces.find(&pattern.usage.example).is_none());
+    let is_free = |pattern: &&Pattern<'_>| is_unclaimed(pattern, namespaces);
+    let unclaimed = patterns.iter().filter(is_free).count() as u64;
+    let toml = propose::toml(&patterns, &duration(watched.for_ms), names);
+    api::Discovery {
+        since: now.saturating_sub(watched.for_ms),
+        now,
+        unseen: watched.unseen,
+        beyond: collector.beyond(),
+        unclaimed,
+        patterns: patterns.iter().map(pattern).collect(),
+        toml,
+    }
+}
+
+fn is_unclaimed(pattern: &Pattern<'_>, namespaces: &Namespaces) -> bool {
+    pattern.verdict.kind.is_lock()
+        && pattern.verdict.confidence > Confidence::Guess
+        && namespaces.find(&pattern.usage.example).is_none()
+}
+
+fn pattern(pattern: &Pattern<'_>) -> api::KeyPattern {
+    let usage = pattern.usage;
+    let taken_by = usage
+        .tries
+        .keys()
+        .map(|spelling| spelling.name().to_owned());
+    let applications = usage.applications().iter();
+    api::KeyPattern {
+        pattern: spell(&pattern.glob),
+        example: spell(&usage.example),
+        kind: pattern.verdict.kind.name().to_owned(),
+        confidence: pattern.verdict.confidence.name().to_owned(),
+        why: pattern.verdict.why.clone(),
+        taken_by: taken_by.collect(),
+        keys: usage.keys(),
+        tries: usage.tried(),
+        granted: usage.granted,
+        contended: usage.contended,
+        released: usage.released,
+        handed_over: usage.handed_over,
+        foreign_releases: usage.foreign,
+        swept: usage.swept,
+        late_releases: usage.late,
+        ran_out: usage.ran_out,
+        extended: usage.extended,
+        overwritten: usage.overwritten,
+        without_ttl: usage.without_ttl + pattern.held_without_ttl,
+        longest_ttl_ms: (usage.longest_ttl_ms > 0).then_some(usage.longest_ttl_ms),
+        hold_p50_ms: usage.hold_ms(0.5),
+        hold_p99_ms: usage.hold_ms(0.99),
+        one_value: usage.one_value && usage.granted > 1,
+        first_seen: usage.first_ms,
+        last_seen: usage.last_ms,
+        applications: applications
+            .map(|(application, by)| api::PatternUser {
+                application: application.to_string(),
+                tries: by.tries,
+                granted: by.granted,
+                deleted: by.deleted,
+            })
+            .collect(),
+    }
+}
