@@ -7,6 +7,7 @@ use bytes::Bytes;
 use lockwarden_lock::op::{
     AcquireReply, AskedTtl, LockCommand, LockOp, ReleaseSpelling, ScriptedAcquire, ScriptedTake,
 };
+use lockwarden_lock::time::ProxyTime;
 use lockwarden_lua::Reply;
 use memchr::memmem;
 use smallvec::SmallVec;
@@ -168,7 +169,7 @@ pub fn doings(command: &LockCommand, now_ms: u64) -> Doings {
             };
             one(&target.key, did)
         }
-        LockOp::Extend { target, ttl, .. } if ttl.is_over(now_ms) => {
+        LockOp::Extend { target, ttl, .. } if ttl.is_over(ProxyTime(now_ms)) => {
             one(&target.key, release(false))
         }
         LockOp::Extend { target, ttl, .. } => {

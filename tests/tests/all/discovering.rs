@@ -257,10 +257,10 @@ fn keys_that_are_named_like_locks_are_found_by_a_walk() {
     let client = redis.client();
     for number in 0..30 {
         client
-            .sends(&format!("SET order:{number}:lock 1"))
+            .sends(format!("SET order:{number}:lock 1"))
             .gets("+OK");
         client
-            .sends(&format!("SET page:{number} x EX 100"))
+            .sends(format!("SET page:{number} x EX 100"))
             .gets("+OK");
     }
     client.sends("SET lock:governed 1").gets("+OK");

@@ -71,7 +71,7 @@ impl Client {
             }
             Interest::Takes | Interest::Counts => {}
         }
-        if pass.frame().len() > MAX_FRAME || !discovery.may_look() {
+        if pass.is_blocking() || pass.frame().len() > MAX_FRAME || !discovery.may_look() {
             return None;
         }
         let scripts = Scripts {

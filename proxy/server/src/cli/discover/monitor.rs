@@ -48,7 +48,8 @@ pub(super) fn watch(args: &DiscoverArgs, time: Duration) -> Result<Discovery, Ap
 
 /// The configuration, and the server that is meant.
 pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError> {
-    let config = load_config(args.api.config()).map_err(ApiError::Usage)?;
+    let config =
+        load_config(args.api.config()).map_err(|error| ApiError::Usage(error.to_string()))?;
     let backend = match &args.backend_url {
         Some(url) => config::parse_backend(url)
             .map_err(|error| ApiError::Usage(format!("--backend-url: {error}")))?,
