@@ -1,56 +1,23 @@
 //! `lockwarden discover`: which locks no namespace has, and the configuration that would govern them. Asks a running
 //! proxy for what it has seen, or looks at a Redis itself.
 
+mod arguments;
 mod keys;
 mod monitor;
+mod server;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-
-use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
+use super::api_client::{ApiClient, ApiError, finish, path};
 use super::output;
 use super::output::{Column, Paint, Screen, Table, cell, duration, plain};
 use crate::app::exit_code;
 use crate::text::numbers::number;
 use crate::view::api::{Discovery, KeyPattern};
-
-#[derive(Args, Debug)]
-pub(super) struct DiscoverArgs {
-    /// Watch a Redis by MONITOR for so many seconds; no proxy is needed
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3_600), conflicts_with = "from_keys")]
-    from_monitor: Option<u64>,
-    /// Look at the keys that are there now, by SCAN; no proxy is needed
-    #[arg(long)]
-    from_keys: bool,
-    /// With --from-monitor: give up where the server does more commands a second than this
-    #[arg(long, value_name = "RATE", default_value_t = 20_000)]
-    max_rate: u64,
-    /// With --from-keys: look at so many keys at most
-    #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
-    max_keys: u64,
-    /// The server, where it is not that of the configuration
-    #[arg(long, value_name = "URL")]
-    backend_url: Option<String>,
-    /// The form of the answer
-    #[arg(short, long, value_enum, default_value_t = Form::Text)]
-    output: Form,
-    #[command(flatten)]
-    api: ApiArgs,
-}
-
-/// What is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Form {
-    /// For people
-    Text,
-    /// Namespaces, to be pasted into the configuration
-    Toml,
-    /// For programs: what the admin address answers
-    Json,
-}
+pub(super) use arguments::DiscoverArgs;
+use arguments::Form;
 
 /// Tells what was found; ends with 1 where locks are in no namespace.
 pub(super) fn discover(args: &DiscoverArgs) -> ExitCode {

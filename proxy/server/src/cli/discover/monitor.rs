@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use lockwarden_discovery::monitor::Monitor;
 use lockwarden_resp::Value;
 
-use super::super::api_client::{ApiError, load_config};
-use super::DiscoverArgs;
+use super::super::api_client::ApiError;
+use super::arguments::DiscoverArgs;
+use super::server::{on_a_runtime, server};
 use crate::backend::{Address, BackendError, Conversation};
-use crate::config;
-use crate::config::{Backend, Config};
 use crate::ruleset::activate;
 use crate::text::numbers::number;
 use crate::view::api::Discovery;
@@ -44,34 +43,6 @@ pub(super) fn watch(args: &DiscoverArgs, time: Duration) -> Result<Discovery, Ap
     };
     eprintln!("{} commands were seen", number(monitor.commands()));
     Ok(told(&monitor.collector, &namespaces, &names, &watched))
-}
-
-/// The configuration, and the server that is meant.
-pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError> {
-    let config =
-        load_config(args.api.config()).map_err(|error| ApiError::Usage(error.to_string()))?;
-    let backend = match &args.backend_url {
-        Some(url) => config::parse_backend(url)
-            .map_err(|error| ApiError::Usage(format!("--backend-url: {error}")))?,
-        None => config.backend.clone(),
-    };
-    match backend {
-        Backend::Redis(url) => Ok((config, Address::new(url))),
-        Backend::Private => Err(ApiError::Usage(
-            "the backend is private: name a server with --backend-url redis://host:port".to_owned(),
-        )),
-    }
-}
-
-/// Runs to its end what asks the server.
-pub(super) fn on_a_runtime<T>(
-    asking: impl Future<Output = Result<T, ApiError>>,
-) -> Result<T, ApiError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.map_err(|error| ApiError::Usage(error.to_string()))?;
-    runtime.block_on(asking)
 }
 
 async fn watched(

@@ -1,0 +1,35 @@
+//! The server that is looked at, where no proxy is asked.
+
+use super::super::api_client::{ApiError, load_config};
+use super::arguments::DiscoverArgs;
+use crate::backend::Address;
+use crate::config;
+use crate::config::{Backend, Config};
+
+/// The configuration, and the server that is meant.
+pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError> {
+    let config =
+        load_config(args.api.config()).map_err(|error| ApiError::Usage(error.to_string()))?;
+    let backend = match &args.backend_url {
+        Some(url) => config::parse_backend(url)
+            .map_err(|error| ApiError::Usage(format!("--backend-url: {error}")))?,
+        None => config.backend.clone(),
+    };
+    match backend {
+        Backend::Redis(url) => Ok((config, Address::new(url))),
+        Backend::Private => Err(ApiError::Usage(
+            "the backend is private: name a server with --backend-url redis://host:port".to_owned(),
+        )),
+    }
+}
+
+/// Runs to its end what asks the server.
+pub(super) fn on_a_runtime<T>(
+    asking: impl Future<Output = Result<T, ApiError>>,
+) -> Result<T, ApiError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime.map_err(|error| ApiError::Usage(error.to_string()))?;
+    runtime.block_on(asking)
+}
