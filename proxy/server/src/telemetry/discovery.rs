@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use lockwarden_discovery::sighting::Doings;
 use lockwarden_discovery::{Collector, KeyHash, Sighting};
 
-use super::events::{Caller, Waiting};
+use super::events::{Caller, SessionNumber, Waiting};
 use crate::clock;
 use followed::Followed;
 pub(crate) use scripts::Likeness;
@@ -150,7 +150,7 @@ impl Discovery {
                             at_ms: seen.at_ms,
                             db: seen.db,
                             key,
-                            session: seen.caller.session,
+                            session: seen.caller.session.0,
                             application: application.clone(),
                             did,
                         });
@@ -169,7 +169,7 @@ impl Discovery {
 
 /// The names of applications, by connection: to spell one takes longer than to look it up.
 #[derive(Default)]
-struct Applications(HashMap<u64, (Arc<Caller>, Arc<str>)>);
+struct Applications(HashMap<SessionNumber, (Arc<Caller>, Arc<str>)>);
 
 impl Applications {
     fn of(&mut self, caller: &Arc<Caller>) -> Arc<str> {
