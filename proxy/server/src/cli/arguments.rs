@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::config;
 
 /// The longest time that a flag takes: more is a slip of the finger.
-const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+const MAX_TIME: Duration = Duration::from_secs(366 * 86_400);
 
 /// A text on the command line that is no time.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -16,6 +16,6 @@ pub(super) struct DurationError;
 pub(super) fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     config::milliseconds(text)
         .map(Duration::from_millis)
-        .filter(|time| *time <= LONGEST)
+        .filter(|time| *time <= MAX_TIME)
         .ok_or(DurationError)
 }

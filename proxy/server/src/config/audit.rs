@@ -8,8 +8,8 @@ use super::secret::Secret;
 use super::value;
 
 /// Smaller files would be rotated for a handful of records.
-const SMALLEST: usize = 64 * 1024;
-const LARGEST: usize = 1 << 40;
+const MIN_FILE_BYTES: usize = 64 * 1024;
+const MAX_FILE_BYTES: usize = 1 << 40;
 const DEFAULT_SIZE: u64 = 64 << 20;
 
 /// Full files beside the one that is written.
@@ -111,7 +111,7 @@ pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> AuditConfi
     audit.target = target.map(|found| found.value);
     let size = reader.parsed(top, "audit_max_size", |text| match text {
         "off" => Ok(None),
-        _ => value::size(text, SMALLEST..=LARGEST).map(|size| Some(size as u64)),
+        _ => value::size(text, MIN_FILE_BYTES..=MAX_FILE_BYTES).map(|size| Some(size as u64)),
     });
     if let Some(size) = size {
         audit.limits.max_size = size.value;

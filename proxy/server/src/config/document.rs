@@ -17,7 +17,7 @@ const MAX_FILE: usize = 1 << 20;
 
 /// Deepest dotted key. The parser bounds brackets but not dots, and a tree as deep as a file is long
 /// would overflow the stack when it is dropped. Our own deepest key has four parts.
-const DEEPEST_KEY: usize = 32;
+const MAX_KEY_PARTS: usize = 32;
 
 /// One configuration file.
 pub(super) struct Document<'a> {
@@ -69,7 +69,7 @@ impl<'a> Document<'a> {
     /// The tree of values; every error of syntax is a finding.
     pub(super) fn parse(&self, findings: &mut Findings) -> Option<Spanned<DeTable<'a>>> {
         if let Some(offset) = too_deep_key(self.text) {
-            let message = format!("a key has more than {DEEPEST_KEY} parts");
+            let message = format!("a key has more than {MAX_KEY_PARTS} parts");
             findings.error(self.place(offset..offset), message);
             return None;
         }
@@ -142,7 +142,7 @@ fn too_deep_key(text: &str) -> Option<usize> {
             b'=' | b',' | b'[' | b']' | b'{' | b'}' | b'\n' => dots = 0,
             _ => {}
         }
-        if dots >= DEEPEST_KEY {
+        if dots >= MAX_KEY_PARTS {
             return Some(at);
         }
         at += 1;

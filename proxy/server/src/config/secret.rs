@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Longest secret, in bytes; a file that is longer is likely not the file that was meant.
-const LONGEST: usize = 4096;
+const MAX_SECRET_BYTES: usize = 4096;
 
 /// Text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl fmt::Debug for Secret {
 pub(crate) enum SecretError {
     #[error("is empty; leave it out if there is none")]
     Empty,
-    #[error("is longer than {LONGEST} bytes")]
+    #[error("is longer than {MAX_SECRET_BYTES} bytes")]
     TooLong,
     #[error(
         "may hold only printable ASCII characters and no spaces; `openssl rand -hex 32` prints a good one"
@@ -54,7 +54,7 @@ pub(crate) enum SecretFileError {
     NotText(PathBuf),
     #[error("{0} is empty")]
     Empty(PathBuf),
-    #[error("{0} is longer than {LONGEST} bytes")]
+    #[error("{0} is longer than {MAX_SECRET_BYTES} bytes")]
     TooLong(PathBuf),
     #[error("the text in {path} {wrong}")]
     Unusable { path: PathBuf, wrong: SecretError },
@@ -64,7 +64,7 @@ pub(crate) enum SecretFileError {
 pub(super) fn password(text: &str) -> Result<Secret, SecretError> {
     match text.len() {
         0 => Err(SecretError::Empty),
-        1..=LONGEST => Ok(Secret::new(text.to_owned())),
+        1..=MAX_SECRET_BYTES => Ok(Secret::new(text.to_owned())),
         _ => Err(SecretError::TooLong),
     }
 }
@@ -93,7 +93,10 @@ pub(super) fn in_file(
     let mut bytes = Vec::new();
     // The longest secret, a CR and an LF, and one byte more, which shows that the file is too long.
     File::open(path)
-        .and_then(|file| file.take(LONGEST as u64 + 3).read_to_end(&mut bytes))
+        .and_then(|file| {
+            file.take(MAX_SECRET_BYTES as u64 + 3)
+                .read_to_end(&mut bytes)
+        })
         .map_err(|error| SecretFileError::Read {
             path: named(),
             error,
@@ -103,7 +106,7 @@ pub(super) fn in_file(
     let text = text.strip_suffix('\r').unwrap_or(text);
     match text.len() {
         0 => Err(SecretFileError::Empty(named())),
-        1..=LONGEST => check(text).map_err(|wrong| SecretFileError::Unusable {
+        1..=MAX_SECRET_BYTES => check(text).map_err(|wrong| SecretFileError::Unusable {
             path: named(),
             wrong,
         }),

@@ -114,7 +114,14 @@ impl Client {
         let acquires = match command.op() {
             Some(LockOp::Acquire { .. } | LockOp::AcquireAll { .. }) => true,
             Some(LockOp::Wrapped { script, .. }) => script.takes_locks(),
-            _ => false,
+            Some(
+                LockOp::Take { .. }
+                | LockOp::Store { .. }
+                | LockOp::Extend { .. }
+                | LockOp::Release { .. }
+                | LockOp::ReleaseMany { .. },
+            )
+            | None => false,
         };
         let targets = command.targets().into_iter().enumerate();
         targets
