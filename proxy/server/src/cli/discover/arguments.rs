@@ -5,7 +5,7 @@ use clap::{Args, ValueEnum};
 use super::super::api_client::ApiArgs;
 
 #[derive(Args, Debug)]
-pub(in crate::cli) struct DiscoverArgs {
+pub(crate) struct DiscoverArgs {
     /// Watch a Redis by MONITOR for so many seconds; no proxy is needed
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3_600), conflicts_with = "from_keys")]
     pub(super) from_monitor: Option<u64>,
