@@ -89,6 +89,7 @@ mod cli_audit;
 mod cli_lock;
 mod configuration;
 mod connections;
+mod demo_picture;
 mod differential;
 mod discovering;
 mod documentation;

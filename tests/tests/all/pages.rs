@@ -86,6 +86,35 @@ fn every_link_between_pages_leads_to_a_file_and_a_heading() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The files of this repository to which a page links.
+fn linked_from(page: &Path) -> Vec<PathBuf> {
+    let text = prose(page).join("\n");
+    let targets = text.split("](").skip(1);
+    let targets = targets.filter_map(|rest| rest.split([')', '#']).next());
+    let folder = page.parent().expect("a page is in a folder");
+    targets
+        .filter(|link| link.ends_with(".md") && !link.starts_with("http"))
+        .filter_map(|link| folder.join(link).canonicalize().ok())
+        .collect()
+}
+
+#[test]
+fn the_readme_is_short_and_every_page_is_at_most_two_links_away_from_it() {
+    let readme = repository().join("README.md");
+    let lines = page("README.md").lines().count();
+    assert!(lines <= 150, "the README has {lines} lines");
+    let first = linked_from(&readme);
+    let second = first.iter().flat_map(|page| linked_from(page));
+    let reached: Vec<PathBuf> = second.chain(first.iter().cloned()).collect();
+    let mut pages = Vec::new();
+    pages_below(&repository().join("docs"), &mut pages);
+    let lost: Vec<PathBuf> = pages
+        .into_iter()
+        .filter(|page| !reached.contains(&page.canonicalize().expect("it is there")))
+        .collect();
+    assert!(lost.is_empty(), "nobody finds {lost:?}");
+}
+
 #[test]
 fn every_decision_stands_in_the_index_and_tells_context_decision_and_consequences() {
     let (index, mut records) = (page("docs/decisions/README.md"), Vec::new());
