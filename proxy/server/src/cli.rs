@@ -5,6 +5,7 @@ mod api_client;
 mod arguments;
 mod audit;
 mod check;
+mod clients;
 mod demo;
 mod discover;
 mod generate;
@@ -56,10 +57,14 @@ enum Command {
     /// Who holds which lock, who waits, and ending a lease on purpose
     #[command(subcommand)]
     Locks(locks::LocksCommand),
+    /// Who is connected to a running proxy, as whom, and which locks each holds and waits for
+    Clients(clients::ClientsArgs),
     /// Switch a running proxy to enforce or monitor mode, for all namespaces or one
     Mode(orders::ModeArgs),
     /// Have a running proxy read its configuration again
     Reload(orders::ReloadArgs),
+    /// Have a running proxy take no new clients, let those that are there finish, and end
+    Drain(orders::DrainArgs),
     /// Print the admin token of a proxy on this machine, for orders by HTTP
     Token(orders::TokenArgs),
     /// Say what enforce mode would break, by application, and whether a namespace is ready for it
@@ -139,8 +144,10 @@ pub(crate) fn main() -> ExitCode {
         Command::Check { settings, backend } => check::check(&settings.source(), backend),
         Command::Demo => demo::demo(),
         Command::Locks(command) => locks::locks(&command),
+        Command::Clients(args) => clients::clients(&args),
         Command::Mode(args) => orders::mode(&args),
         Command::Reload(args) => orders::reload(&args),
+        Command::Drain(args) => orders::drain(&args),
         Command::Token(args) => orders::token(&args),
         Command::Audit(args) => audit::audit(&args),
         Command::Discover(args) => discover::discover(&args),

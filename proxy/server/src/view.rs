@@ -6,6 +6,7 @@
 mod advice;
 pub(crate) mod api;
 mod applications;
+mod connections;
 pub(crate) mod discovery;
 mod hold_times;
 mod hot_locks;
@@ -23,6 +24,6 @@ mod tests;
 mod wait_cycles;
 mod wording;
 
-pub(crate) use api::{DecisionsQuery, Format, LocksQuery};
+pub(crate) use api::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery};
 pub(crate) use queries::gauges;
 pub(crate) use service::{Fold, ViewService, Views};

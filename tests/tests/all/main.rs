@@ -105,6 +105,7 @@ mod logging_in;
 mod maintenance;
 mod nesting;
 mod operating;
+mod orders;
 #[cfg(feature = "otel")]
 mod otel;
 mod transparency;

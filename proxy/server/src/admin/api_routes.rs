@@ -15,7 +15,7 @@ use super::board;
 use super::control::Control;
 use super::reply::{in_background, problem};
 use crate::text::escape::unspell;
-use crate::view::{DecisionsQuery, Format, LocksQuery};
+use crate::view::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery};
 
 type Shared = State<Arc<dyn Control>>;
 
@@ -25,6 +25,7 @@ pub(super) fn routes() -> Router<Arc<dyn Control>> {
         .route("/api/v1/locks", get(locks))
         .route("/api/v1/locks/{key}", get(lock))
         .route("/api/v1/decisions", get(decisions))
+        .route("/api/v1/connections", get(connections))
         .route("/api/v1/clients", get(clients))
         .route("/api/v1/policies", get(policies))
         .route("/api/v1/hot", get(hot))
@@ -108,6 +109,13 @@ async fn decisions(State(control): Shared, uri: Uri) -> Response {
             Format::Json => Json(moments).into_response(),
             Format::Csv => board::decisions_csv(&moments),
         },
+        Err(response) => response,
+    }
+}
+
+async fn connections(State(control): Shared, uri: Uri) -> Response {
+    match asked::<ConnectionsQuery>(&uri) {
+        Ok(query) => answer(move || control.views().connections(&query)).await,
         Err(response) => response,
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::*;
 use crate::config::{Finding, Unusable};
 use crate::view::api::{Break, Broken};
-use crate::view::{DecisionsQuery, LocksQuery, Views, api as told};
+use crate::view::{ConnectionsQuery, DecisionsQuery, LocksQuery, Views, api as told};
 
 #[derive(Default)]
 struct Fake {
@@ -111,6 +111,14 @@ impl Views for Fake {
             now: 2,
             matching: query.limit.unwrap_or(0) as u64,
             locks: Vec::new(),
+        }
+    }
+
+    fn connections(&self, query: &ConnectionsQuery) -> told::Connections {
+        told::Connections {
+            now: 2,
+            matching: query.limit.unwrap_or(0) as u64,
+            connections: Vec::new(),
         }
     }
 

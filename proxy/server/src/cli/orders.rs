@@ -1,4 +1,4 @@
-//! `lockwarden mode`, `reload` and `token`: orders to a running proxy, for a person on call. What they do is
+//! `lockwarden mode`, `reload`, `drain` and `token`: orders to a running proxy, for a person on call. What they do is
 //! `app::control`; the same is to be had at the admin address.
 
 use std::process::ExitCode;
@@ -25,6 +25,12 @@ pub(super) struct ReloadArgs {
     /// Also a configuration that governs less than the one in force
     #[arg(long)]
     allow_weaker: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct DrainArgs {
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -68,6 +74,11 @@ pub(super) fn reload(args: &ReloadArgs) -> ExitCode {
     finish(read_again(args))
 }
 
+/// Has the proxy finish and end.
+pub(super) fn drain(args: &DrainArgs) -> ExitCode {
+    finish(ask_to_stop(args))
+}
+
 /// Prints the admin token that the other commands would use.
 pub(super) fn token(args: &TokenArgs) -> ExitCode {
     finish(ApiClient::new(&args.api).and_then(|client| {
@@ -106,6 +117,13 @@ fn read_again(args: &ReloadArgs) -> Result<ExitCode, ApiError> {
     };
     let client = ApiClient::new(&args.api)?;
     let done: Done = client.post(&path(&["reload"], query), &serde_json::Map::new())?;
+    output::print(&format!("{}\n", output::plain(&done.result)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn ask_to_stop(args: &DrainArgs) -> Result<ExitCode, ApiError> {
+    let client = ApiClient::new(&args.api)?;
+    let done: Done = client.post(&path(&["drain"], &[]), &serde_json::Map::new())?;
     output::print(&format!("{}\n", output::plain(&done.result)))?;
     Ok(ExitCode::SUCCESS)
 }

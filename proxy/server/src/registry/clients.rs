@@ -245,6 +245,15 @@ impl ClientRegistry {
         known.map(|known| known.caller.clone()).collect()
     }
 
+    /// Everybody who is connected, and how they present themselves.
+    pub(crate) fn connected(&self) -> Vec<(Arc<ClientConnection>, Arc<Caller>)> {
+        let register = self.lock();
+        let known = register.by_session.values();
+        known
+            .map(|known| (known.peer.clone(), known.caller.clone()))
+            .collect()
+    }
+
     /// At most `most` of those whose connections tell the same of them, or of one application.
     pub(crate) fn namesakes(&self, client: Identity, most: usize) -> Vec<Arc<ClientConnection>> {
         let register = self.lock();

@@ -44,6 +44,18 @@ pub(crate) struct LocksQuery {
     pub(crate) format: Format,
 }
 
+/// What is asked of the connections of clients.
+#[derive(Clone, Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ConnectionsQuery {
+    /// As it is shown.
+    pub(crate) application: Option<String>,
+    /// Only those that hold a lock.
+    #[serde(default)]
+    pub(crate) holding: bool,
+    pub(crate) limit: Option<usize>,
+}
+
 /// `GET /api/v1/overview`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Overview {
@@ -187,6 +199,51 @@ pub(crate) struct Client {
     pub(crate) user: Option<String>,
     /// `CLIENT SETINFO`: the library and its version.
     pub(crate) library: Option<String>,
+}
+
+/// `GET /api/v1/connections?application=&holding=&limit=`: who holds most first, then who waits, then the oldest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Connections {
+    pub(crate) now: u64,
+    /// How many match; the list may be shorter.
+    pub(crate) matching: u64,
+    pub(crate) connections: Vec<Connection>,
+}
+
+/// One connection of a client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Connection {
+    /// Its number, from the start of the proxy.
+    pub(crate) session: u64,
+    pub(crate) client: Client,
+    /// When it was accepted.
+    pub(crate) since: u64,
+    pub(crate) age_ms: u64,
+    /// Of a client on the proxy's machine, once it was looked up.
+    pub(crate) process: Option<ClientProcess>,
+    /// How many locks it holds, as far as this proxy has seen.
+    pub(crate) holding: u64,
+    /// Some of them.
+    pub(crate) holds: Vec<NamedLock>,
+    /// How many locks it polls.
+    pub(crate) waiting: u64,
+    /// Some of them.
+    pub(crate) waits_for: Vec<NamedLock>,
+}
+
+/// The process of a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClientProcess {
+    pub(crate) id: u32,
+    /// The name of its program; `None`: it is gone.
+    pub(crate) program: Option<String>,
+}
+
+/// A lock by its key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NamedLock {
+    pub(crate) key: String,
+    pub(crate) db: u32,
 }
 
 /// `GET /api/v1/locks/{key}?db=`: a lock that is held, or that something was told of lately.

@@ -10,7 +10,8 @@ use lockwarden_lock::decision::FaultKind;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::rules::Mode;
 
-use super::api::{DecisionsQuery, LocksQuery};
+use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery};
+use super::connections::connections;
 use super::lock_history::ms;
 use super::lock_list::{lock, locks};
 use super::service::{View, ViewService, Views};
@@ -43,6 +44,10 @@ impl Views for ViewService {
 
     fn lock(&self, key: &[u8], db: u32) -> Option<api::LockDetail> {
         lock(self, key, db)
+    }
+
+    fn connections(&self, query: &ConnectionsQuery) -> api::Connections {
+        connections(self, query)
     }
 
     fn decisions(&self, query: &DecisionsQuery) -> Vec<api::Moment> {

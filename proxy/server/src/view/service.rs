@@ -7,7 +7,7 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 
 use super::api;
-use super::api::{DecisionsQuery, LocksQuery};
+use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery};
 use super::store::{Measure, Seen};
 use crate::state::ProxyState;
 use crate::telemetry::events::{Follower, LockEvent};
@@ -32,6 +32,9 @@ pub(crate) trait Views: Send + Sync {
 
     /// One lock, by its bytes; `None` where nothing is known of it.
     fn lock(&self, key: &[u8], db: u32) -> Option<api::LockDetail>;
+
+    /// Who is connected.
+    fn connections(&self, query: &ConnectionsQuery) -> api::Connections;
 
     /// What was refused, or would have been, the newest first.
     fn decisions(&self, query: &DecisionsQuery) -> Vec<api::Moment>;

@@ -159,7 +159,7 @@ pub(super) fn fence(fence: u64) -> String {
 }
 
 /// The name that tells applications apart, and the address that tells connections apart.
-pub(super) fn client(client: &Client) -> String {
+pub(crate) fn client(client: &Client) -> String {
     // Without a name or a user of its own an application is called by its address without the port.
     match client.address.contains(&client.application) {
         true => client.address.clone(),

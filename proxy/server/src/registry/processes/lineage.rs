@@ -6,6 +6,9 @@ use std::fs;
 /// The nearest ancestors that are looked at: a shell, its subshells, and what may stand between.
 const MAX_ANCESTORS: usize = 8;
 
+/// What is read of a program's name, bytes; the kernel keeps 15 and adds an end of line.
+const MAX_PROGRAM: usize = 64;
+
 /// A process. Its number may be given to another one later, which began at another time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Running {
@@ -31,6 +34,23 @@ impl Running {
     /// Its number and when it began, in ticks since the machine did.
     pub(super) fn name(&self) -> (u32, &str) {
         (self.number, &self.started)
+    }
+
+    /// Its number, which means it as long as it is alive.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The name of the program, as `ps -o comm` has it: at most 15 bytes, which the program may have chosen. `None`
+    /// when the process is gone.
+    pub(crate) fn program(&self) -> Option<Vec<u8>> {
+        let mut name = fs::read(format!("/proc/{}/comm", self.number)).ok()?;
+        name.truncate(MAX_PROGRAM);
+        if name.last() == Some(&b'\n') {
+            name.pop();
+        }
+        // The number may have been given to another process in the meantime.
+        self.is_alive().then_some(name)
     }
 
     pub(crate) fn is_alive(&self) -> bool {

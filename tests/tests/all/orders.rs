@@ -1,0 +1,173 @@
+//! Orders to a running proxy, and questions about who uses it, as an operator types them.
+
+use std::process::Command;
+
+use lockwarden_tests::{
+    Client, Finished, Proxy, Redis, encode, lockwarden, run_to_end, wait_for, wait_for_value,
+};
+use serde_json::Value;
+
+/// The admin token of the harness's configuration.
+const ADMIN_TOKEN: &str = "the-tests-own-admin-token";
+
+/// `lockwarden` with these words, pointed at the proxy, with its admin token.
+fn asks(proxy: &Proxy, words: &[&str]) -> Command {
+    let mut command = lockwarden(words);
+    command.env("LOCKWARDEN_ADMIN", proxy.admin_address().to_string());
+    command.env("LOCKWARDEN_ADMIN_TOKEN", ADMIN_TOKEN);
+    command
+}
+
+#[track_caller]
+fn ends_with(mut command: Command, code: i32) -> Finished {
+    let finished = run_to_end(&mut command);
+    assert_eq!(finished.code, Some(code), "{command:?}: {finished:?}");
+    finished
+}
+
+#[track_caller]
+fn says(proxy: &Proxy, words: &[&str]) -> String {
+    ends_with(asks(proxy, words), 0).stdout
+}
+
+#[track_caller]
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn named(proxy: &Proxy, name: &str) -> Client {
+    let client = proxy.client();
+    client.sends(format!("CLIENT SETNAME {name}")).gets("+OK");
+    client
+}
+
+/// The clients as JSON, as soon as they are as expected: what is shown follows what happens by some milliseconds.
+#[track_caller]
+fn clients_that(proxy: &Proxy, words: &[&str], expected: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let words = [&["clients", "-o", "json"], words].concat();
+    wait_for_value("the clients to be told as expected", || {
+        let told = json(&says(proxy, &words));
+        let clients = told["connections"].as_array()?.clone();
+        expected(&clients).then_some(clients)
+    })
+}
+
+#[test]
+fn the_clients_are_told_with_what_they_hold_and_wait_for() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    assert_eq!(says(&proxy, &["clients"]), "no such client is connected\n");
+    let (idle, waiter, holder) = (
+        named(&proxy, "idle-1"),
+        named(&proxy, "waiter-1"),
+        named(&proxy, "holder-1"),
+    );
+    idle.sends("CLIENT SETINFO LIB-NAME jedis").reply();
+    holder
+        .sends("SET lock:a a-secret-owner-token NX PX 60000")
+        .gets("+OK");
+    holder.sends("SET lock:b b1 NX PX 60000").gets("+OK");
+    for _ in 0..3 {
+        waiter.sends("SET lock:a w1 NX PX 60000").gets("nil");
+    }
+    let told = clients_that(&proxy, &[], |clients| {
+        clients.len() == 3 && clients[0]["holding"] == 2 && clients[1]["waiting"] == 1
+    });
+    let names: Vec<_> = told.iter().map(|one| &one["client"]["name"]).collect();
+    assert_eq!(names, ["holder-1", "waiter-1", "idle-1"], "holders first");
+    assert_eq!(told[0]["holds"][0]["key"], "lock:a");
+    assert_eq!(told[0]["holds"][1]["key"], "lock:b");
+    assert_eq!(told[1]["waits_for"][0]["key"], "lock:a");
+    assert_eq!(told[2]["holding"], 0);
+    assert_eq!(
+        told[0]["client"]["address"],
+        holder.source().to_string(),
+        "{}",
+        told[0]
+    );
+    assert!(told[0]["since"].as_u64() > Some(1_700_000_000_000));
+    // Its process was looked up when it was granted a lock: it is this one.
+    let process = clients_that(&proxy, &["--holding"], |clients| {
+        clients.len() == 1 && clients[0]["process"].is_object()
+    });
+    assert_eq!(process[0]["process"]["id"], std::process::id());
+    let table = says(&proxy, &["clients"]);
+    for word in ["holder-1", "lock:a, lock:b", "jedis", "WAITS FOR"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    assert!(!table.contains("a-secret-owner-token"), "{table}");
+    holder.sends("DEL lock:a lock:b").gets(":2");
+    clients_that(&proxy, &["--holding"], <[Value]>::is_empty);
+}
+
+#[test]
+fn the_clients_are_narrowed_to_an_application_and_a_number() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let _clients: Vec<_> = (0..5).map(|_| named(&proxy, "billing")).collect();
+    let _other = named(&proxy, "stock");
+    clients_that(&proxy, &["--application", "billing"], |clients| {
+        clients.len() == 5
+    });
+    clients_that(&proxy, &["--application", "bill"], <[Value]>::is_empty);
+    let table = says(&proxy, &["clients", "--limit", "2"]);
+    assert!(
+        table.contains("and 4 more; --limit 6 shows them"),
+        "{table}"
+    );
+    let first = proxy.get("/api/v1/connections?limit=1").1;
+    let first = json(&first);
+    assert_eq!(first["matching"], 6);
+    assert_eq!(first["connections"].as_array().map(Vec::len), Some(1));
+    assert_eq!(proxy.get("/api/v1/connections?aplication=x").0, 400);
+}
+
+/// A terminal obeys what it is sent, and names are chosen by clients.
+#[test]
+fn a_hostile_name_and_key_are_spelled_in_the_list_of_clients() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let client = proxy.client();
+    client
+        .sends_arguments(&[&b"CLIENT"[..], b"SETNAME", b"=cmd|<script>"])
+        .gets("+OK");
+    client
+        .sends_arguments(&[
+            &b"SET"[..],
+            b"lock:\x1b[2J\xff",
+            b"1",
+            b"NX",
+            b"PX",
+            b"60000",
+        ])
+        .gets("+OK");
+    clients_that(&proxy, &["--holding"], |clients| clients.len() == 1);
+    let table = says(&proxy, &["clients"]);
+    assert!(table.contains(r"lock:\x1b[2J\xff"), "{table:?}");
+    assert!(table.contains("=cmd|<script>"), "{table:?}");
+    assert!(!table.contains('\x1b'), "{table:?}");
+}
+
+#[test]
+fn a_drain_ends_the_proxy_once_its_clients_have_finished() {
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis).top("drain", "\"10s\"").start();
+    let mut without_token = lockwarden(&["drain"]);
+    without_token.env("LOCKWARDEN_ADMIN", proxy.admin_address().to_string());
+    without_token.env("LOCKWARDEN_ADMIN_TOKEN", "a-wrong-admin-token");
+    let said = ends_with(without_token, 1);
+    assert!(said.stderr.contains("401"), "{said:?}");
+    assert_eq!(proxy.ready(), Some(200), "nobody has stopped it");
+    let busy = proxy.client();
+    busy.write(&encode(&["BLPOP", "queue", "0"]));
+    wait_for("BLPOP to wait in Redis", || {
+        let clients = redis.client().sends("INFO clients").text();
+        clients.contains("blocked_clients:1")
+    });
+    let said = says(&proxy, &["drain"]);
+    assert_eq!(said, "stopping; clients connected: 1\n");
+    wait_for("/ready to refuse", || proxy.ready() != Some(200));
+    redis.client().sends("RPUSH queue work").gets(":1");
+    busy.then().gets("[$5 queue, $4 work]");
+    assert_eq!(proxy.ends(), Some(0));
+}
