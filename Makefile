@@ -17,9 +17,20 @@ locked := $(if $(CI),--locked)
 fuzz_targets := $(basename $(notdir $(wildcard proxy/resp/fuzz/fuzz_targets/*.rs)))
 otel := lockwarden/otel,lockwarden-tests/otel
 
+# What is packaged, and where it is installed. Packagers set DESTDIR and PREFIX=/usr.
+BINARY ?= $(built)/dist/lockwarden
+PREFIX ?= /usr/local
+SYSCONFDIR ?= $(if $(filter /usr,$(PREFIX)),/etc,$(PREFIX)/etc)
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+version := $(shell sed -n '/^\[workspace.package\]/,/^version/s/^version = "\(.*\)"/\1/p' Cargo.toml)
+DEB ?= $(built)/lockwarden_$(version).deb
+IMAGE ?= $(built)/lockwarden_$(version).oci.tar
+share = $(DESTDIR)$(PREFIX)/share
+installed_config = $(DESTDIR)$(SYSCONFDIR)/lockwarden/lockwarden.toml
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo release dashboard test test-servers test-multiplexed test-clients test-otel soak check check-format check-lints check-docs bench bench-parts bench-micro fuzz clean
+.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-clients test-otel soak install uninstall deb image check check-format check-lints check-docs bench bench-parts bench-micro fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -27,14 +38,48 @@ help: ## say what there is to type
 setup: ## install what the machine lacks; every other target does this first
 	@.ci/setup.sh
 
-run: release ## start the proxy on a private Redis; CONFIG=file for a configuration of your own
+run: quick ## start the proxy on a private Redis; CONFIG=file for a configuration of your own
 	exec $(built)/release/lockwarden run --config $(CONFIG)
 
-demo: release ## the classic accident, first without the proxy and then with it
+demo: quick ## the classic accident, first without the proxy and then with it
 	exec $(built)/release/lockwarden demo
 
-release: setup ## build the policies and the proxy as people run them
+# Without optimisation at link time, which takes as long as the rest and four fifths of a build after a change.
+quick: setup
+	@test -e $(built)/release/lockwarden || echo 'Building 330 crates, half of them the compiler of WebAssembly: some six minutes on two cores, once.'
 	cargo build $(locked) --release -p lockwarden
+
+release: setup ## build the policies and the proxy as they are installed and packaged
+	cargo build $(locked) --profile dist -p lockwarden
+
+# A binary that is there already is installed as it is: BINARY=… make install.
+install: $(BINARY) ## install binary, manual page, completions, systemd unit and an example configuration
+	install -D -m 0755 $(BINARY) $(DESTDIR)$(PREFIX)/bin/lockwarden
+	install -d $(share)/man/man1 $(share)/bash-completion/completions $(share)/zsh/site-functions $(share)/fish/vendor_completions.d
+	$(BINARY) man | gzip -9n >$(share)/man/man1/lockwarden.1.gz
+	$(BINARY) completions bash >$(share)/bash-completion/completions/lockwarden
+	$(BINARY) completions zsh >$(share)/zsh/site-functions/_lockwarden
+	$(BINARY) completions fish >$(share)/fish/vendor_completions.d/lockwarden.fish
+	install -d $(DESTDIR)$(UNITDIR)
+	sed -e 's|/usr/local/bin|$(PREFIX)/bin|' -e 's|/etc/lockwarden|$(SYSCONFDIR)/lockwarden|' docs/examples/lockwarden.service >$(DESTDIR)$(UNITDIR)/lockwarden.service
+	@test -e $(installed_config) || install -D -m 0640 docs/examples/lockwarden.toml $(installed_config)
+
+uninstall: ## remove what was installed; the configuration stays
+	rm -f $(DESTDIR)$(PREFIX)/bin/lockwarden $(share)/man/man1/lockwarden.1.gz $(DESTDIR)$(UNITDIR)/lockwarden.service
+	rm -f $(share)/bash-completion/completions/lockwarden $(share)/zsh/site-functions/_lockwarden $(share)/fish/vendor_completions.d/lockwarden.fish
+
+deb: $(BINARY) ## make a Debian package
+	@stage=$$(mktemp -d) && chmod 0755 $$stage && trap 'rm -rf "$$stage"' EXIT && \
+	$(MAKE) --no-print-directory install BINARY=$(BINARY) DESTDIR=$$stage PREFIX=/usr UNITDIR=/lib/systemd/system && \
+	.ci/package/deb.sh $$stage $(version) $(DEB)
+
+image: $(BINARY) ## make an OCI image, without a daemon
+	@stage=$$(mktemp -d) && trap 'rm -rf "$$stage"' EXIT && \
+	install -D -m 0755 $(BINARY) $$stage/usr/local/bin/lockwarden && \
+	python3 .ci/package/image.py $$stage $(version) $(IMAGE) && echo $(IMAGE)
+
+$(built)/dist/lockwarden:
+	$(MAKE) release
 
 dashboard: setup ## write the Grafana dashboard anew, from grafana/rows.py
 	@.ci/setup.sh --tests
@@ -102,14 +147,14 @@ check-docs: setup ## rustdoc, with warnings as errors
 # The goals name what a decision costs, so the bench wants the policies' own one beside it.
 # Built together with the proxy, so that wasmtime is built once: alone its package asks for fewer features.
 bench: setup ## measure every way to Redis in turns; some: ARGS="--only plain,good --rounds 5"; ARGS=--help says more
-	cargo build $(locked) --release -p lockwarden -p lockwarden-policy --bins --example decision_cost
-	cargo run $(locked) --release -p lockwarden-tests --example bench -- $(ARGS)
+	cargo build $(locked) --profile dist -p lockwarden -p lockwarden-policy --bins --example decision_cost
+	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example bench -- $(ARGS)
 
 bench-parts: setup ## measure a decision, the scripts by Redis's clock, and what keeping leases alive costs
-	cargo build $(locked) --release -p lockwarden -p lockwarden-policy --bins --example decision_cost
-	$(built)/release/examples/decision_cost
-	cargo run $(locked) --release -p lockwarden-tests --example script_cost
-	cargo run $(locked) --release -p lockwarden-tests --example kept_leases
+	cargo build $(locked) --profile dist -p lockwarden -p lockwarden-policy --bins --example decision_cost
+	$(built)/dist/examples/decision_cost
+	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example script_cost
+	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example kept_leases
 
 bench-micro: setup ## time framer, classifier, namespaces, plans and decisions by themselves; one: only=namespace
 	cargo bench $(locked) -p lockwarden -p lockwarden-resp -p lockwarden-lock -p lockwarden-policy --bench '*' -- $(only)

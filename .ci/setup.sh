@@ -86,6 +86,7 @@ set_up_tests() {
     missing=''
     { has prometheus && has promtool; } || need prometheus Prometheus
     { has alertmanager || has prometheus-alertmanager; } || need prometheus-alertmanager Alertmanager
+    has mmdebstrap || need mmdebstrap 'mmdebstrap'
     python3 -c 'import ensurepip' 2>/dev/null || need python3-venv 'Python with venv'
     [ -n "$packages" ] || return 0
     if ! has apt-get || [ "$(id -u)" -ne 0 ]; then

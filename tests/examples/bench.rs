@@ -272,13 +272,13 @@ fn describe(options: &Options, ways: &[Way], cores: usize) {
     );
 }
 
-/// What the policies' own bench says of a decision that three of them judge, in µs; it stands beside this
-/// program if it was built. What was not optimised says nothing, and takes its time.
+/// What the policies' own bench says of a decision that three of them judge, in µs; it stands beside the proxy
+/// that is measured if it was built. What was not optimised says nothing, and takes its time.
 fn decision() -> Option<f64> {
     if cfg!(debug_assertions) {
         return None;
     }
-    let program = env::current_exe().ok()?.with_file_name("decision_cost");
+    let program = binary().with_file_name("examples").join("decision_cost");
     if !program.is_file() || process::interrupted() {
         return None;
     }

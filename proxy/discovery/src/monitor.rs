@@ -16,6 +16,8 @@ use crate::sighting::{Did, Sighting, Spelling, doings};
 
 /// Words of a line that are read: a command on locks has few.
 const MAX_WORDS: usize = 64;
+/// Leases are looked through for those that have run out this often, milliseconds.
+const EXPIRE_EVERY_MS: u64 = 1_000;
 /// Clients whose names are remembered.
 const MAX_NAMES: usize = 10_000;
 
@@ -102,6 +104,8 @@ pub struct Monitor {
     /// Who called the script whose commands are told now.
     caller: Option<String>,
     commands: u64,
+    /// When leases were last looked through for those that have run out, Unix time, ms.
+    expired_ms: u64,
 }
 
 impl Monitor {
@@ -218,7 +222,10 @@ impl Monitor {
                 (_, _, false) => see(key, did),
             }
         }
-        self.collector.expire(line.at_ms);
+        if line.at_ms >= self.expired_ms + EXPIRE_EVERY_MS {
+            self.expired_ms = line.at_ms;
+            self.collector.expire(line.at_ms);
+        }
     }
 
     fn application(&mut self, from: &str) -> Arc<str> {

@@ -118,7 +118,9 @@ pub fn toml(patterns: &[Pattern<'_>], period: &str, names: &[String]) -> String 
 }
 
 fn is_proposed(pattern: &Pattern<'_>) -> bool {
-    pattern.verdict.kind.is_lock()
+    // A configuration is text.
+    std::str::from_utf8(&pattern.glob).is_ok()
+        && pattern.verdict.kind.is_lock()
         && pattern.verdict.confidence > Confidence::Guess
         && pattern.is_named
 }

@@ -251,3 +251,34 @@ fn names_of_keys_end_no_string_and_no_comment() {
         .filter(|line| line.starts_with("mode = \"enforce\""));
     assert_eq!(enforce.count(), 0, "{text}");
 }
+
+#[test]
+fn a_key_that_is_no_text_is_left_out() {
+    let mut collector = Collector::default();
+    for at_ms in 0..60 {
+        let did = match at_ms % 2 {
+            0 => Did::Acquire {
+                spelling: Spelling::SetNx,
+                value: Stored::of(b"1"),
+                ttl_ms: None,
+                granted: Some(true),
+            },
+            _ => Did::Release {
+                compares: false,
+                done: Some(true),
+            },
+        };
+        collector.see(&Sighting {
+            at_ms,
+            db: 0,
+            key: Bytes::from_static(b"lock\xff"),
+            session: HOLDER,
+            application: Arc::from("application"),
+            did,
+        });
+    }
+    let patterns = collector.patterns();
+    assert_eq!(patterns[0].verdict.kind, Kind::Lock);
+    let text = propose::toml(&patterns, "a minute", &[]);
+    assert!(!text.contains("[[namespace]]"), "{text}");
+}

@@ -92,3 +92,21 @@ fn a_key_under_a_name_of_the_proxys_own_is_told_without_an_advice_that_loses_rec
         assert!(end.stdout.contains("would lose the records"), "{end:?}");
     }
 }
+
+/// Keys that match by accident would be governed as locks.
+#[test]
+fn a_namespace_that_has_most_keys_of_a_server_is_named_with_figures() {
+    let redis = Redis::start();
+    redis
+        .client()
+        .sends("DEBUG POPULATE 1500 lock:page")
+        .gets("+OK");
+    redis.client().sends("DEBUG POPULATE 500 other").gets("+OK");
+    let end = check(&redis);
+    assert_eq!(end.code, Some(1), "{end:?}");
+    let words = "its keys match 1,500 of the 2,000 keys that were looked at (75.0 %)";
+    assert!(end.stdout.contains(words), "{end:?}");
+    redis.client().sends("DEBUG POPULATE 1500 more").gets("+OK");
+    let end = check(&redis);
+    assert_eq!(end.code, Some(0), "{end:?}");
+}

@@ -41,6 +41,7 @@ mod jobs;
 mod keeping;
 mod long_ttls;
 mod overwriting;
+mod packaging;
 mod pages;
 mod paused;
 mod recipes;

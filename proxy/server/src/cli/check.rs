@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockwarden_lock::companion::OwnKey;
-use lockwarden_lock::namespace::Namespaces;
+use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_policy::PolicyHost;
 use lockwarden_resp::Value;
 
@@ -20,6 +20,8 @@ use crate::backend::{Address, BackendError, Conversation, server_info};
 use crate::config::{Backend, Config, Finding, Report, Severity, Summary};
 use crate::maintenance::prefix_mark;
 use crate::ruleset::{activate, load_policies};
+use crate::text::durations::share;
+use crate::text::numbers::number;
 
 /// Pages of a thousand keys that are looked at for names that are in use.
 const MAX_PAGES: usize = 200;
@@ -138,6 +140,7 @@ fn ask_backend(config: &Config) -> ExitCode {
         ));
     }
     doubts.extend(keys.doubt());
+    doubts.extend(keys.wide(config));
     doubts.extend(lacking);
     doubts.extend(other_prefix);
     for doubt in &doubts {
@@ -157,6 +160,10 @@ struct OwnKeys {
     ours: u64,
     /// One that it has not: an application has given it a name of ours.
     foreign: Option<Bytes>,
+    /// Keys that were looked at.
+    looked_at: u64,
+    /// How many of them each namespace has.
+    claimed: Vec<u64>,
 }
 
 impl OwnKeys {
@@ -173,6 +180,28 @@ impl OwnKeys {
             "the key {name} has the name of a key of lockwarden's own, but lockwarden did not write it and would \
              replace it: {advice}"
         ))
+    }
+}
+
+/// Fewer keys say nothing about which share of them are locks.
+const ENOUGH_KEYS: u64 = 1_000;
+
+impl OwnKeys {
+    /// Namespaces that have most keys of the server: locks hardly ever are.
+    fn wide<'a>(&'a self, config: &'a Config) -> impl Iterator<Item = String> + 'a {
+        let namespaces = config.namespaces.iter().zip(&self.claimed);
+        let wide = namespaces.filter(|(_, claimed)| **claimed * 2 > self.looked_at);
+        wide.filter(|_| self.looked_at >= ENOUGH_KEYS)
+            .map(|(namespace, claimed)| {
+                format!(
+                    "namespace {}: its keys match {} of the {} keys that were looked at ({}); a lock is seldom most of what a \
+                     server holds: `lockwarden discover --from-keys` shows which keys there are",
+                    namespace.name,
+                    number(*claimed),
+                    number(self.looked_at),
+                    share(*claimed, self.looked_at)
+                )
+            })
     }
 }
 
@@ -214,7 +243,13 @@ async fn own_keys(
     prefix: &[u8],
     namespaces: &Namespaces,
 ) -> Result<OwnKeys, BackendError> {
-    let mut found = OwnKeys::default();
+    let places = namespaces
+        .globs()
+        .map(|(NamespaceId(place), _)| usize::from(place) + 1);
+    let mut found = OwnKeys {
+        claimed: vec![0; places.max().unwrap_or(0)],
+        ..OwnKeys::default()
+    };
     let mut cursor = Bytes::from_static(b"0");
     for _ in 0..MAX_PAGES {
         let page = own.ask(&[b"SCAN", &cursor[..], b"COUNT", b"1000"]).await?;
@@ -222,6 +257,10 @@ async fn own_keys(
             break;
         };
         for key in keys.iter().filter_map(Value::as_bytes) {
+            found.looked_at += 1;
+            if let Some(NamespaceId(place)) = namespaces.find(key) {
+                found.claimed[usize::from(place)] += 1;
+            }
             match OwnKey::of(prefix, key, namespaces) {
                 None => {}
                 Some(kind) if is_ours(own, kind, key).await? => found.ours += 1,
