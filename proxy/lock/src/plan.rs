@@ -30,7 +30,7 @@ pub use acquire::grants_repetition;
 pub use breaking::{Broke, break_lease, broke};
 pub use flush::flush;
 pub use index::{IndexEntry, Indexed, Orphan, index, indexed, orphans, read_orphans};
-pub use lease::outlive_ms;
+pub use lease::{EnforcedTerms, outlive_ms};
 pub use needs::{Guard, Needs, all_rights, own_rights};
 pub use record::{identify, let_go, notice, undelivered};
 pub use renewal::{Renewal, Renewed, renew, renewed};

@@ -221,6 +221,19 @@ fn every_line_of_a_varied_day_is_what_the_schema_says_and_shows_no_owner_token()
         (&would["namespace"], &would["mode"]),
         (&"watched".into(), &"monitor".into())
     );
+    let changed = lines
+        .iter()
+        .find(|line| line["decision"] == "would-modify")
+        .unwrap();
+    assert_eq!(
+        (&changed["command"], &changed["key"], &changed["mode"]),
+        (&"SETNX".into(), &"watched:x".into(), &"monitor".into())
+    );
+    assert_eq!(
+        (&changed["ttl_ms"], &changed["asked_ms"]),
+        (&0.into(), &0.into())
+    );
+    assert!(changed["would_ttl_ms"].as_u64() > Some(0));
 }
 
 #[test]

@@ -136,6 +136,69 @@ fn a_while_in_monitor_mode_names_every_fault_and_whose_it_is() {
     assert!(legacy.runs(), "nobody was harmed");
 }
 
+/// What enforce mode would change by itself, told of those who bring it about; and nothing is changed.
+#[test]
+fn watching_tells_what_enforce_mode_would_change_and_changes_nothing() {
+    let redis = Redis::start();
+    let proxy = configuration(&redis)
+        .ceiling("60s")
+        .setting("ttl-ceiling", "default", "\"30s\"")
+        .start();
+    let named = |name: &str| {
+        let client = proxy.client();
+        client.sends(format!("CLIENT SETNAME {name}")).gets("+OK");
+        client
+    };
+    let (billing, two_step, long) = (named("billing"), named("two-step"), named("long"));
+    for _ in 0..300 {
+        billing.sends("SETNX lock:a 1").gets(":1");
+        billing.sends("DEL lock:a").gets(":1");
+    }
+    two_step.sends("SETNX lock:b 1").gets(":1");
+    two_step.sends("EXPIRE lock:b 20").gets(":1");
+    two_step.sends("DEL lock:b").gets(":1");
+    long.sends("SET lock:c longs-own-8c1f0a2e9b7d NX PX 600000")
+        .gets("+OK");
+    assert!(redis.client().sends("PTTL lock:c").integer() > 60_000);
+    billing.sends("SETNX lock:d 1").gets(":1");
+    assert_eq!(redis.client().sends("PTTL lock:d").integer(), -1);
+    billing.sends("DEL lock:d").gets(":1");
+    long.sends("DEL lock:c").gets(":1");
+
+    let count = |report: &Value, application: &str, what: &str| {
+        let all = misuses(report, application, "findings");
+        let these = all.iter().filter(|misuse| misuse["what"] == what);
+        these
+            .map(|misuse| misuse["count"].as_u64().expect("a number"))
+            .sum::<u64>()
+    };
+    let (_, report) = wait_for_value("all of it to be folded", || {
+        let (code, report) = audit(&proxy);
+        (report["namespaces"][0]["operations"] == 607).then_some((code, report))
+    });
+    assert_eq!(count(&report, "billing", "no-ttl"), 301);
+    assert_eq!(count(&report, "two-step", "no-ttl"), 0);
+    assert_eq!(count(&report, "long", "ttl-cut"), 1);
+    assert_eq!(count(&report, "long", "no-ttl"), 0);
+    let example = &misuses(&report, "billing", "findings")[0]["example"];
+    assert_eq!(example["command"], "SETNX");
+    assert_eq!(example["decision"], "would-modify");
+    assert_eq!(example["would_ttl_ms"], 30_000);
+    let namespace = &report["namespaces"][0];
+    assert_eq!(
+        (&namespace["refused"], &namespace["would_refuse"]),
+        (&0.into(), &0.into())
+    );
+    assert_eq!(namespace["would_modify"], 303);
+    let verdict = namespace["verdict"].as_str().expect("words");
+    assert!(
+        verdict.contains("would change no-ttl in billing (301 times)"),
+        "{verdict}"
+    );
+    let counted = "lockwarden_decisions_total{namespace=\"locks\",operation=\"acquire\",decision=\"would-modify\",mode=\"monitor\"}";
+    proxy.counts(counted, 303.0);
+}
+
 #[test]
 fn enforcing_for_one_application_refuses_it_alone_and_then_all_of_them_go_on() {
     let redis = Redis::start();

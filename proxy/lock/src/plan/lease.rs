@@ -2,7 +2,7 @@
 //! clock: digits that a script need not make.
 
 use crate::decision::{Fence, Obligations};
-use crate::op::AskedTtl;
+use crate::op::{AskedTtl, LockOp};
 use crate::record::{MAX_TTL_MS, WITHOUT_TTL_MS};
 use crate::rules::{Adopt, Mode};
 use crate::settle::Allowed;
@@ -37,19 +37,11 @@ impl LeaseTtl {
             // The script reckons this one, by Redis's clock.
             AskedTtl::Until(_) => return None,
         };
-        let mut ttl_ms = match asked_ms {
-            0 => obligations.ttl_default_ms.unwrap_or(0),
-            asked => asked,
-        };
-        if let Some(cap @ 1..) = obligations.ttl_cap_ms
-            && (ttl_ms == 0 || ttl_ms > cap)
-        {
-            ttl_ms = cap;
-        }
         // Monitor mode leaves the key as the application wrote it, its TTL included.
-        if monitor {
-            ttl_ms = asked_ms;
-        }
+        let ttl_ms = match monitor {
+            true => asked_ms,
+            false => ttl_of_grant(asked_ms, obligations),
+        };
         // A lease with the TTL that its client asked for is the client's to extend.
         let kept = !monitor && keeps_alive(allowed) && ttl_ms != asked_ms;
         Some(LeaseTtl::of(
@@ -68,10 +60,7 @@ impl LeaseTtl {
             AskedTtl::For(ms) => positive(ms)?,
             AskedTtl::Until(_) | AskedTtl::Further(_) => return None,
         };
-        let ttl_ms = match allowed.obligations.ttl_cap_ms {
-            Some(cap @ 1..) => asked_ms.min(cap),
-            Some(0) | None => asked_ms,
-        };
+        let ttl_ms = ttl_of_extension(asked_ms, &allowed.obligations);
         let kept = keeps_alive(allowed) && ttl_ms != asked_ms;
         Some(LeaseTtl::of(
             TtlMs(ttl_ms),
@@ -93,6 +82,60 @@ impl LeaseTtl {
             kept,
             companion_ms: companion_ms.min(MAX_TTL_MS),
         }
+    }
+}
+
+/// The TTL of a new lease that asks for so much, 0 for none.
+fn ttl_of_grant(asked_ms: u64, obligations: &Obligations) -> u64 {
+    let ttl_ms = match asked_ms {
+        0 => obligations.ttl_default_ms.unwrap_or(0),
+        asked => asked,
+    };
+    match obligations.ttl_cap_ms {
+        Some(cap @ 1..) if ttl_ms == 0 || ttl_ms > cap => cap,
+        Some(_) | None => ttl_ms,
+    }
+}
+
+/// The TTL of a lease that goes on and asks for so much, 0 for none.
+fn ttl_of_extension(asked_ms: u64, obligations: &Obligations) -> u64 {
+    match obligations.ttl_cap_ms {
+        Some(cap @ 1..) => asked_ms.min(cap),
+        Some(0) | None => asked_ms,
+    }
+}
+
+/// The terms that enforce mode would give a lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnforcedTerms {
+    /// Its TTL.
+    pub ttl_ms: TtlMs,
+    /// Whether keep-alive would renew it.
+    pub kept: bool,
+}
+
+impl EnforcedTerms {
+    /// Of a lease for which a command asks, in a namespace that is only watched; `None` where they are the ones asked for.
+    pub fn instead_of(
+        AskedMs(asked_ms): AskedMs,
+        op: &LockOp,
+        allowed: &Allowed,
+    ) -> Option<EnforcedTerms> {
+        let obligations = &allowed.obligations;
+        let ttl_ms = match op {
+            // Without a TTL it is PERSIST: refused, or meant.
+            LockOp::Extend { .. } => ttl_of_extension(asked_ms, obligations),
+            LockOp::Acquire { .. }
+            | LockOp::Take { .. }
+            | LockOp::AcquireAll { .. }
+            | LockOp::Store { .. }
+            | LockOp::Wrapped { .. } => ttl_of_grant(asked_ms, obligations),
+            LockOp::Release { .. } | LockOp::ReleaseMany { .. } => asked_ms,
+        };
+        (ttl_ms != asked_ms).then(|| EnforcedTerms {
+            ttl_ms: TtlMs(ttl_ms),
+            kept: keeps_alive(allowed),
+        })
     }
 }
 
@@ -144,8 +187,11 @@ pub(super) fn adopted_ttl(allowed: &Allowed) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::evidence::Facts;
+    use crate::op::{AcquireReply, ExpireCondition, ExtendSpelling};
     use crate::plan::tests::ENFORCE;
     use crate::settle::tests::{lock, target};
 
@@ -196,6 +242,47 @@ mod tests {
         assert_eq!(
             granted(AskedTtl::For(90_000), true),
             Some((90_000, 90_000, false, 690_000))
+        );
+    }
+
+    #[test]
+    fn what_enforce_mode_would_give_instead_is_known_where_nothing_is_enforced() {
+        let op = |extends: bool| match extends {
+            true => LockOp::Extend {
+                target: target(),
+                ttl: AskedTtl::None,
+                condition: ExpireCondition::Always,
+                spelling: ExtendSpelling::Expire,
+                comparison: None,
+            },
+            false => LockOp::Acquire {
+                target: target(),
+                value: Bytes::from_static(b"1"),
+                ttl: AskedTtl::None,
+                reply: AcquireReply::Integer,
+            },
+        };
+        let watched = allowed(Some(30_000), Some(60_000), true);
+        let instead = |asked, extends| {
+            EnforcedTerms::instead_of(AskedMs(asked), &op(extends), &watched)
+                .map(|terms| (terms.ttl_ms.0, terms.kept))
+        };
+        assert_eq!(instead(0, false), Some((30_000, true)));
+        assert_eq!(instead(0, true), None);
+        for extends in [false, true] {
+            assert_eq!(instead(60_000, extends), None);
+            assert_eq!(instead(60_001, extends), Some((60_000, true)));
+        }
+        let free = allowed(None, None, true);
+        assert_eq!(
+            EnforcedTerms::instead_of(AskedMs(0), &op(false), &free),
+            None
+        );
+        let unkept = allowed(None, Some(60_000), false);
+        let terms = EnforcedTerms::instead_of(AskedMs(0), &op(false), &unkept);
+        assert_eq!(
+            terms.map(|terms| (terms.ttl_ms.0, terms.kept)),
+            Some((60_000, false))
         );
     }
 

@@ -212,6 +212,7 @@ fn namespaces(namespaces: &[NamespaceReport], screen: Screen) -> String {
         ("OPERATIONS", Column::Right),
         ("WOULD REFUSE", Column::Right),
         ("REFUSED", Column::Right),
+        ("WOULD CHANGE", Column::Right),
         ("OVERLAPS", Column::Right),
         ("RAN OUT", Column::Right),
         ("NO TTL", Column::Right),
@@ -230,6 +231,7 @@ fn namespaces(namespaces: &[NamespaceReport], screen: Screen) -> String {
             cell(number(one.operations)),
             noted(one.would_refuse, Paint::Doubtful),
             cell(number(one.refused)),
+            noted(one.would_modify, Paint::Doubtful),
             noted(one.overlaps, Paint::Bad),
             noted(one.ran_out, Paint::Doubtful),
             noted(one.without_ttl, Paint::Doubtful),
@@ -347,6 +349,7 @@ mod tests {
             fence: Some(7),
             ttl_ms: None,
             asked_ms: None,
+            would_ttl_ms: None,
             held_ms: None,
         }
     }
@@ -358,6 +361,7 @@ mod tests {
             operations: 53_000,
             refused: 0,
             would_refuse,
+            would_modify: 0,
             overlaps: 0,
             ran_out: 0,
             kept_alive: 0,
@@ -386,6 +390,7 @@ mod tests {
                     operations: 53_000,
                     acquired: 9,
                     contended: 3,
+                    would_modify: 0,
                     overlaps: 0,
                     refusals: vec![Misuse {
                         what: "not-owner".into(),

@@ -178,6 +178,7 @@ fn as_record(moment: Moment) -> Record {
         fence: moment.fence,
         ttl_ms: moment.ttl_ms,
         asked_ms: moment.asked_ms,
+        would_ttl_ms: moment.would_ttl_ms,
         held_ms: moment.held_ms,
         overlap: moment.overlap,
         ..Record::default()

@@ -17,6 +17,7 @@ use lockwarden_lock::op::{LockCommand, LockOp, Target};
 use lockwarden_lock::outcome::{
     Answer, Answers, Ended, Granted, NotAnAnswer, Outcome, Refused as StepRefused, ScriptEnd,
 };
+use lockwarden_lock::plan::EnforcedTerms;
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::time::{AskedMs, ProxyTime};
@@ -50,6 +51,8 @@ struct Settled<'a> {
     /// It is a script that takes locks.
     takes: bool,
     enforced: bool,
+    /// Where it is not enforced: the terms that the lease would have got instead.
+    would_give: Option<EnforcedTerms>,
     /// Where it is refused: what the script did to keys that are no locks stands.
     others_stand: bool,
     /// What the policies were asked about it, where somebody keeps that.
@@ -74,6 +77,25 @@ impl Settled<'_> {
         let waited = self.took.redis.unwrap_or_default();
         now.checked_sub(waited).unwrap_or(now)
     }
+}
+
+/// The terms that enforce mode would have given the lease that a step began or continued.
+fn would_give(op: &LockOp, allowed: &Allowed, outcome: &Outcome) -> Option<EnforcedTerms> {
+    let asked = match outcome {
+        Outcome::Granted(granted) if granted.again.is_none() => granted.asked_ms,
+        Outcome::Extended { asked_ms, .. } => (*asked_ms)?,
+        Outcome::Granted(_)
+        | Outcome::Busy { .. }
+        | Outcome::Released { .. }
+        | Outcome::Absent { .. }
+        | Outcome::Refused(_)
+        | Outcome::Ungoverned
+        | Outcome::Different { .. }
+        | Outcome::ConditionUnmet
+        | Outcome::Untouched { .. }
+        | Outcome::Failed => return None,
+    };
+    EnforcedTerms::instead_of(asked, op, allowed)
 }
 
 /// What a script did to a lock, in the word of a command that would have done the same.
@@ -126,13 +148,16 @@ fn is_tokenless(command: &LockCommand) -> bool {
     }
 }
 
-/// A TTL that was cut is counted, and is another decision.
+/// A TTL that was cut is counted, and is another decision; so is one that enforce mode would have given or cut.
 fn clamped_or(
     is_clamped: bool,
     otherwise: DecisionKind,
     active: &Active,
     one: &Settled<'_>,
 ) -> DecisionKind {
+    if one.would_give.is_some() {
+        return DecisionKind::WouldModify;
+    }
     if !is_clamped {
         return otherwise;
     }
@@ -191,6 +216,10 @@ impl Client {
                 tokenless: is_tokenless(flight.permitted.command()),
                 takes: matches!(op, LockOp::Wrapped { script, .. } if script.takes_locks()),
                 enforced,
+                would_give: match enforced {
+                    true => None,
+                    false => would_give(op, allowed, &answer.outcome),
+                },
                 others_stand,
                 asked: asked_about(&flight.asked, index, locks.len()),
                 took: flight.took,

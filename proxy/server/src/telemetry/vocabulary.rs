@@ -114,6 +114,8 @@ label_set! {
         WouldDeny = "would-deny",
         /// Permitted with another TTL than asked.
         Modify = "modify",
+        /// Carried out as asked in monitor mode; enforce mode would have given another TTL.
+        WouldModify = "would-modify",
     }
 }
 

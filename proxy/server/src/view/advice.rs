@@ -69,6 +69,16 @@ pub(super) enum Finding {
     Unjudged,
     /// An operation on a lease without a record.
     Ungoverned,
+    /// Watched only: a lease without a TTL, to which enforce mode gives one.
+    NoTtl,
+    /// Watched only: a TTL that enforce mode cuts to the ceiling.
+    TtlCut,
+    /// Watched only: a lease that lasted longer than enforce mode lets it without keep-alive, which it would get.
+    NeedsKeepAlive,
+    /// The same where it would not get keep-alive.
+    WouldRunOut,
+    /// Watched only: a take-over by a deadline in the value, which enforce mode compares with Redis's clock.
+    TakesOver,
 }
 
 impl Finding {
@@ -81,6 +91,11 @@ impl Finding {
             Finding::KeptAlive => "kept-alive",
             Finding::Unjudged => "unjudged",
             Finding::Ungoverned => "ungoverned",
+            Finding::NoTtl => "no-ttl",
+            Finding::TtlCut => "ttl-cut",
+            Finding::NeedsKeepAlive => "needs-keep-alive",
+            Finding::WouldRunOut => "would-run-out",
+            Finding::TakesOver => "takes-over",
         }
     }
 
@@ -94,14 +109,35 @@ impl Finding {
                 | Observation::Outlived
                 | Observation::HandedOver,
             )
-            | Finding::Unjudged => true,
+            | Finding::Unjudged
+            | Finding::WouldRunOut => true,
             // What they bring about is refused, or not, and counted as that.
             Finding::Observed(Observation::Debt)
             | Finding::TokenlessRelease
             | Finding::Pooled
             | Finding::RanOut
             | Finding::KeptAlive
-            | Finding::Ungoverned => false,
+            | Finding::Ungoverned
+            | Finding::NoTtl
+            | Finding::TtlCut
+            | Finding::NeedsKeepAlive
+            | Finding::TakesOver => false,
+        }
+    }
+
+    /// Whether enforce mode changes something by itself, so that nothing breaks.
+    pub(super) fn would_change(self) -> bool {
+        match self {
+            Finding::NoTtl | Finding::TtlCut | Finding::NeedsKeepAlive => true,
+            Finding::Observed(_)
+            | Finding::TokenlessRelease
+            | Finding::Pooled
+            | Finding::RanOut
+            | Finding::KeptAlive
+            | Finding::Unjudged
+            | Finding::Ungoverned
+            | Finding::WouldRunOut
+            | Finding::TakesOver => false,
         }
     }
 }
@@ -150,6 +186,27 @@ pub(super) fn for_finding(finding: Finding) -> &'static str {
         }
         Finding::Unjudged => {
             "some of its commands on locks could not be judged: see the kind in the example"
+        }
+        Finding::NoTtl => {
+            "it takes locks for ever: if it dies, nobody gets the lock; enforce mode gives them the default of \
+             [namespace.settings.ttl-ceiling], and renews it while the holder is connected; better SET key value NX PX ms"
+        }
+        Finding::TtlCut => {
+            "it asks for a longer TTL than the ceiling of [namespace.settings.ttl-ceiling]: enforce mode cuts it, and renews \
+             it while the holder is connected; ask for less and extend, or raise the ceiling"
+        }
+        Finding::NeedsKeepAlive => {
+            "its work takes longer than the TTL that enforce mode gives, and would go on because the proxy renews it \
+             while its connection lives: raise default or ceiling in [namespace.settings.ttl-ceiling], or extend while \
+             working"
+        }
+        Finding::WouldRunOut => {
+            "its work takes longer than the TTL that enforce mode gives, and keep-alive is off: raise default or ceiling \
+             in [namespace.settings.ttl-ceiling], or set its keep_alive, or extend while working"
+        }
+        Finding::TakesOver => {
+            "it takes locks over by a deadline in their value: enforce mode allows that only when the deadline has \
+             passed on Redis's clock; keep clocks together, and prefer SET key value NX PX ms"
         }
         Finding::Ungoverned => {
             "it works with locks that were taken before the proxy came or around it: send all its traffic \

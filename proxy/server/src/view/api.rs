@@ -293,7 +293,7 @@ pub(crate) struct Moment {
     pub(crate) command: Option<String>,
     pub(crate) operation: Option<String>,
     pub(crate) client: Option<Client>,
-    /// `allow`, `modify`, `deny` or `would-deny`.
+    /// `allow`, `modify`, `would-modify`, `deny` or `would-deny`.
     pub(crate) decision: Option<String>,
     pub(crate) reason: Option<String>,
     pub(crate) policy: Option<String>,
@@ -302,6 +302,9 @@ pub(crate) struct Moment {
     pub(crate) fence: Option<u64>,
     pub(crate) ttl_ms: Option<u64>,
     pub(crate) asked_ms: Option<u64>,
+    /// In monitor mode: the TTL that enforce mode would have given instead.
+    #[serde(default)]
+    pub(crate) would_ttl_ms: Option<u64>,
     pub(crate) held_ms: Option<u64>,
 }
 
@@ -330,11 +333,15 @@ pub(crate) struct Usage {
     pub(crate) acquired: u64,
     pub(crate) contended: u64,
     pub(crate) overlaps: u64,
+    /// In monitor mode: operations whose lease enforce mode would have given another TTL.
+    #[serde(default)]
+    pub(crate) would_modify: u64,
     /// Refused, or in monitor mode what would have been.
     pub(crate) refusals: Vec<Misuse>,
     /// Findings about how it uses its locks: `shared-token`, `shared-session`, `refused-then-released`,
     /// `outlived`, `handed-over`, `debt` (as the log and the metrics name them), `tokenless-release`, `pooled`,
-    /// `ran-out`, `kept-alive`, `unjudged`, `ungoverned`.
+    /// `ran-out`, `kept-alive`, `unjudged`, `ungoverned`; in monitor mode also `no-ttl`, `ttl-cut`,
+    /// `needs-keep-alive`, `would-run-out`, `takes-over`.
     pub(crate) findings: Vec<Misuse>,
 }
 
@@ -367,6 +374,9 @@ pub(crate) struct NamespaceReport {
     pub(crate) operations: u64,
     pub(crate) refused: u64,
     pub(crate) would_refuse: u64,
+    /// Operations in monitor mode whose lease enforce mode would have given another TTL.
+    #[serde(default)]
+    pub(crate) would_modify: u64,
     pub(crate) overlaps: u64,
     pub(crate) ran_out: u64,
     /// Leases that live on keep-alive for longer than the ceiling.

@@ -3,7 +3,7 @@
 //! room are told of together.
 
 use std::collections::hash_map::Entry::{Occupied, Vacant};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -56,6 +56,7 @@ struct UsedHere {
     overlaps: u64,
     refused: u64,
     would_refuse: u64,
+    would_modify: u64,
     refusals: NamedMap<Reason, Found>,
     findings: NamedMap<Finding, Found>,
 }
@@ -95,6 +96,10 @@ impl Applications {
         match verdict.kind {
             DecisionKind::Deny => here.refused += 1,
             DecisionKind::WouldDeny => here.would_refuse += 1,
+            DecisionKind::WouldModify => {
+                here.would_modify += 1;
+                return;
+            }
             DecisionKind::Allow | DecisionKind::Modify => return,
         }
         let reason = verdict.reason.unwrap_or(Reason::Other);
@@ -207,19 +212,23 @@ impl Applications {
         ranked
     }
 
-    /// What was found in a namespace that may break work once it is enforced.
-    pub(super) fn breaking_in(&self, namespace: &str) -> Vec<(Finding, u64, &str)> {
+    /// What was found in a namespace of this kind, the most first.
+    pub(super) fn found_in(
+        &self,
+        namespace: &str,
+        is_one: fn(Finding) -> bool,
+    ) -> Vec<(Finding, u64, &str)> {
         let mut found: Vec<(Finding, u64, &str)> = Vec::new();
         for used in &self.all {
             let name = used.name.as_str();
             let Some(here) = used.namespaces.get(namespace) else {
                 continue;
             };
-            let breaking = here
+            let these = here
                 .findings
                 .iter()
-                .filter(|(finding, _)| finding.may_break());
-            found.extend(breaking.map(|(finding, what)| (*finding, what.count, name)));
+                .filter(|(finding, _)| is_one(**finding));
+            found.extend(these.map(|(finding, what)| (*finding, what.count, name)));
         }
         found.sort_by_key(|(finding, count, name)| {
             (std::cmp::Reverse(*count), finding.word(), *name)
@@ -269,6 +278,19 @@ impl Used {
         }
     }
 
+    /// The findings of this kind, by word.
+    fn named(&self, is_one: fn(Finding) -> bool) -> BTreeMap<&'static str, u64> {
+        let mut named = BTreeMap::new();
+        for here in self.namespaces.values() {
+            for (finding, found) in &here.findings {
+                if is_one(*finding) {
+                    *named.entry(finding.word()).or_default() += found.count;
+                }
+            }
+        }
+        named
+    }
+
     fn verdict(&self) -> String {
         let operations = self.operations();
         let would = self.sum(|here| here.would_refuse);
@@ -293,20 +315,22 @@ impl Used {
                 number(refused)
             ));
         }
-        let mut breaking: Vec<(&str, u64)> = Vec::new();
-        for here in self.namespaces.values() {
-            let findings = here
-                .findings
-                .iter()
-                .filter(|(finding, _)| finding.may_break());
-            breaking.extend(findings.map(|(finding, found)| (finding.word(), found.count)));
-        }
-        breaking.sort_unstable();
-        for (what, count) in breaking {
+        for (what, count) in self.named(Finding::may_break) {
             parts.push(format!("look at {what} ({})", times(count, "time")));
         }
         if parts.is_empty() {
-            return format!("ready: nothing to refuse in {}", times(operations, "call"));
+            parts.push(format!(
+                "ready: nothing to refuse in {}",
+                times(operations, "call")
+            ));
+        }
+        let changes = self.named(Finding::would_change);
+        if !changes.is_empty() {
+            let changes = changes
+                .iter()
+                .map(|(what, count)| format!("{what} ({})", times(*count, "time")));
+            let changes: Vec<String> = changes.collect();
+            parts.push(format!("enforce mode would change {}", changes.join(", ")));
         }
         parts.join("; ")
     }
@@ -329,6 +353,7 @@ impl UsedHere {
             acquired: self.acquired,
             contended: self.contended,
             overlaps: self.overlaps,
+            would_modify: self.would_modify,
             refusals: most_first(refusals.collect()),
             findings: most_first(findings.collect()),
         }

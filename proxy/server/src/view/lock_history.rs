@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::evidence::{DbKey, SURELY_BEFORE_END};
+use lockwarden_lock::plan::EnforcedTerms;
 
+use super::advice::Finding;
 use super::hold_times::{Hold, Holds};
 use crate::telemetry::events::{Caller, EventKind, Fingerprint, LockEvent};
 
@@ -27,6 +29,8 @@ const POLLS: u64 = 2;
 const PAUSES: u32 = 4;
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
 const MAX_PATIENCE: Duration = Duration::from_secs(60);
+/// An EXPIRE so soon after the SETNX belongs to the same idiom.
+const TTL_FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct LockSeen {
@@ -64,6 +68,20 @@ pub(super) struct Holding {
     unsure: bool,
     /// It has been counted as one that lives on keep-alive.
     pub(super) outlives_its_ttl: bool,
+    /// Where nothing is enforced: how it would go in enforce mode, where that is another way.
+    pub(super) otherwise: Option<Otherwise>,
+}
+
+/// A lease with the terms that its application asked for, which enforce mode would have given others.
+#[derive(Clone, Debug)]
+pub(super) struct Otherwise {
+    /// How it began, or came to these terms.
+    began: Arc<LockEvent>,
+    terms: EnforcedTerms,
+    /// It has no TTL, and that has not been told yet.
+    wants_ttl: bool,
+    /// It lasted longer than those terms, and that has been told.
+    outlived: bool,
 }
 
 /// A holder whose time ran out.
@@ -104,6 +122,8 @@ pub(super) struct Turn {
     pub(super) gone: Option<u64>,
     /// It was given back by another connection than the one that took it.
     pub(super) pooled: bool,
+    /// What enforce mode would have changed in the lease that is over, by whom, with its beginning.
+    pub(super) otherwise: Vec<(Finding, Arc<Caller>, Arc<LockEvent>)>,
 }
 
 /// How a lease ended.
@@ -146,6 +166,8 @@ impl LockSeen {
                         self.end(entry.at, true, &mut turn);
                     } else if replaced {
                         self.end(entry.at, false, &mut turn);
+                    } else if let Some(mut holding) = self.holding.take() {
+                        turn.otherwise = holding.would_go_otherwise(entry.at, true);
                     }
                     turn.waited = self.got_it(entry);
                     self.holding = Some(Holding::new(entry, kept));
@@ -158,6 +180,7 @@ impl LockSeen {
                     .get_or_insert_with(|| Holding::new(entry, kept));
                 holding.kept = kept;
                 holding.give(entry.ttl_ms.unwrap_or(0), entry.at);
+                holding.otherwise = Otherwise::of(entry);
             }
             EventKind::Released { .. } => self.released(entry, &mut turn),
             EventKind::RanOut => {
@@ -239,9 +262,10 @@ impl LockSeen {
     }
 
     fn end(&mut self, at: Instant, ran_out: bool, turn: &mut Turn) {
-        let Some(holding) = self.holding.take() else {
+        let Some(mut holding) = self.holding.take() else {
             return;
         };
+        turn.otherwise = holding.would_go_otherwise(at, true);
         let over = match holding.ends {
             // Noticed late, it was held no longer than its TTL; what was renewed is not known so well.
             Some(ends) if ran_out && !holding.kept => ends.min(at),
@@ -297,7 +321,9 @@ impl LockSeen {
     fn absent(&mut self, entry: &LockEvent, ran_out: bool, turn: &mut Turn) {
         if !ran_out {
             turn.gone = self.believed_alive(entry.at);
-            self.holding = None;
+            if let Some(mut holding) = self.holding.take() {
+                turn.otherwise = holding.would_go_otherwise(entry.at, true);
+            }
             return;
         }
         // Nobody released the lease, says its record; and its time was not over.
@@ -388,7 +414,7 @@ impl LockSeen {
 
 impl Holding {
     /// Begins with this entry, or, where its beginning was not seen, as long before as that says.
-    fn new(entry: &LockEvent, kept: bool) -> Holding {
+    fn new(entry: &Arc<LockEvent>, kept: bool) -> Holding {
         let held = entry.held_ms.unwrap_or(0);
         let since = entry.at.checked_sub(Duration::from_millis(held));
         let mut holding = Holding {
@@ -403,6 +429,7 @@ impl Holding {
             overlapped: false,
             unsure: false,
             outlives_its_ttl: false,
+            otherwise: Otherwise::of(entry),
         };
         holding.give(entry.ttl_ms.unwrap_or(0), entry.at);
         holding
@@ -417,6 +444,45 @@ impl Holding {
 
     pub(super) fn age_ms(&self, now: Instant) -> u64 {
         ms(now.saturating_duration_since(self.since))
+    }
+
+    /// What is found out by now that enforce mode would change in it, each once. A TTL that follows at once, as
+    /// in SETNX and EXPIRE, is one that was asked for; so a lease is given a moment for that, unless it `is_over`.
+    pub(super) fn would_go_otherwise(
+        &mut self,
+        now: Instant,
+        is_over: bool,
+    ) -> Vec<(Finding, Arc<Caller>, Arc<LockEvent>)> {
+        let (Some(otherwise), Some(caller)) = (&mut self.otherwise, &self.caller) else {
+            return Vec::new();
+        };
+        let began = &otherwise.began;
+        let age = now.saturating_duration_since(began.at);
+        let mut found = Vec::new();
+        if otherwise.wants_ttl && (is_over || age >= TTL_FOLLOWS_WITHIN) {
+            otherwise.wants_ttl = false;
+            found.push((Finding::NoTtl, caller.clone(), began.clone()));
+        }
+        if !otherwise.outlived && ms(age) > otherwise.terms.ttl_ms.0 {
+            otherwise.outlived = true;
+            let finding = match otherwise.terms.kept {
+                true => Finding::NeedsKeepAlive,
+                false => Finding::WouldRunOut,
+            };
+            found.push((finding, caller.clone(), began.clone()));
+        }
+        found
+    }
+}
+
+impl Otherwise {
+    fn of(entry: &Arc<LockEvent>) -> Option<Otherwise> {
+        Some(Otherwise {
+            began: entry.clone(),
+            terms: entry.would_give?,
+            wants_ttl: entry.asked_ms == Some(0),
+            outlived: false,
+        })
     }
 }
 

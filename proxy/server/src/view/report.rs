@@ -1,5 +1,6 @@
 //! The verdicts: whether a namespace could be enforced tomorrow, and what stands in the way.
 
+use super::advice::Finding;
 use super::api::NamespaceReport;
 use super::applications::Applications;
 use super::store::NamespaceSeen;
@@ -31,7 +32,7 @@ pub(super) fn namespace(
 ) -> NamespaceReport {
     let nothing = NamespaceSeen::default();
     let seen = seen.unwrap_or(&nothing);
-    let breaking = applications.breaking_in(standing.namespace);
+    let breaking = applications.found_in(standing.namespace, Finding::may_break);
     let refusals = seen.refused + seen.would_refuse;
     let ready = seen.operations > 0 && refusals == 0 && seen.overlaps == 0 && breaking.is_empty();
     NamespaceReport {
@@ -45,6 +46,7 @@ pub(super) fn namespace(
         operations: seen.operations,
         refused: seen.refused,
         would_refuse: seen.would_refuse,
+        would_modify: seen.would_modify,
         overlaps: seen.overlaps,
         ran_out: seen.ran_out,
         kept_alive: seen.kept_alive,
@@ -101,8 +103,8 @@ fn verdict(
             "{overlaps} a former holder acted while another held the lock"
         ));
     }
-    let breaking = applications.breaking_in(standing.namespace).into_iter();
-    for (finding, count, who) in breaking.take(MAX_NAMED) {
+    let breaking = applications.found_in(standing.namespace, Finding::may_break);
+    for (finding, count, who) in breaking.into_iter().take(MAX_NAMED) {
         parts.push(format!(
             "{} in {who} ({})",
             finding.word(),
@@ -114,6 +116,15 @@ fn verdict(
             true => format!("enforced, and nothing was refused in {calls}"),
             false => format!("ready for enforce: nothing to refuse in {calls}"),
         });
+    }
+    let changes = applications.found_in(standing.namespace, Finding::would_change);
+    if !standing.enforced && !changes.is_empty() {
+        let changes = changes.into_iter().take(MAX_NAMED);
+        let changes = changes.map(|(finding, count, who)| {
+            format!("{} in {who} ({})", finding.word(), times(count, "time"))
+        });
+        let changes: Vec<String> = changes.collect();
+        parts.push(format!("would change {}", changes.join(", ")));
     }
     if seen.operations < FEW_CALLS {
         parts.push("only few calls were seen: watch for longer".to_owned());

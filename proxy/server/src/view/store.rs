@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::db_key::{DbKey, DbSet, Hashed, NamedMap};
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::reason::Reason;
+use lockwarden_lock::rules::Mode;
 
 use super::advice::Finding;
 use super::applications::Applications;
@@ -65,6 +66,8 @@ pub(super) struct NamespaceSeen {
     pub(super) operations: u64,
     pub(super) refused: u64,
     pub(super) would_refuse: u64,
+    /// Operations whose lease enforce mode would have given another TTL.
+    pub(super) would_modify: u64,
     pub(super) overlaps: u64,
     pub(super) ran_out: u64,
     pub(super) kept_alive: u64,
@@ -114,6 +117,7 @@ impl Default for NamespaceSeen {
             operations: 0,
             refused: 0,
             would_refuse: 0,
+            would_modify: 0,
             overlaps: 0,
             ran_out: 0,
             kept_alive: 0,
@@ -217,6 +221,7 @@ impl Seen {
         match entry.verdict.as_ref().map(|verdict| verdict.kind) {
             Some(DecisionKind::Deny) => namespace.refused += 1,
             Some(DecisionKind::WouldDeny) => namespace.would_refuse += 1,
+            Some(DecisionKind::WouldModify) => namespace.would_modify += 1,
             Some(DecisionKind::Allow | DecisionKind::Modify) | None => {}
         }
         if let Some(ended) = &turn.ended {
@@ -233,6 +238,9 @@ impl Seen {
             && let Some(holder) = &ended.caller
         {
             self.applications.found(Finding::RanOut, holder, entry);
+        }
+        for (finding, holder, began) in &turn.otherwise {
+            self.applications.found(*finding, holder, began);
         }
         let Some(caller) = &entry.caller else {
             return;
@@ -252,6 +260,13 @@ impl Seen {
         if turn.pooled {
             found(Finding::Pooled);
         }
+        let asks_for_some = entry.asked_ms.is_some_and(|asked| asked > 0);
+        if entry.would_give.is_some() && asks_for_some {
+            found(Finding::TtlCut);
+        }
+        if takes_over(entry) {
+            found(Finding::TakesOver);
+        }
     }
 
     fn remember(&mut self, entry: &Arc<LockEvent>) {
@@ -261,7 +276,9 @@ impl Seen {
         let lately = match entry.verdict.as_ref().map(|verdict| verdict.kind) {
             Some(DecisionKind::Deny) => &mut self.refused,
             Some(DecisionKind::WouldDeny) => &mut self.would_refuse,
-            Some(DecisionKind::Allow | DecisionKind::Modify) | None => return,
+            Some(DecisionKind::Allow | DecisionKind::Modify | DecisionKind::WouldModify) | None => {
+                return;
+            }
         };
         lately.add(entry.at);
         if self.decisions.len() >= MAX_DECISIONS {
@@ -314,12 +331,16 @@ impl Seen {
         self.circles = circles(&edges);
     }
 
-    /// Leases that go on only because they are renewed: held for longer than the TTL that they got.
+    /// Leases that go on only because they are renewed: held for longer than the TTL that they got; and those that
+    /// would, were they enforced.
     fn look_for_kept_alive(&mut self, now: Instant) {
         for (_, lock) in self.locks.iter_mut() {
             let Some(holding) = &mut lock.holding else {
                 continue;
             };
+            for (finding, holder, began) in holding.would_go_otherwise(now, false) {
+                self.applications.found(finding, &holder, &began);
+            }
             let is_news = holding.kept && !holding.outlives_its_ttl;
             if !is_news || holding.age_ms(now) <= holding.ttl_ms {
                 continue;
@@ -352,6 +373,19 @@ fn ran_out(entry: &LockEvent) -> bool {
             | EventKind::Acquired { ran_out: true, .. }
             | EventKind::Absent { ran_out: true }
     )
+}
+
+/// Where nothing is enforced: a lock whose deadline had passed by its own clock was taken over.
+fn takes_over(entry: &LockEvent) -> bool {
+    let permitted = entry.verdict.as_ref().is_some_and(|said| match said.kind {
+        DecisionKind::Allow | DecisionKind::Modify | DecisionKind::WouldModify => true,
+        DecisionKind::Deny | DecisionKind::WouldDeny => false,
+    });
+    let replaced = matches!(
+        entry.happened,
+        EventKind::Acquired { replaced: true, .. } | EventKind::Released { taken_over: true }
+    );
+    permitted && replaced && entry.mode == Mode::Monitor
 }
 
 /// A release that went through and named no owner token: only the connection or its identity proved

@@ -6,7 +6,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::plan::EnforcedTerms;
 use lockwarden_lock::reason::Reason;
+use lockwarden_lock::rules::Mode;
+use lockwarden_lock::time::TtlMs;
 use proptest::prelude::*;
 
 use super::api::LockState;
@@ -69,6 +72,36 @@ impl Played {
         self.tells(who, ACQUIRED, key, |entry| {
             (entry.ttl_ms, entry.fence) = (Some(ttl_ms), Some(fence));
         })
+    }
+
+    /// It acquires or extends with the TTL that it asks for, 0 for none; enforce mode would give another one.
+    fn watched(
+        &mut self,
+        who: u64,
+        happened: EventKind,
+        (key, asked_ms): (&'static str, u64),
+        (would_ms, kept): (u64, bool),
+    ) -> &mut Played {
+        self.tells(who, happened, key, |entry| {
+            entry.mode = Mode::Monitor;
+            (entry.ttl_ms, entry.asked_ms) = (Some(asked_ms), Some(asked_ms));
+            entry.verdict = Some(Verdict::permitted(DecisionKind::Allow));
+            if would_ms != asked_ms {
+                entry.verdict = Some(Verdict::permitted(DecisionKind::WouldModify));
+                entry.would_give = Some(EnforcedTerms {
+                    ttl_ms: TtlMs(would_ms),
+                    kept,
+                });
+            }
+        })
+    }
+
+    /// How often this was found about an application.
+    fn found(&self, who: u64, what: &str) -> u64 {
+        let told = self.told(&format!("app-{who}"));
+        let findings = told.namespaces.iter().flat_map(|usage| &usage.findings);
+        let these = findings.filter(|finding| finding.what == what);
+        these.map(|finding| finding.count).sum()
     }
 
     fn tells(
@@ -554,6 +587,74 @@ fn any_happened() -> impl Strategy<Value = EventKind> {
         Just(EventKind::Broken),
         Just(EventKind::Observed(Observation::Debt)),
     ]
+}
+
+#[test]
+fn what_enforce_mode_would_change_is_told_of_those_who_bring_it_about() {
+    let mut played = Played::new();
+    const EXTENDED: EventKind = EventKind::Extended { kept: false };
+    for _ in 0..300 {
+        let without = ("lock:a", 0);
+        played
+            .watched(1, ACQUIRED, without, (30_000, true))
+            .after(5)
+            .by(1, RELEASED, "lock:a");
+    }
+    // SETNX and EXPIRE are one idiom.
+    played
+        .watched(2, ACQUIRED, ("lock:b", 0), (30_000, true))
+        .after(3)
+        .watched(2, EXTENDED, ("lock:b", 20_000), (20_000, true))
+        .after(19_000)
+        .by(2, RELEASED, "lock:b");
+    // One that comes much later is not.
+    played
+        .watched(3, ACQUIRED, ("lock:c", 0), (30_000, true))
+        .after(1_500)
+        .watched(3, EXTENDED, ("lock:c", 20_000), (20_000, true))
+        .by(3, RELEASED, "lock:c");
+    played
+        .watched(4, ACQUIRED, ("lock:d", 90_000), (60_000, true))
+        .after(61_000)
+        .by(4, RELEASED, "lock:d");
+    played
+        .watched(5, ACQUIRED, ("lock:e", 0), (30_000, false))
+        .after(31_000)
+        .after(5_000)
+        .by(5, RELEASED, "lock:e");
+    for (who, what, times) in [
+        (1, "no-ttl", 300),
+        (1, "needs-keep-alive", 0),
+        (2, "no-ttl", 0),
+        (3, "no-ttl", 1),
+        (4, "ttl-cut", 1),
+        (4, "no-ttl", 0),
+        (4, "needs-keep-alive", 1),
+        (5, "no-ttl", 1),
+        (5, "would-run-out", 1),
+    ] {
+        assert_eq!(played.found(who, what), times, "{what} of app-{who}");
+    }
+    let billing = played.told("app-1");
+    assert!(billing.ready);
+    assert!(
+        billing
+            .verdict
+            .ends_with("enforce mode would change no-ttl (300 times)"),
+        "{}",
+        billing.verdict
+    );
+    assert_eq!(billing.namespaces[0].would_modify, 300);
+    assert!(!played.told("app-5").ready, "nobody would renew its lease");
+    let said = played.reported();
+    assert_eq!(said.would_modify, 304);
+    assert!(
+        said.verdict
+            .contains("would change no-ttl in app-1 (300 times)"),
+        "{}",
+        said.verdict
+    );
+    assert!(!said.ready && said.verdict.contains("would-run-out in app-5 (1 time)"));
 }
 
 proptest! {

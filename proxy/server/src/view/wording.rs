@@ -68,6 +68,7 @@ pub(super) fn moment(entry: &LockEvent) -> Moment {
         fence: entry.fence,
         ttl_ms: entry.ttl_ms,
         asked_ms: entry.asked_ms,
+        would_ttl_ms: entry.would_give.map(|terms| terms.ttl_ms.0),
         held_ms: entry.held_ms,
     }
 }

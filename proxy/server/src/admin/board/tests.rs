@@ -48,6 +48,7 @@ pub(super) fn moment(event: &str, key: &str) -> Moment {
         fence: None,
         ttl_ms: None,
         asked_ms: None,
+        would_ttl_ms: None,
         held_ms: None,
     }
 }
@@ -80,6 +81,7 @@ fn verdict(words: &str) -> api::NamespaceReport {
         operations: 1,
         refused: 0,
         would_refuse: 1,
+        would_modify: 0,
         overlaps: 0,
         ran_out: 0,
         kept_alive: 0,
@@ -203,6 +205,7 @@ fn whatever_a_client_chose_is_text() {
         operations: 1,
         acquired: 1,
         contended: 0,
+        would_modify: 0,
         overlaps: 1,
         refusals: vec![api::Misuse {
             what: evil.to_owned(),

@@ -77,6 +77,7 @@ fn headline(record: &Record) -> String {
         (Some("deny"), _) => "was refused",
         (Some("would-deny"), _) => "would have been refused",
         (Some("modify"), _) => "was carried out with another TTL",
+        (Some("would-modify"), _) => "was carried out as asked; enforce mode gives another TTL",
         (_, "broken") => "was ended by an operator",
         (_, "ran-out") => "ran out before it was given back",
         (_, "forwarded") => "was let through",
@@ -142,8 +143,12 @@ fn stood(record: &Record, holder: Option<&Client>) -> Option<String> {
         0 => "without a TTL from now on".to_owned(),
         ttl => format!("TTL from now on {}", span(ttl)),
     });
+    let would = record
+        .would_ttl_ms
+        .map(|ttl| format!("in enforce mode {}", span(ttl)));
     let holder = holder.map(|holder| format!("granted to {}", who(holder)));
-    let parts: Vec<String> = [holder, fence, held, left].into_iter().flatten().collect();
+    let parts = [holder, fence, held, left, would].into_iter().flatten();
+    let parts: Vec<String> = parts.collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 

@@ -87,6 +87,9 @@ impl Client {
         entry.overlap = overlap;
         entry.mode = one.allowed.rules.mode;
         entry.id = id.map(String::into_boxed_str);
+        entry.would_give = one
+            .would_give
+            .filter(|_| verdict.kind == DecisionKind::WouldModify);
         entry.verdict = Some(verdict);
         entry.token = token.map(|token| self.shared.events.fingerprint(&stored_form(token)));
         let Lease {

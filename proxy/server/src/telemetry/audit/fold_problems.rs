@@ -25,7 +25,10 @@ const MAX_IDS: usize = 64;
 /// been, or went wrong.
 pub(super) fn is_problem(entry: &LockEvent) -> bool {
     let judged = entry.verdict.as_ref().is_some_and(|said| match said.kind {
-        DecisionKind::Modify | DecisionKind::Deny | DecisionKind::WouldDeny => true,
+        DecisionKind::Modify
+        | DecisionKind::WouldModify
+        | DecisionKind::Deny
+        | DecisionKind::WouldDeny => true,
         DecisionKind::Allow => false,
     });
     judged

@@ -58,6 +58,9 @@ pub(crate) struct Record {
     pub(crate) ttl_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) asked_ms: Option<u64>,
+    /// The TTL that enforce mode would have given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) would_ttl_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) held_ms: Option<u64>,
     /// How long the decision took, and how much of that until Redis had answered.

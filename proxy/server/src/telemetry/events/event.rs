@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use lockwarden_lock::decision::{Denial, Operation};
 use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::plan::EnforcedTerms;
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
 
@@ -52,6 +53,8 @@ pub(crate) struct LockEvent {
     pub(crate) ttl_ms: Option<u64>,
     /// The TTL that was asked for, ms; 0 for none.
     pub(crate) asked_ms: Option<u64>,
+    /// Where nothing is enforced: the terms that enforce mode would have given the lease instead.
+    pub(crate) would_give: Option<EnforcedTerms>,
     /// How long the lease has been held, ms; of a refusal, the lease that stood in the way.
     pub(crate) held_ms: Option<u64>,
     /// How long the decision took; `None` where nothing was judged.
@@ -81,6 +84,7 @@ impl LockEvent {
             fence: self.fence,
             ttl_ms: self.ttl_ms,
             asked_ms: self.asked_ms,
+            would_give: self.would_give,
             held_ms: self.held_ms,
             took: self.took,
             asked: Box::default(),
@@ -113,6 +117,7 @@ impl LockEvent {
             fence: None,
             ttl_ms: None,
             asked_ms: None,
+            would_give: None,
             held_ms: None,
             took: None,
             asked: Box::default(),

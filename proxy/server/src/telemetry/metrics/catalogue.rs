@@ -86,7 +86,7 @@ metrics! {
     DECISIONS = Counter "lockwarden_decisions_total" {
         "namespace": NAMESPACE,
         "operation": "`acquire`, `extend`, `release`, `write`, `other`",
-        "decision": "`allow`, `deny`, `would-deny`, `modify`",
+        "decision": "`allow`, `deny`, `would-deny`, `modify`, `would-modify`",
         "reason": "a reason of the error replies; empty where nothing was refused",
         "policy": "the policy that refused; empty where nothing was refused",
         "mode": "`enforce`, `monitor`"

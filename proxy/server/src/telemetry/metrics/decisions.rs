@@ -11,7 +11,7 @@ use crate::telemetry::vocabulary::{DecisionKind, Label, ModeLabel, OperationLabe
 
 /// Series of refusals a namespace may have, in addition to 4 that stand for all further ones.
 /// 18 in each mode are there from the start, so one that has been in one mode only has room for 18 of its own
-/// policies. Allowed operations are at most 20 more, and 31 namespaces at this size stay under 5,000 series.
+/// policies. Allowed operations are at most 19 more, of which 9 got or would have got another TTL, and 31 namespaces at this size stay under 5,000 series.
 const REFUSAL_SERIES: usize = 36;
 
 /// Refusals that the built-in policies can make, there at 0 from the start: an alert on any of them
@@ -48,8 +48,8 @@ pub(super) const FOLDED: &str = "__other__";
 
 pub(super) struct Decisions {
     vec: IntCounterVec,
-    /// By mode, operation, and allow or modify.
-    permitted: [[[OnceLock<IntCounter>; 2]; 5]; 2],
+    /// By mode, operation, and [`Permit`].
+    permitted: [[[OnceLock<IntCounter>; 3]; 5]; 2],
     refused: RwLock<Vec<Refused>>,
     overflow: IntCounter,
 }
@@ -95,6 +95,9 @@ impl Decisions {
         }
         for operation in [OperationLabel::Acquire, OperationLabel::Extend] {
             self.permitted(operation, Permit::Modify, mode);
+            if mode == ModeLabel::Monitor {
+                self.permitted(operation, Permit::WouldModify, mode);
+            }
         }
         let refusal = match mode {
             ModeLabel::Enforce => Refusal::Deny,
@@ -116,6 +119,9 @@ impl Decisions {
         match decision {
             DecisionKind::Allow => self.permitted(operation, Permit::Allow, mode).inc(),
             DecisionKind::Modify => self.permitted(operation, Permit::Modify, mode).inc(),
+            DecisionKind::WouldModify => {
+                self.permitted(operation, Permit::WouldModify, mode).inc();
+            }
             DecisionKind::Deny => {
                 self.refused(operation, Refusal::Deny, reason, policy, mode)
                     .inc();
@@ -133,6 +139,7 @@ impl Decisions {
             let decision = match permit {
                 Permit::Allow => DecisionKind::Allow,
                 Permit::Modify => DecisionKind::Modify,
+                Permit::WouldModify => DecisionKind::WouldModify,
             };
             self.series(operation.word(), decision.word(), "", "", mode)
         })
@@ -198,4 +205,5 @@ impl Decisions {
 enum Permit {
     Allow,
     Modify,
+    WouldModify,
 }

@@ -302,11 +302,21 @@ fn ten_thousand_namespaces_and_every_refusal_stay_under_five_thousand_series() {
         (DecisionKind::Deny, ModeLabel::Monitor),
         (DecisionKind::WouldDeny, ModeLabel::Enforce),
         (DecisionKind::WouldDeny, ModeLabel::Monitor),
+        (DecisionKind::WouldModify, ModeLabel::Monitor),
     ];
     for index in (0..40).chain([9_999, 20_000]) {
         let namespace = metrics.namespace(index);
         for operation in Operation::ALL {
+            let gives_a_ttl = matches!(
+                operation,
+                Operation::Acquire | Operation::Extend | Operation::TakeOver
+            );
             for (kind, mode) in kinds {
+                // Only what gives a lease its TTL can have another one than asked for.
+                if !gives_a_ttl && matches!(kind, DecisionKind::Modify | DecisionKind::WouldModify)
+                {
+                    continue;
+                }
                 for reason in Reason::ALL {
                     namespace.decision(operation, kind, Some(reason), "team-a", mode);
                 }

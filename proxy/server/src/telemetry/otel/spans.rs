@@ -49,7 +49,7 @@ impl Spans {
         let kind = entry.verdict.as_ref()?.kind;
         let refused = match kind {
             DecisionKind::Deny | DecisionKind::WouldDeny => true,
-            DecisionKind::Allow | DecisionKind::Modify => false,
+            DecisionKind::Allow | DecisionKind::Modify | DecisionKind::WouldModify => false,
         };
         let is_slow = |took: Took| self.slow.is_some_and(|slow| took.whole() >= slow);
         if !refused && !entry.took.is_some_and(is_slow) {

@@ -43,6 +43,7 @@ impl Record {
             fence: entry.fence,
             ttl_ms: entry.ttl_ms,
             asked_ms: entry.asked_ms,
+            would_ttl_ms: entry.would_give.map(|terms| terms.ttl_ms.0),
             held_ms: entry.held_ms,
             took_us: entry.took.map(|took| micros(took.whole())),
             redis_us: entry.took.and_then(|took| took.redis).map(micros),
