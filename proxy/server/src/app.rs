@@ -37,6 +37,7 @@ use crate::state::ProxyState;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::events::{EventLog, Fingerprints, Follower, Following};
 use crate::telemetry::logging;
+use crate::telemetry::logging::LogFilter;
 use crate::telemetry::metrics::{BUILD, Metrics};
 #[cfg(feature = "otel")]
 use crate::telemetry::otel;
@@ -58,8 +59,8 @@ pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
     let Some(config) = loaded.config else {
         return exit_code::configuration();
     };
-    let guard = match logging::init(config.log_format) {
-        Ok(guard) => guard,
+    let (guard, filter) = match logging::init(config.log_format) {
+        Ok(log) => log,
         Err(error) => {
             eprintln!("lockwarden: {error}");
             return exit_code::configuration();
@@ -69,7 +70,7 @@ pub(crate) fn run(source: Source, arrival: Arrival) -> ExitCode {
     if let Err(error) = descriptors::raise_limit() {
         tracing::warn!(%error, "cannot raise the limit of open files");
     }
-    let code = match Prepared::new(config, source, arrival) {
+    let code = match Prepared::new(config, source, filter, arrival) {
         Ok(prepared) => prepared.serve(),
         Err(Failure::Findings(findings)) => {
             eprintln!("{}", Report(&findings));
@@ -119,7 +120,12 @@ struct Serving {
 }
 
 impl Prepared {
-    fn new(config: Config, source: Source, arrival: Arrival) -> Result<Prepared, Failure> {
+    fn new(
+        config: Config,
+        source: Source,
+        filter: LogFilter,
+        arrival: Arrival,
+    ) -> Result<Prepared, Failure> {
         let metrics = Metrics::new(BUILD, &labels(&config), config.metrics_max_namespaces)
             .map_err(Failure::line)?;
         let observer = Arc::new(PolicyObserver {
@@ -182,7 +188,14 @@ impl Prepared {
         let generated = config.admin_token.is_none();
         // Few give orders, and they wait for what comes of them.
         let (orders, inbox) = mpsc::channel(4);
-        let controller = Controller::new(shared.clone(), host, source, config, orders, views);
+        let controller = Controller::new(
+            shared.clone(),
+            host,
+            (source, config),
+            filter,
+            orders,
+            views,
+        );
         let controller = Arc::new(controller);
         let serving = Serving {
             shared,

@@ -65,6 +65,8 @@ enum Command {
     Reload(orders::ReloadArgs),
     /// Have a running proxy take no new clients, let those that are there finish, and end
     Drain(orders::DrainArgs),
+    /// Say which lines a running proxy logs, or have it log more or less
+    Log(orders::LogArgs),
     /// Print the admin token of a proxy on this machine, for orders by HTTP
     Token(orders::TokenArgs),
     /// Say what enforce mode would break, by application, and whether a namespace is ready for it
@@ -148,6 +150,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Mode(args) => orders::mode(&args),
         Command::Reload(args) => orders::reload(&args),
         Command::Drain(args) => orders::drain(&args),
+        Command::Log(args) => orders::log(&args),
         Command::Token(args) => orders::token(&args),
         Command::Audit(args) => audit::audit(&args),
         Command::Discover(args) => discover::discover(&args),

@@ -171,3 +171,61 @@ fn a_drain_ends_the_proxy_once_its_clients_have_finished() {
     busy.then().gets("[$5 queue, $4 work]");
     assert_eq!(proxy.ends(), Some(0));
 }
+
+#[test]
+fn the_log_says_more_and_less_while_the_proxy_runs() {
+    let redis = Redis::start();
+    let directory = tempfile::tempdir().expect("a directory");
+    let trail = directory.path().join("audit.jsonl");
+    let proxy = Proxy::builder(&redis)
+        .top("audit_file", &format!("{:?}", trail.display()))
+        .start();
+    assert_eq!(says(&proxy, &["log"]), "info\n");
+    let said = says(&proxy, &["log", "lockwarden::admin=debug"]);
+    assert_eq!(said, "info,lockwarden::admin=debug, before: info\n");
+    proxy.logs(&["log filter changed", "info,lockwarden::admin=debug"]);
+    // An INFO line of another module, before and after.
+    says(&proxy, &["mode", "monitor"]);
+    proxy.logs(&["mode set"]);
+    says(&proxy, &["log", "error"]);
+    assert_eq!(says(&proxy, &["log"]), "error\n");
+    says(&proxy, &["mode", "enforce"]);
+    says(&proxy, &["log", "info", "-o", "json"]);
+    says(&proxy, &["mode", "monitor"]);
+    wait_for("the last switch to be logged", || {
+        proxy.logged(&["mode switched"]) == 2
+    });
+    assert_eq!(
+        json(&proxy.get("/api/v1/log").1)["filter"],
+        "info",
+        "whoever may read may ask"
+    );
+    wait_for("the changes to be in the audit trail", || {
+        let text = std::fs::read_to_string(&trail).unwrap_or_default();
+        let changes = text.lines().map(json);
+        let changes = changes.filter(|line| line["event"] == "log-changed");
+        let details: Vec<_> = changes.map(|line| line["detail"].clone()).collect();
+        details
+            == [
+                "info -> info,lockwarden::admin=debug",
+                "info,lockwarden::admin=debug -> error",
+                "error -> info",
+            ]
+    });
+}
+
+#[test]
+fn a_log_level_that_is_none_changes_nothing() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    for wrong in ["debg", "lockwarden=loud", "[span]=info", "\u{1b}[2J", ""] {
+        let said = ends_with(asks(&proxy, &["log", wrong]), 2);
+        assert!(said.stderr.contains("debug"), "{said:?}");
+        assert!(!said.stderr.contains('\u{1b}'), "{said:?}");
+    }
+    let mut stranger = lockwarden(&["log", "debug"]);
+    stranger.env("LOCKWARDEN_ADMIN", proxy.admin_address().to_string());
+    stranger.env("LOCKWARDEN_ADMIN_TOKEN", "a-wrong-admin-token");
+    ends_with(stranger, 1);
+    assert_eq!(says(&proxy, &["log"]), "info\n");
+}

@@ -1,4 +1,4 @@
-//! The order to break a lock. It needs the admin token like every order (`routes.rs`), names the
+//! The orders to break a lock, and to log more or less. They need the admin token like every order (`routes.rs`). A break names the
 //! lease by its fencing token and says why; the answer says what came of it, and its status whether
 //! that is what was ordered.
 
@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use super::control::{Control, ControlError};
 use super::reply::{Peer, in_background, problem};
 use crate::text::escape::{spell, unspell};
-use crate::view::api::{Break, Broken};
+use crate::view::api::{Break, Broken, LogLevel};
 
 /// A reason is a sentence for those who read the log later, characters.
 const MAX_REASON: usize = 500;
@@ -83,5 +83,34 @@ pub(super) fn status_of(error: &ControlError) -> StatusCode {
         ControlError::Invalid(_) => StatusCode::BAD_REQUEST,
         ControlError::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
         ControlError::Unknown(_) => StatusCode::GATEWAY_TIMEOUT,
+    }
+}
+
+/// Which lines are logged.
+pub(super) async fn log_level(State(control): State<Arc<dyn Control>>) -> Response {
+    let filter = control.log_filter();
+    Json(LogLevel { filter }).into_response()
+}
+
+/// The order to log more or less.
+pub(super) async fn set_log_level(
+    State(control): State<Arc<dyn Control>>,
+    ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
+    body: Bytes,
+) -> Response {
+    let order: LogLevel = match serde_json::from_slice(&body) {
+        Ok(order) => order,
+        Err(error) => {
+            let text = format!("{error}: say {{\"filter\":\"debug\"}}");
+            return problem(StatusCode::BAD_REQUEST, &text);
+        }
+    };
+    match in_background(move || control.set_log_filter(&order.filter)).await {
+        Ok(Ok(changed)) => {
+            tracing::info!(%peer, filter = changed.filter, "log filter set");
+            Json(changed).into_response()
+        }
+        Ok(Err(error)) => problem(status_of(&error), &error.to_string()),
+        Err(response) => response,
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::config::Unusable;
 use crate::view::Views;
-use crate::view::api::{Break, Broken};
+use crate::view::api::{Break, Broken, LogChanged};
 
 /// What the admin side may ask of the proxy. The calls come from the admin thread or its helpers,
 /// never from the data path, and none of them may wait for a client.
@@ -28,6 +28,12 @@ pub(crate) trait Control: Send + Sync + 'static {
     /// Reads the configuration again, and says in one line what was done. An error has changed
     /// nothing. It may take as long as compiling the policies.
     fn reload(&self, weaker: Weaker) -> Result<String, ReloadError>;
+
+    /// Which lines are logged.
+    fn log_filter(&self) -> String;
+
+    /// Changes that, and says what it was before.
+    fn set_log_filter(&self, order: &str) -> Result<LogChanged, ControlError>;
 
     /// Ends the lease of this lock with that fencing token, and no other. It waits for the backend.
     fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError>;

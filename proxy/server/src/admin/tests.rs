@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::config::{Finding, Unusable};
-use crate::view::api::{Break, Broken};
+use crate::view::api::{Break, Broken, LogChanged};
 use crate::view::{ConnectionsQuery, DecisionsQuery, LocksQuery, Views, api as told};
 
 #[derive(Default)]
@@ -61,6 +61,21 @@ impl Control for Fake {
             }
             None => Ok("2 namespaces, 3 policies".to_owned()),
         }
+    }
+
+    fn log_filter(&self) -> String {
+        "info".to_owned()
+    }
+
+    fn set_log_filter(&self, order: &str) -> Result<LogChanged, ControlError> {
+        if order == "loud" {
+            return Err(ControlError::Invalid("no level".to_owned()));
+        }
+        self.orders.lock().unwrap().push(format!("log {order}"));
+        Ok(LogChanged {
+            filter: order.to_owned(),
+            was: "info".to_owned(),
+        })
     }
 
     fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError> {
@@ -331,6 +346,8 @@ fn bad_orders_change_nothing_and_say_why() {
         ),
         ("/mode", r#"{"mode":"loud"}"#, 400, "loud"),
         ("/api/v1/mode", r#"{"mode":"loud"}"#, 400, "loud"),
+        ("/api/v1/log", r#"{"filter":"loud"}"#, 400, "no level"),
+        ("/api/v1/log", "{}", 400, "filter"),
         ("/api/v1/locks/lock:a/break", "{}", 400, "fence"),
         (
             "/api/v1/locks/lock:a/break",

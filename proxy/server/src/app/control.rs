@@ -23,10 +23,11 @@ use crate::maintenance::break_lease::{BreakError, BreakOrder};
 use crate::ruleset::activate::{activate, labels, policy_infos};
 use crate::ruleset::{Active, Rollouts, load_policies};
 use crate::state::ProxyState;
+use crate::telemetry::logging::LogFilter;
 use crate::telemetry::metrics::PolicyUse;
 use crate::text::numbers::counted;
 use crate::view::ViewService;
-use crate::view::api::{Break, Broken};
+use crate::view::api::{Break, Broken, LogChanged};
 use crate::{clock, config, view};
 
 /// What a reload needs beside the file.
@@ -59,6 +60,7 @@ pub(crate) struct Controller {
     /// To the upkeep connection.
     orders: mpsc::Sender<BreakOrder>,
     views: ViewService,
+    log: LogFilter,
     /// What was read last, and one change at a time.
     config: Mutex<Config>,
 }
@@ -67,8 +69,8 @@ impl Controller {
     pub(crate) fn new(
         shared: Arc<ProxyState>,
         host: PolicyHost,
-        source: Source,
-        config: Config,
+        (source, config): (Source, Config),
+        log: LogFilter,
         orders: mpsc::Sender<BreakOrder>,
         views: ViewService,
     ) -> Controller {
@@ -78,6 +80,7 @@ impl Controller {
             source,
             orders,
             views,
+            log,
             config: Mutex::new(config),
         }
     }
@@ -270,6 +273,20 @@ impl Control for Controller {
             }
         }
         reloaded
+    }
+
+    fn log_filter(&self) -> String {
+        self.log.current()
+    }
+
+    fn set_log_filter(&self, order: &str) -> Result<LogChanged, ControlError> {
+        let changed = self.log.change(order);
+        let (was, filter) = changed.map_err(|error| ControlError::Invalid(error.to_string()))?;
+        let active = self.shared.active.load();
+        let detail = format!("{was} -> {filter}");
+        let audit = &self.shared.audit;
+        audit.notice("log-changed", || active.in_force(), Some(&detail));
+        Ok(LogChanged { filter, was })
     }
 
     fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError> {

@@ -1,4 +1,4 @@
-//! `lockwarden mode`, `reload`, `drain` and `token`: orders to a running proxy, for a person on call. What they do is
+//! `lockwarden mode`, `reload`, `drain`, `log` and `token`: orders to a running proxy, for a person on call. What they do is
 //! `app::control`; the same is to be had at the admin address.
 
 use std::process::ExitCode;
@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
 use super::output;
 use super::output::{Column, Format, Output, Screen, Table, cell};
+use crate::view::api::{LogChanged, LogLevel};
 
 #[derive(Args, Debug)]
 pub(super) struct ModeArgs {
@@ -31,6 +32,17 @@ pub(super) struct ReloadArgs {
 
 #[derive(Args, Debug)]
 pub(super) struct DrainArgs {
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Args, Debug)]
+pub(super) struct LogArgs {
+    /// off, error, warn, info, debug or trace for all, or MODULE=LEVEL, as in lockwarden::session=debug;
+    /// without it the one in force is printed
+    level: Option<String>,
+    #[command(flatten)]
+    output: Output,
     #[command(flatten)]
     api: ApiArgs,
 }
@@ -79,6 +91,11 @@ pub(super) fn drain(args: &DrainArgs) -> ExitCode {
     finish(ask_to_stop(args))
 }
 
+/// Says which lines are logged, or changes that.
+pub(super) fn log(args: &LogArgs) -> ExitCode {
+    finish(log_level(args))
+}
+
 /// Prints the admin token that the other commands would use.
 pub(super) fn token(args: &TokenArgs) -> ExitCode {
     finish(ApiClient::new(&args.api).and_then(|client| {
@@ -125,5 +142,27 @@ fn ask_to_stop(args: &DrainArgs) -> Result<ExitCode, ApiError> {
     let client = ApiClient::new(&args.api)?;
     let done: Done = client.post(&path(&["drain"], &[]), &serde_json::Map::new())?;
     output::print(&format!("{}\n", output::plain(&done.result)))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn log_level(args: &LogArgs) -> Result<ExitCode, ApiError> {
+    let client = ApiClient::new(&args.api)?;
+    let path = path(&["log"], &[]);
+    let (json, text) = match &args.level {
+        None => {
+            let level: LogLevel = client.get(&path)?;
+            (output::json(&level), level.filter)
+        }
+        Some(level) => {
+            let filter = level.clone();
+            let changed: LogChanged = client.post(&path, &LogLevel { filter })?;
+            let text = format!("{}, before: {}", changed.filter, changed.was);
+            (output::json(&changed), text)
+        }
+    };
+    output::print(&match args.output.output {
+        Format::Json => json,
+        Format::Text => format!("{}\n", output::plain(&text)),
+    })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,8 +1,9 @@
 //! The log: one line per event on standard error, text for a person at a terminal and JSON for
 //! everything else, unless the operator says which. Writing never waits for the reader of the log. Formats stand in
 //! `logging/format.rs`, the queue in `logging/queue.rs`, folding of repeated refusals in
-//! `logging/fold_refusals.rs` and of observations in `logging/fold_findings.rs`; what is worth a line is decided where it happens.
+//! `logging/fold_refusals.rs` and of observations in `logging/fold_findings.rs`, its filter in `logging/filter.rs`; what is worth a line is decided where it happens.
 
+mod filter;
 mod fold_findings;
 mod fold_refusals;
 mod format;
@@ -16,7 +17,11 @@ use std::panic::PanicHookInfo;
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::reload::Handle;
 
+use filter::Apply;
+
+pub(crate) use filter::LogFilter;
 pub(crate) use fold_findings::{Example, ObservationFolder};
 pub(crate) use fold_refusals::RepeatFolder;
 pub(crate) use pace::Pace;
@@ -44,6 +49,8 @@ pub(crate) enum LoggingError {
     Twice,
 }
 
+type BoxedSubscriber = Box<dyn Subscriber + Send + Sync>;
+
 /// How lines look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Style {
@@ -54,16 +61,17 @@ enum Style {
 
 /// Sets the log up for the process. Keep the guard until the end of `main`: dropping it waits
 /// (at most a second) until what was logged is written.
-pub(crate) fn init(format: LogFormat) -> Result<LogGuard, LoggingError> {
+pub(crate) fn init(format: LogFormat) -> Result<(LogGuard, LogFilter), LoggingError> {
     let filter = read_filter(std::env::var(FILTER).ok())?;
+    let in_force = filter.to_string();
     // https://no-color.org: present and not empty means no colours.
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let style = choose(format, io::stderr().is_terminal(), no_colour);
     let (queue, guard) = queue::start(io::stderr()).map_err(LoggingError::Thread)?;
-    tracing::subscriber::set_global_default(subscriber(style, filter, queue))
-        .map_err(|_| LoggingError::Twice)?;
+    let (subscriber, apply) = subscriber(style, filter, queue);
+    tracing::subscriber::set_global_default(subscriber).map_err(|_| LoggingError::Twice)?;
     std::panic::set_hook(Box::new(log_panic));
-    Ok(guard)
+    Ok((guard, LogFilter::new(in_force, apply)))
 }
 
 /// A panic is a line of the log like any other, whoever catches it.
@@ -98,7 +106,8 @@ fn read_filter(given: Option<String>) -> Result<EnvFilter, LoggingError> {
     })
 }
 
-fn subscriber<W>(style: Style, filter: EnvFilter, writer: W) -> Box<dyn Subscriber + Send + Sync>
+/// What receives events, and the way to change its filter.
+fn subscriber<W>(style: Style, filter: EnvFilter, writer: W) -> (BoxedSubscriber, Apply)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -107,18 +116,32 @@ where
         .with_writer(writer);
     match style {
         Style::Text { colours } => {
-            Box::new(lines.with_ansi(colours).event_format(format::Text).finish())
+            let lines = lines.with_ansi(colours).event_format(format::Text);
+            let lines = lines.with_filter_reloading();
+            let handle = lines.reload_handle();
+            (Box::new(lines.finish()), applied(handle))
         }
-        Style::Logfmt => Box::new(lines.with_ansi(false).event_format(format::Logfmt).finish()),
-        Style::Json => Box::new(
-            lines
+        Style::Logfmt => {
+            let lines = lines.with_ansi(false).event_format(format::Logfmt);
+            let lines = lines.with_filter_reloading();
+            let handle = lines.reload_handle();
+            (Box::new(lines.finish()), applied(handle))
+        }
+        Style::Json => {
+            let lines = lines
                 .json()
                 .flatten_event(true)
                 .with_current_span(false)
                 .with_span_list(false)
-                .finish(),
-        ),
+                .with_filter_reloading();
+            let handle = lines.reload_handle();
+            (Box::new(lines.finish()), applied(handle))
+        }
     }
+}
+
+fn applied<S: 'static>(handle: Handle<EnvFilter, S>) -> Apply {
+    Box::new(move |filter| handle.reload(filter).map_err(|error| error.to_string()))
 }
 
 #[cfg(test)]
@@ -145,7 +168,7 @@ mod tests {
         let page = Page::default();
         let writer = page.clone();
         let filter = read_filter(Some(filter.to_owned())).unwrap();
-        let subscriber = subscriber(style, filter, move || writer.clone());
+        let (subscriber, _) = subscriber(style, filter, move || writer.clone());
         tracing::subscriber::with_default(subscriber, act);
         let bytes = page.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap()
@@ -210,6 +233,28 @@ mod tests {
         assert_eq!(rest, expected);
         let log = logged(Style::Logfmt, "info", || tracing::info!("two words"));
         assert!(log.ends_with(" level=info msg=\"two words\"\n"), "{log}");
+    }
+
+    #[test]
+    fn the_filter_can_be_changed_in_every_style() {
+        for style in [Style::Json, Style::Logfmt, Style::Text { colours: false }] {
+            let page = Page::default();
+            let writer = page.clone();
+            let filter = read_filter(Some("info".to_owned())).unwrap();
+            let (subscriber, apply) = subscriber(style, filter, move || writer.clone());
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::debug!("too small");
+                apply(EnvFilter::new("debug")).unwrap();
+                tracing::debug!("large enough");
+                apply(EnvFilter::new("warn")).unwrap();
+                tracing::info!("too small again");
+            });
+            let log = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
+            assert!(
+                log.contains("large enough") && !log.contains("too small"),
+                "{style:?}: {log}"
+            );
+        }
     }
 
     #[test]

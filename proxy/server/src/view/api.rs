@@ -246,6 +246,23 @@ pub(crate) struct NamedLock {
     pub(crate) db: u32,
 }
 
+/// `GET /api/v1/log`, and what `POST` of it is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LogLevel {
+    /// A level, or modules with one: `info,lockwarden::session=debug`.
+    pub(crate) filter: String,
+}
+
+/// What `POST /api/v1/log` has done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LogChanged {
+    /// In force now.
+    pub(crate) filter: String,
+    /// In force before.
+    pub(crate) was: String,
+}
+
 /// `GET /api/v1/locks/{key}?db=`: a lock that is held, or that something was told of lately.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LockDetail {

@@ -176,7 +176,7 @@ pub(crate) struct Notice {
     pub(crate) seq: u64,
     pub(crate) time: String,
     pub(crate) at: u64,
-    /// `started`, `reloaded`, `reload-rejected`, `mode-switched`, `lost`, `stopped`.
+    /// `started`, `reloaded`, `reload-rejected`, `mode-switched`, `log-changed`, `lost`, `stopped`.
     pub(crate) event: String,
     /// The proxy's version.
     #[serde(skip_serializing_if = "Option::is_none")]
