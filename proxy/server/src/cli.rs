@@ -6,6 +6,7 @@ mod arguments;
 mod audit;
 mod check;
 mod clients;
+mod config;
 mod demo;
 mod discover;
 mod generate;
@@ -59,6 +60,8 @@ enum Command {
     Locks(locks::LocksCommand),
     /// Who is connected to a running proxy, as whom, and which locks each holds and waits for
     Clients(clients::ClientsArgs),
+    /// What is in force in a running proxy: every key of the configuration, and where its value came from
+    Config(config::ConfigArgs),
     /// Switch a running proxy to enforce or monitor mode, for all namespaces or one
     Mode(orders::ModeArgs),
     /// Have a running proxy read its configuration again
@@ -147,6 +150,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Demo => demo::demo(),
         Command::Locks(command) => locks::locks(&command),
         Command::Clients(args) => clients::clients(&args),
+        Command::Config(args) => config::config(&args),
         Command::Mode(args) => orders::mode(&args),
         Command::Reload(args) => orders::reload(&args),
         Command::Drain(args) => orders::drain(&args),

@@ -229,3 +229,54 @@ fn a_log_level_that_is_none_changes_nothing() {
     ends_with(stranger, 1);
     assert_eq!(says(&proxy, &["log"]), "info\n");
 }
+
+/// The setting of this key, in this table or on top of the file.
+#[track_caller]
+fn setting(proxy: &Proxy, table: Option<&str>, key: &str) -> Value {
+    let told = json(&says(proxy, &["config", "-o", "json"]));
+    let settings = told["settings"].as_array().expect("a list");
+    let is_it = |one: &&Value| one["table"].as_str() == table && one["key"] == key;
+    let found = settings.iter().find(is_it);
+    found.unwrap_or_else(|| panic!("{key}: {told}")).clone()
+}
+
+#[test]
+fn the_configuration_in_force_is_told_with_where_it_came_from() {
+    let redis = Redis::start();
+    let builder = Proxy::builder(&redis).top("drain", "\"7s\"");
+    let text = builder.text();
+    let line = 1 + text
+        .lines()
+        .position(|line| line.starts_with("drain"))
+        .expect("it is in the file");
+    let proxy = builder.environment("LOCKWARDEN_ALLOW_OPEN", "true").start();
+    let drain = setting(&proxy, None, "drain");
+    assert_eq!(drain["value"], "\"7s\"");
+    let place = format!("{}:{line}", proxy.config().display());
+    assert_eq!(drain["origin"], place);
+    assert_eq!(drain["default"], false);
+    let open = setting(&proxy, None, "allow_open");
+    assert_eq!(open["origin"], "LOCKWARDEN_ALLOW_OPEN");
+    assert_eq!(setting(&proxy, None, "sweep")["origin"], "default");
+    // An order changes a mode, and a reload takes that back.
+    let mode = |proxy: &Proxy| setting(proxy, Some("namespace locks"), "mode");
+    assert_eq!(mode(&proxy)["value"], "\"enforce\"");
+    says(&proxy, &["mode", "monitor"]);
+    let ordered = mode(&proxy);
+    assert_eq!(
+        (&ordered["value"], &ordered["origin"]),
+        (&"\"monitor\"".into(), &"order".into())
+    );
+    // What takes a restart is not in force before there was one.
+    proxy.reload(&text.replace("\"7s\"", "\"9s\""));
+    assert_eq!(mode(&proxy)["value"], "\"enforce\"");
+    let drain = setting(&proxy, None, "drain");
+    assert_eq!(drain["value"], "\"7s\"");
+    assert_eq!(drain["after_restart"], "\"9s\"");
+    let table = says(&proxy, &["config", "--changed"]);
+    assert!(table.contains("after a restart: \"9s\""), "{table}");
+    assert!(!table.contains("sweep"), "{table}");
+    let all = says(&proxy, &["config"]) + &says(&proxy, &["config", "-o", "json"]);
+    assert!(all.contains("sweep"), "{all}");
+    assert!(!all.contains(ADMIN_TOKEN), "{all}");
+}

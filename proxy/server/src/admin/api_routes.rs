@@ -31,6 +31,7 @@ pub(super) fn routes() -> Router<Arc<dyn Control>> {
         .route("/api/v1/hot", get(hot))
         .route("/api/v1/report", get(report))
         .route("/api/v1/config", get(config))
+        .route("/api/v1/settings", get(settings))
         .route("/api/v1/discovery", get(discovery))
 }
 
@@ -138,6 +139,10 @@ async fn report(State(control): Shared) -> Response {
 
 async fn config(State(control): Shared) -> Response {
     answer(move || control.views().namespaces()).await
+}
+
+async fn settings(State(control): Shared) -> Response {
+    answer(move || control.settings()).await
 }
 
 async fn discovery(State(control): Shared) -> Response {

@@ -2,7 +2,7 @@
 
 use crate::config::Unusable;
 use crate::view::Views;
-use crate::view::api::{Break, Broken, LogChanged};
+use crate::view::api::{Break, Broken, LogChanged, Settings};
 
 /// What the admin side may ask of the proxy. The calls come from the admin thread or its helpers,
 /// never from the data path, and none of them may wait for a client.
@@ -28,6 +28,9 @@ pub(crate) trait Control: Send + Sync + 'static {
     /// Reads the configuration again, and says in one line what was done. An error has changed
     /// nothing. It may take as long as compiling the policies.
     fn reload(&self, weaker: Weaker) -> Result<String, ReloadError>;
+
+    /// Every key of the configuration with what is in force, and who said so.
+    fn settings(&self) -> Settings;
 
     /// Which lines are logged.
     fn log_filter(&self) -> String;

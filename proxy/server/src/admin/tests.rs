@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::config::{Finding, Unusable};
-use crate::view::api::{Break, Broken, LogChanged};
+use crate::view::api::{Break, Broken, LogChanged, Settings};
 use crate::view::{ConnectionsQuery, DecisionsQuery, LocksQuery, Views, api as told};
 
 #[derive(Default)]
@@ -60,6 +60,13 @@ impl Control for Fake {
                 Err(ReloadError::Unusable(Unusable(vec![finding])))
             }
             None => Ok("2 namespaces, 3 policies".to_owned()),
+        }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            file: None,
+            settings: Vec::new(),
         }
     }
 

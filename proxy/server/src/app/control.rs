@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
+use changes::KEYS_OF_A_RESTART;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::rules::Mode;
 use lockwarden_lock::token::FencingToken;
@@ -27,6 +28,7 @@ use crate::telemetry::logging::LogFilter;
 use crate::telemetry::metrics::PolicyUse;
 use crate::text::numbers::counted;
 use crate::view::ViewService;
+use crate::view::api;
 use crate::view::api::{Break, Broken, LogChanged};
 use crate::{clock, config, view};
 
@@ -61,6 +63,8 @@ pub(crate) struct Controller {
     orders: mpsc::Sender<BreakOrder>,
     views: ViewService,
     log: LogFilter,
+    /// What the proxy was started with.
+    started: Vec<config::Setting>,
     /// What was read last, and one change at a time.
     config: Mutex<Config>,
 }
@@ -81,6 +85,7 @@ impl Controller {
             orders,
             views,
             log,
+            started: config.settings(),
             config: Mutex::new(config),
         }
     }
@@ -199,12 +204,15 @@ impl Control for Controller {
         let before = self.shared.active.load_full();
         let mut details = before.details.clone();
         let mut switched = Vec::new();
+        let config = &mut *config;
+        let said = &mut config.said;
         for (details, configured) in details.iter_mut().zip(&mut config.namespaces) {
             if namespace.is_none_or(|name| name == &*details.name) {
                 // The mode is an order for everybody: after "monitor" nobody is refused anything.
                 details.rules.mode = mode;
                 let rollout = details.rollout.take().is_some();
                 configured.switch(mode);
+                said.order_mode(&details.name, mode.word());
                 if rollout {
                     tracing::warn!(
                         namespace = &*details.name,
@@ -230,7 +238,7 @@ impl Control for Controller {
         };
         self.shared
             .metrics
-            .show_modes(&labels(&config), &policy_infos(&config, &active.generation));
+            .show_modes(&labels(config), &policy_infos(config, &active.generation));
         self.shared.active.store(Arc::new(active));
         let words: Vec<String> = switched
             .iter()
@@ -273,6 +281,20 @@ impl Control for Controller {
             }
         }
         reloaded
+    }
+
+    fn settings(&self) -> api::Settings {
+        let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let settings = config.settings().into_iter();
+        api::Settings {
+            file: config
+                .source
+                .as_ref()
+                .map(|path| path.display().to_string()),
+            settings: settings
+                .map(|setting| in_force(setting, &self.started))
+                .collect(),
+        }
     }
 
     fn log_filter(&self) -> String {
@@ -318,5 +340,24 @@ fn in_words(broken: break_lease::Broken) -> Broken {
         break_lease::Broken::Absent => Broken::Absent,
         break_lease::Broken::Newer(fence) => Broken::Newer { fence: fence.0 },
         break_lease::Broken::Ungoverned => Broken::Ungoverned,
+    }
+}
+
+/// A setting as it is in force: some of what was read again takes a restart.
+fn in_force(read: config::Setting, started: &[config::Setting]) -> api::Setting {
+    let takes_restart = read.table.is_none() && KEYS_OF_A_RESTART.contains(&&*read.key);
+    let is_it = |one: &&config::Setting| one.table.is_none() && one.key == read.key;
+    let was = started.iter().find(is_it).filter(|_| takes_restart);
+    let (held, after_restart) = match was {
+        Some(was) if was.value != read.value => (was, Some(read.value.clone())),
+        Some(_) | None => (&read, None),
+    };
+    api::Setting {
+        table: held.table.clone(),
+        key: held.key.clone(),
+        value: held.value.clone(),
+        default: held.is_default,
+        origin: held.origin.to_string(),
+        after_restart,
     }
 }

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use super::administration::AdministrationConfig;
 use super::audit::AuditConfig;
 use super::backend::{Backend, BackendUrl};
+use super::effective::Sayings;
 use super::finding::{Findings, Place};
 use super::logging::LogFormat;
 use super::namespace::NamespaceConfig;
@@ -72,6 +73,8 @@ pub(super) struct Draft {
     pub(super) policies: Vec<PolicyModule>,
     pub(super) administration: AdministrationConfig,
     pub(super) audit: AuditConfig,
+    /// Who said what, for people.
+    pub(super) said: Sayings,
     #[cfg(feature = "otel")]
     pub(super) otel: OtelConfig,
 }
@@ -109,6 +112,7 @@ impl Draft {
             policies: Vec::new(),
             administration: AdministrationConfig::default(),
             audit: AuditConfig::default(),
+            said: Sayings::default(),
             #[cfg(feature = "otel")]
             otel: OtelConfig::default(),
         }
@@ -142,6 +146,7 @@ impl Draft {
             #[cfg(feature = "otel")]
             otel: self.otel,
             policies: self.policies,
+            said: self.said,
             source: source.map(Path::to_owned),
         }
     }

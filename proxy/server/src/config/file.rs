@@ -59,6 +59,7 @@ pub(super) fn read(path: &Path, draft: &mut Draft, findings: &mut Findings) {
     let Some(tree) = document.parse(findings) else {
         return;
     };
+    draft.said.in_file(&document, tree.get_ref());
     let mut reader = Reader {
         document: &document,
         findings,

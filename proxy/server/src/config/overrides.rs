@@ -61,6 +61,9 @@ pub(super) fn environment(
     ours.sort();
     for (name, text) in ours {
         let place = Place::Environment(name.clone());
+        if let Some(key) = key_of(&name) {
+            draft.said.put(key, &text, place.clone());
+        }
         match name.as_str() {
             "LOCKWARDEN_LISTEN" => put(&mut draft.listen, place, value::address(&text), findings),
             "LOCKWARDEN_BACKEND" => put_backend(draft, place, &text, findings),
@@ -106,8 +109,34 @@ pub(super) fn environment(
     }
 }
 
+/// The key of the file that a variable stands for, where it is one key.
+fn key_of(variable: &str) -> Option<&'static str> {
+    Some(match variable {
+        "LOCKWARDEN_LISTEN" => "listen",
+        "LOCKWARDEN_BACKEND" => "backend",
+        "LOCKWARDEN_BACKEND_PASSWORD" => "backend_password_file",
+        "LOCKWARDEN_ADMIN" => "admin",
+        "LOCKWARDEN_ADMIN_TOKEN" => "admin_token",
+        "LOCKWARDEN_METRICS" => "metrics",
+        "LOCKWARDEN_ALLOW_OPEN" => "allow_open",
+        "LOCKWARDEN_LOG_FORMAT" => "log_format",
+        _ => return None,
+    })
+}
+
 /// Puts the command line over the draft.
 pub(super) fn flags(draft: &mut Draft, overrides: &Overrides, findings: &mut Findings) {
+    for (key, flag, text) in [
+        ("listen", "--listen", &overrides.listen),
+        ("backend", "--backend-url", &overrides.backend),
+        ("admin", "--admin", &overrides.admin),
+        ("metrics", "--metrics", &overrides.metrics),
+        ("log_format", "--log-format", &overrides.log_format),
+    ] {
+        if let Some(text) = text {
+            draft.said.put(key, text, Place::Flag(flag));
+        }
+    }
     if let Some(text) = &overrides.listen {
         put(
             &mut draft.listen,
@@ -179,10 +208,13 @@ fn modes<'a>(
     let (for_one, for_all): (Vec<&str>, Vec<&str>) = words.partition(|word| word.contains('='));
     for word in for_all {
         match one_of::<Mode>(word.trim(), &MODES) {
-            Ok(mode) => draft
-                .namespaces
-                .iter_mut()
-                .for_each(|namespace| namespace.switch(mode)),
+            Ok(mode) => {
+                for namespace in &mut draft.namespaces {
+                    namespace.switch(mode);
+                    let name = &namespace.name;
+                    draft.said.put_mode(name, mode.word(), place.clone());
+                }
+            }
             Err(wrong) => findings.error(
                 place.clone(),
                 format!("{wrong}, or a namespace and one of them, as in \"orders=monitor\""),
@@ -204,6 +236,7 @@ fn modes<'a>(
             Some(namespace) => {
                 if let Ok(mode) = mode {
                     namespace.switch(mode);
+                    draft.said.put_mode(name, mode.word(), place.clone());
                 }
             }
             None if draft.all_named => {

@@ -6,6 +6,7 @@ use lockwarden_lock::rules::Mode;
 
 use super::*;
 
+mod effective;
 mod files;
 mod findings;
 mod layers;

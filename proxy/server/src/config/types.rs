@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::administration::AdministrationConfig;
 use super::audit::AuditConfig;
 use super::backend::Backend;
+use super::effective::{Sayings, Setting};
 use super::logging::LogFormat;
 use super::namespace::NamespaceConfig;
 use super::network::Network;
@@ -73,6 +74,16 @@ pub(crate) struct Config {
     pub(crate) otel: OtelConfig,
     /// Policies that do not ship with the proxy.
     pub(crate) policies: Vec<PolicyModule>,
+    /// Who said what, for people.
+    pub(crate) said: Sayings,
     /// The file that was read, as the caller named it.
     pub(crate) source: Option<PathBuf>,
+}
+
+impl Config {
+    /// Every key, what holds for it, and who said so.
+    pub(crate) fn settings(&self) -> Vec<Setting> {
+        let names = self.namespaces.iter();
+        self.said.settings(names.map(|namespace| &*namespace.name))
+    }
 }

@@ -246,6 +246,30 @@ pub(crate) struct NamedLock {
     pub(crate) db: u32,
 }
 
+/// `GET /api/v1/settings`: every key of the configuration, with what is in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    /// The configuration that was read.
+    pub(crate) file: Option<String>,
+    pub(crate) settings: Vec<Setting>,
+}
+
+/// One key of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Setting {
+    /// The table that it is in, such as `namespace orders`; `None`: the top of the file.
+    pub(crate) table: Option<String>,
+    pub(crate) key: String,
+    /// As TOML; words in parentheses where there is no value, or where it is a secret.
+    pub(crate) value: String,
+    /// It is what holds where nobody says anything.
+    pub(crate) default: bool,
+    /// `default`, `FILE:LINE`, the name of a variable or flag, or `order`.
+    pub(crate) origin: String,
+    /// What was read since the start, and takes a restart.
+    pub(crate) after_restart: Option<String>,
+}
+
 /// `GET /api/v1/log`, and what `POST` of it is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -106,6 +106,30 @@ pub(super) fn modules(old: &Generation, new: &Generation) -> Vec<String> {
         .collect()
 }
 
+/// The keys that [`unchangeable`] looks at, and those beside them that say the same in another way.
+pub(super) const KEYS_OF_A_RESTART: [&str; 20] = [
+    "listen",
+    "backend",
+    "backend_password_file",
+    "admin",
+    "admin_token",
+    "admin_token_file",
+    "metrics",
+    "allow_open",
+    "metrics_max_namespaces",
+    "proxy_protocol_from",
+    "sessions",
+    "log_format",
+    "drain",
+    "sweep",
+    "max_clients",
+    "max_memory",
+    "audit_file",
+    "audit_key_file",
+    "otel_endpoint",
+    "otel_slow",
+];
+
 /// Keys of the configuration that only a restart changes.
 pub(super) fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
     let mut changed = Vec::new();
@@ -131,6 +155,9 @@ pub(super) fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
     compare(old.sessions == new.sessions, "sessions");
     compare(old.log_format == new.log_format, "log_format");
     compare(old.drain == new.drain, "drain");
+    compare(old.sweep == new.sweep, "sweep");
+    compare(old.max_clients == new.max_clients, "max_clients");
+    compare(old.max_memory == new.max_memory, "max_memory");
     compare(old.audit.target == new.audit.target, "audit_file");
     compare(old.audit.key == new.audit.key, "audit_key_file");
     #[cfg(feature = "otel")]

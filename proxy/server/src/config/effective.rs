@@ -1,0 +1,383 @@
+//! What is in force, key by key, and who said it: built in, the file and its line, an environment variable, a flag, or an
+//! order while the proxy runs. Values stand here as TOML, as they were written; secrets stand here never. It is for people
+//! only: the proxy itself goes by [`super::Config`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::backend;
+use super::document::Document;
+use super::finding::Place;
+use super::keys::TOP_KEYS;
+use super::namespace;
+use super::policy;
+use super::policy::BUILT_IN_POLICIES;
+use super::reader::{Key, number};
+
+/// Said in place of a value that is nobody's business.
+const HIDDEN: &str = "(hidden)";
+/// The longest value that is told whole, characters.
+const MAX_VALUE: usize = 1_000;
+
+/// Who said a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nobody, so it is the default.
+    Default,
+    /// The file, a variable or a flag.
+    Place(Place),
+    /// An operator, since the configuration was read.
+    Order,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::Place(Place::File {
+                path,
+                position: Some(position),
+            }) => write!(f, "{}:{}", path.display(), position.line),
+            Origin::Place(place) => place.fmt(f),
+            Origin::Order => f.write_str("order"),
+        }
+    }
+}
+
+/// One key and what holds for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Setting {
+    /// The table that it is in, such as `namespace orders`; `None`: the top of the file.
+    pub(crate) table: Option<String>,
+    pub(crate) key: String,
+    /// As TOML, or words in parentheses.
+    pub(crate) value: String,
+    /// Whether the value is what holds where nobody says anything.
+    pub(crate) is_default: bool,
+    pub(crate) origin: Origin,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Said {
+    value: String,
+    origin: Origin,
+}
+
+/// One table of the file, such as a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Table {
+    kind: String,
+    name: String,
+    said: BTreeMap<String, Said>,
+}
+
+/// Everything that somebody said, each value by the last who said it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sayings {
+    top: BTreeMap<String, Said>,
+    tables: Vec<Table>,
+}
+
+impl Sayings {
+    /// The file said all this.
+    pub(super) fn in_file(&mut self, document: &Document<'_>, tree: &DeTable<'_>) {
+        for (key, value) in tree {
+            let name: &str = key.get_ref();
+            let tables = match value.get_ref() {
+                DeValue::Array(items) => items.iter().map(|item| item.get_ref().as_table()),
+                _ => {
+                    self.top
+                        .insert(name.to_owned(), said(document, name, value));
+                    continue;
+                }
+            };
+            match tables.collect::<Option<Vec<_>>>() {
+                Some(tables) if !tables.is_empty() => self
+                    .tables
+                    .extend(tables.into_iter().map(|table| read(document, name, table))),
+                Some(_) | None => {
+                    self.top
+                        .insert(name.to_owned(), said(document, name, value));
+                }
+            }
+        }
+    }
+
+    /// A variable or flag said this of a key on top.
+    pub(super) fn put(&mut self, key: &str, text: &str, place: Place) {
+        let value = match key {
+            "backend" => url(text),
+            "admin_token" | "backend_password_file" => HIDDEN.to_owned(),
+            "allow_open" => matches!(text, "true" | "1").to_string(),
+            _ => toml::Value::from(text).to_string(),
+        };
+        if key == "admin_token" {
+            // What the file says of it counts no more.
+            self.top.remove("admin_token_file");
+        }
+        let origin = Origin::Place(place);
+        self.top.insert(key.to_owned(), Said { value, origin });
+    }
+
+    /// A variable or flag said which mode a namespace is in, for everybody.
+    pub(super) fn put_mode(&mut self, namespace: &str, mode: &str, place: Place) {
+        self.switch(namespace, mode, Origin::Place(place));
+    }
+
+    /// An operator ordered which mode a namespace is in, for everybody.
+    pub(crate) fn order_mode(&mut self, namespace: &str, mode: &str) {
+        self.switch(namespace, mode, Origin::Order);
+    }
+
+    fn switch(&mut self, namespace: &str, mode: &str, origin: Origin) {
+        let is_it = |table: &&mut Table| table.kind == "namespace" && table.name == namespace;
+        let value = format!("\"{mode}\"");
+        let at = match self.tables.iter_mut().find(is_it) {
+            Some(table) => table,
+            // The built-in one is in no file.
+            None => {
+                self.tables.push(Table::new("namespace", namespace));
+                let last = self.tables.len() - 1;
+                &mut self.tables[last]
+            }
+        };
+        at.said.remove("enforce_for");
+        at.said.insert("mode".to_owned(), Said { value, origin });
+    }
+
+    /// Every key, with what holds for it. `namespaces` are those in force.
+    pub(crate) fn settings<'a>(&self, namespaces: impl Iterator<Item = &'a str>) -> Vec<Setting> {
+        let mut all = Vec::new();
+        fill(&mut all, None, TOP_KEYS, &self.top, top_default);
+        let mut rest: Vec<&Table> = self.tables.iter().collect();
+        for name in namespaces {
+            let is_it = |table: &&Table| table.kind == "namespace" && table.name == name;
+            let empty;
+            let table = match rest.iter().position(is_it) {
+                Some(at) => rest.remove(at),
+                None => {
+                    empty = Table::new("namespace", name);
+                    &empty
+                }
+            };
+            let label = table.label();
+            fill(
+                &mut all,
+                Some(&label),
+                namespace::KEYS,
+                &table.said,
+                namespace_default,
+            );
+        }
+        for table in rest {
+            let (keys, default): (&[Key], DefaultOf) = match &*table.kind {
+                "policy" => (policy::KEYS, policy_default),
+                _ => (&[], |_| None),
+            };
+            fill(&mut all, Some(&table.label()), keys, &table.said, default);
+        }
+        all
+    }
+}
+
+impl Table {
+    fn new(kind: &str, name: &str) -> Table {
+        Table {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            said: BTreeMap::new(),
+        }
+    }
+
+    fn label(&self) -> String {
+        format!("{} {}", self.kind, self.name)
+    }
+}
+
+type DefaultOf = fn(&str) -> Option<&'static str>;
+
+/// The known keys of a table in their order, then what else was said there.
+fn fill(
+    all: &mut Vec<Setting>,
+    table: Option<&str>,
+    keys: &[Key],
+    said: &BTreeMap<String, Said>,
+    default: DefaultOf,
+) {
+    let mut put = |key: &str, value: &str, origin: &Origin| {
+        all.push(Setting {
+            table: table.map(str::to_owned),
+            key: key.to_owned(),
+            value: value.to_owned(),
+            is_default: *origin == Origin::Default || default(key) == Some(value),
+            origin: origin.clone(),
+        });
+    };
+    for key in keys {
+        match (said.get(key.name), default(key.name)) {
+            (Some(said), _) => put(key.name, &said.value, &said.origin),
+            (None, Some(value)) => put(key.name, value, &Origin::Default),
+            // A list of tables, or a table: what is in it stands by itself.
+            (None, None) => {}
+        }
+    }
+    let is_other = |name: &&String| !keys.iter().any(|key| key.name == name.as_str());
+    for name in said.keys().filter(is_other) {
+        put(name, &said[name].value, &said[name].origin);
+    }
+}
+
+/// What holds on top of the file where nobody says otherwise.
+fn top_default(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "listen" => "\"127.0.0.1:6380\"",
+        "backend" => "\"redis://127.0.0.1:6379/0\"",
+        "admin" => "\"127.0.0.1:9180\"",
+        "admin_token" => "(made up at the start)",
+        "metrics" => "\"off\"",
+        "metrics_max_namespaces" => "30",
+        "allow_open" | "audit_required" => "false",
+        "companion_prefix" => "\"lw:\"",
+        "proxy_protocol_from" | "admin_identities" | "trusted_functions" => "[]",
+        "sessions" => "\"dedicated\"",
+        "log_format" => "\"auto\"",
+        "drain" => "\"5s\"",
+        "sweep" => "\"1m\"",
+        "max_clients" => "(as many as the limit of open files leaves room for)",
+        "max_memory" => "(a quarter of the memory)",
+        "server_commands" => "\"forward\"",
+        "computed_names" => "\"watch\"",
+        "audit" => "\"problems\"",
+        "audit_max_size" => "\"64MiB\"",
+        "audit_keep" => "5",
+        "otel_slow" => "\"5ms\"",
+        "backend_password_file"
+        | "admin_token_file"
+        | "audit_file"
+        | "audit_key_file"
+        | "otel_endpoint" => "(none)",
+        _ => return None,
+    })
+}
+
+/// What holds in a namespace where nobody says otherwise.
+fn namespace_default(key: &str) -> Option<&'static str> {
+    Some(match key {
+        // Only the built-in one has no keys of its own.
+        "keys" => "[\"lock:*\"]",
+        "mode" => "\"monitor\"",
+        "policies" => "[\"owner-token\", \"fencing\", \"ttl-ceiling\"]",
+        "on_violation" => "\"native\"",
+        "on_fault" => "\"deny\"",
+        "adopt" => "\"report\"",
+        "opaque_scripts" => "\"wrap\"",
+        "counter_locks" | "hand_over" => "false",
+        "on_repeat" => "\"refuse\"",
+        "enforce_for" => "(nobody)",
+        _ => return None,
+    })
+}
+
+/// What holds for a policy where nobody says otherwise.
+fn policy_default(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "deadline" => "\"2ms\"",
+        "memory" => "\"8MiB\"",
+        "fuel" => "(the host's)",
+        "sha256" => "(any)",
+        _ => return None,
+    })
+}
+
+fn said(document: &Document<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Said {
+    let text = match (key, value.get_ref()) {
+        ("admin_token", _) => HIDDEN.to_owned(),
+        ("backend", DeValue::String(text)) => url(text),
+        // A client that knows one can take its name.
+        ("admin_identities", DeValue::Array(names)) if !names.is_empty() => {
+            format!("({} hidden)", names.len())
+        }
+        (_, value) => toml(value).to_string(),
+    };
+    Said {
+        value: shortened(text),
+        origin: Origin::Place(document.place(value.span())),
+    }
+}
+
+fn shortened(text: String) -> String {
+    match text.chars().count() > MAX_VALUE {
+        true => text.chars().take(MAX_VALUE).chain(['…']).collect(),
+        false => text,
+    }
+}
+
+fn read(document: &Document<'_>, kind: &str, table: &DeTable<'_>) -> Table {
+    let named = table.get("name").map(Spanned::get_ref);
+    let name = named.and_then(DeValue::as_str).unwrap_or("?");
+    let mut read = Table::new(kind, name);
+    for (key, value) in table {
+        let key: &str = key.get_ref();
+        match value.get_ref() {
+            // The table's name says it.
+            _ if key == "name" => {}
+            DeValue::Table(policies) if key == "settings" => {
+                for (policy, settings) in policies {
+                    let policy: &str = policy.get_ref();
+                    let settings = settings.get_ref().as_table().into_iter().flatten();
+                    for (setting, value) in settings {
+                        let mut said = said(document, "", value);
+                        // What others are told is their authors' affair.
+                        if !BUILT_IN_POLICIES.contains(&policy) {
+                            said.value = HIDDEN.to_owned();
+                        }
+                        let key = format!("settings.{policy}.{}", setting.get_ref());
+                        read.said.insert(key, said);
+                    }
+                }
+            }
+            _ => {
+                read.said.insert(key.to_owned(), said(document, key, value));
+            }
+        }
+    }
+    read
+}
+
+/// Without the password.
+fn url(text: &str) -> String {
+    match backend::backend(text) {
+        Ok(backend) => toml::Value::from(backend.to_string()).to_string(),
+        Err(_) => HIDDEN.to_owned(),
+    }
+}
+
+fn toml(value: &DeValue<'_>) -> toml::Value {
+    match value {
+        DeValue::String(text) => toml::Value::String(text.to_string()),
+        DeValue::Integer(integer) => {
+            let found = number(integer).and_then(|number| i64::try_from(number).ok());
+            found.map_or_else(|| integer.to_string().into(), toml::Value::Integer)
+        }
+        DeValue::Float(float) => {
+            let found = float.as_str().parse().ok();
+            found.map_or_else(|| float.to_string().into(), toml::Value::Float)
+        }
+        DeValue::Boolean(boolean) => toml::Value::Boolean(*boolean),
+        DeValue::Datetime(time) => toml::Value::Datetime(*time),
+        DeValue::Array(items) => {
+            let items = items.iter().map(|item| toml(item.get_ref()));
+            toml::Value::Array(items.collect())
+        }
+        DeValue::Table(table) => {
+            let entries = table.iter().map(|(key, value)| {
+                let key: &str = key.get_ref();
+                (key.to_owned(), toml(value.get_ref()))
+            });
+            toml::Value::Table(entries.collect())
+        }
+    }
+}
