@@ -9,6 +9,7 @@ mod clients;
 mod config;
 mod demo;
 mod discover;
+mod fleet;
 mod generate;
 mod lock;
 mod locks;

@@ -280,3 +280,113 @@ fn the_configuration_in_force_is_told_with_where_it_came_from() {
     assert!(all.contains("sweep"), "{all}");
     assert!(!all.contains(ADMIN_TOKEN), "{all}");
 }
+
+/// Words for all these proxies.
+fn asks_all(proxies: &[&Proxy], more: &[&str], words: &[&str]) -> Command {
+    let mut command = lockwarden(words);
+    command.env("LOCKWARDEN_ADMIN_TOKEN", ADMIN_TOKEN);
+    let addresses = proxies
+        .iter()
+        .map(|proxy| proxy.admin_address().to_string());
+    let addresses: Vec<_> = addresses
+        .chain(more.iter().map(|one| (*one).to_owned()))
+        .collect();
+    command.arg("--fleet").arg(addresses.join(","));
+    command
+}
+
+#[test]
+fn a_fleet_is_asked_as_one_and_each_row_names_its_proxy() {
+    let redis = Redis::start();
+    let (one, two) = (Proxy::enforcing(&redis), Proxy::enforcing(&redis));
+    let (billing, stock) = (named(&one, "billing-7"), named(&two, "stock-2"));
+    billing.sends("SET lock:a a1 NX PX 60000").gets("+OK");
+    stock.sends("SET lock:b b1 NX PX 60000").gets("+OK");
+    let both = [&one, &two];
+    let rows = |table: &str, word: &str| -> Vec<String> {
+        let lines = table.lines().filter(|line| line.contains(word));
+        lines
+            .map(|line| line.split(' ').next().unwrap_or_default().to_owned())
+            .collect()
+    };
+    let addresses = [
+        one.admin_address().to_string(),
+        two.admin_address().to_string(),
+    ];
+    let locks = wait_for_value("both locks to be listed", || {
+        let said = run_to_end(&mut asks_all(&both, &[], &["locks", "list"])).stdout;
+        (said.contains("billing-7") && said.contains("stock-2")).then_some(said)
+    });
+    assert!(locks.starts_with("PROXY "), "{locks}");
+    assert_eq!(rows(&locks, "lock:a"), addresses[..1], "{locks}");
+    assert_eq!(rows(&locks, "lock:b"), addresses[1..], "{locks}");
+    let clients = ends_with(asks_all(&both, &[], &["clients"]), 0).stdout;
+    assert_eq!(rows(&clients, "billing-7"), addresses[..1], "{clients}");
+    assert_eq!(rows(&clients, "stock-2"), addresses[1..], "{clients}");
+    let modes = ends_with(asks_all(&both, &[], &["mode", "monitor"]), 0).stdout;
+    assert_eq!(rows(&modes, "monitor"), addresses, "{modes}");
+    for proxy in both {
+        assert_eq!(
+            setting(proxy, Some("namespace locks"), "mode")["origin"],
+            "order"
+        );
+    }
+    let reloaded = ends_with(asks_all(&both, &[], &["reload"]), 0).stdout;
+    for address in &addresses {
+        assert!(
+            reloaded.contains(&format!("{address}: 1 namespace in force")),
+            "{reloaded}"
+        );
+    }
+    for words in [&["audit"][..], &["discover"]] {
+        let said = run_to_end(&mut asks_all(&both, &[], words)).stdout;
+        for address in &addresses {
+            assert!(
+                said.contains(&format!("proxy {address}\n")),
+                "{words:?}: {said}"
+            );
+        }
+    }
+    let said = ends_with(asks_all(&both, &[], &["drain"]), 0).stdout;
+    assert_eq!(said.lines().count(), 2, "{said}");
+    drop((billing, stock));
+    assert_eq!(one.ends(), Some(0));
+    assert_eq!(two.ends(), Some(0));
+}
+
+#[test]
+fn a_proxy_that_does_not_answer_has_a_line_and_the_others_their_answers() {
+    let redis = Redis::start();
+    let proxy = Proxy::enforcing(&redis);
+    let _client = named(&proxy, "billing-7");
+    // Nothing listens there: the port is reserved.
+    let nobody = "127.0.0.1:1";
+    for words in [
+        &["clients"][..],
+        &["locks", "list"],
+        &["audit"],
+        &["discover"],
+        &["mode", "monitor"],
+        &["log"],
+    ] {
+        let said = ends_with(asks_all(&[&proxy], &[nobody], words), 1);
+        assert!(
+            said.stderr.contains("127.0.0.1:1: the admin address"),
+            "{words:?}: {said:?}"
+        );
+        assert!(!said.stdout.is_empty(), "{words:?}");
+    }
+    let said = ends_with(
+        asks_all(&[&proxy], &[nobody], &["clients", "-o", "json"]),
+        1,
+    );
+    let told = json(&said.stdout);
+    let address = proxy.admin_address().to_string();
+    assert_eq!(told["proxies"][0]["proxy"], address);
+    assert_eq!(told["proxies"][0]["answer"]["matching"], 1);
+    assert_eq!(told["proxies"][1]["proxy"], nobody);
+    assert!(told["proxies"][1]["error"].is_string());
+    // Where nobody answers, it is as with one proxy.
+    ends_with(asks_all(&[], &[nobody], &["clients"]), 3);
+    ends_with(asks_all(&[&proxy], &["localhost"], &["clients"]), 2);
+}

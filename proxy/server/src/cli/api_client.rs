@@ -51,6 +51,14 @@ pub(super) struct ApiArgs {
 }
 
 impl ApiArgs {
+    /// The same for the proxy at another address.
+    pub(super) fn at(&self, admin: &str) -> ApiArgs {
+        ApiArgs {
+            admin: Some(admin.to_owned()),
+            ..self.clone()
+        }
+    }
+
     /// The configuration that was named.
     pub(super) fn config(&self) -> Option<&Path> {
         self.config.as_deref()

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
+use super::api_client::{ApiClient, ApiError, finish, path};
+use super::fleet::FleetArgs;
 use super::locks::list::table;
 use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain};
-use crate::app::exit_code;
 use crate::text::numbers::number;
 use crate::view::api::{Application, Locks, Misuse, Moment, NamespaceReport, Report};
 
@@ -26,7 +26,7 @@ pub(super) struct AuditArgs {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
-    api: ApiArgs,
+    fleet: FleetArgs,
 }
 
 /// The report of the proxy, and of the locks that are held now those with something wrong.
@@ -44,7 +44,19 @@ pub(super) fn audit(args: &AuditArgs) -> ExitCode {
 }
 
 fn told(args: &AuditArgs) -> Result<ExitCode, ApiError> {
-    let client = ApiClient::new(&args.api)?;
+    let answers = args.fleet.ask(|client| fetch(client, args))?;
+    let screen = Screen::there_is();
+    output::print(&match args.output.output {
+        Format::Json => answers.json(),
+        Format::Text => answers.parts(|audit| words(audit, screen), ""),
+    })?;
+    let reports = answers.answers.iter().map(|one| &one.answer.report);
+    let is_ready = |report: &Report| report.namespaces.iter().all(|one| one.ready);
+    let not_ready = reports.into_iter().any(|report| !is_ready(report));
+    Ok(answers.end_with_findings(not_ready))
+}
+
+fn fetch(client: &ApiClient, args: &AuditArgs) -> Result<Audit, ApiError> {
     let mut report: Report = client.get(&path(&["report"], &[]))?;
     let limit = EXAMPLES.to_string();
     let mut query = vec![("problems", "true"), ("limit", limit.as_str())];
@@ -52,20 +64,9 @@ fn told(args: &AuditArgs) -> Result<ExitCode, ApiError> {
         query.push(("namespace", name));
         narrow(&mut report, name)?;
     }
-    let audit = Audit {
+    Ok(Audit {
         report,
         held_with_problems: client.get(&path(&["locks"], &query))?,
-    };
-    let text = match args.output.output {
-        Format::Json => output::json(&audit),
-        Format::Text => words(&audit, Screen::there_is()),
-    };
-    output::print(&text)?;
-    let ready = audit.report.namespaces.iter().all(|one| one.ready);
-    Ok(if ready {
-        ExitCode::SUCCESS
-    } else {
-        exit_code::findings()
     })
 }
 

@@ -1,10 +1,12 @@
 //! `lockwarden clients`: who is connected, since when, as whom, and which locks each holds and waits for.
 
+use std::cmp::Reverse;
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
+use super::api_client::{ApiClient, ApiError, finish, path};
+use super::fleet::{Answers, FleetArgs};
 use super::locks::list;
 use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, cell, duration};
@@ -37,7 +39,7 @@ pub(super) struct ClientsArgs {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
-    api: ApiArgs,
+    fleet: FleetArgs,
 }
 
 /// Lists them.
@@ -46,12 +48,12 @@ pub(super) fn clients(args: &ClientsArgs) -> ExitCode {
 }
 
 fn answer(args: &ClientsArgs) -> Result<ExitCode, ApiError> {
-    let connections = fetch(&ApiClient::new(&args.api)?, &args.filter)?;
+    let answers = args.fleet.ask(|client| fetch(client, &args.filter))?;
     output::print(&match args.output.output {
-        Format::Json => output::json(&connections),
-        Format::Text => listed(&connections, Screen::there_is()),
+        Format::Json => answers.json(),
+        Format::Text => listed(&answers, Screen::there_is()),
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(answers.end())
 }
 
 fn fetch(client: &ApiClient, filter: &Filter) -> Result<Connections, ApiError> {
@@ -66,25 +68,26 @@ fn fetch(client: &ApiClient, filter: &Filter) -> Result<Connections, ApiError> {
     client.get(&path(&["connections"], &query))
 }
 
-fn listed(connections: &Connections, screen: Screen) -> String {
-    if connections.matching == 0 {
+fn listed(answers: &Answers<Connections>, screen: Screen) -> String {
+    let told = || answers.answers.iter().map(|one| &one.answer);
+    let matching: u64 = told().map(|connections| connections.matching).sum();
+    let shown: u64 = told()
+        .map(|connections| connections.connections.len() as u64)
+        .sum();
+    if matching == 0 {
         return "no such client is connected\n".to_owned();
     }
-    let mut text = table(&connections.connections, screen);
-    let shown = connections.connections.len() as u64;
-    if let Some(more) = connections
-        .matching
-        .checked_sub(shown)
-        .filter(|more| *more > 0)
-    {
-        let (more, all) = (counted(more, "more", "more"), connections.matching);
-        text.push_str(&format!("and {more}; --limit {all} shows them\n"));
+    let mut text = table(answers, screen);
+    if let Some(more) = matching.checked_sub(shown).filter(|more| *more > 0) {
+        let most = told().map(|connections| connections.matching).max();
+        let (more, most) = (counted(more, "more", "more"), most.unwrap_or(0));
+        text.push_str(&format!("and {more}; --limit {most} shows them\n"));
     }
     text
 }
 
-fn table(connections: &[Connection], screen: Screen) -> String {
-    let mut table = Table::new(&[
+fn table(answers: &Answers<Connections>, screen: Screen) -> String {
+    let mut columns = vec![
         ("SESSION", Column::Right),
         ("CLIENT", Column::Cut),
         ("CONNECTED", Column::Right),
@@ -93,9 +96,13 @@ fn table(connections: &[Connection], screen: Screen) -> String {
         ("PROCESS", Column::Left),
         ("HOLDS", Column::Cut),
         ("WAITS FOR", Column::Cut),
-    ]);
-    for one in connections {
-        table.row([
+    ];
+    if answers.are_of_fleet() {
+        columns.insert(0, ("PROXY", Column::Left));
+    }
+    let mut table = Table::new(&columns);
+    for (proxy, one) in rows(answers) {
+        let mut row = vec![
             cell(one.session.to_string()),
             cell(list::client(&one.client)),
             cell(duration(one.age_ms)),
@@ -104,9 +111,33 @@ fn table(connections: &[Connection], screen: Screen) -> String {
             cell(process(one)),
             locks(&one.holds, one.holding, Paint::Good),
             locks(&one.waits_for, one.waiting, Paint::Doubtful),
-        ]);
+        ];
+        if answers.are_of_fleet() {
+            row.insert(0, cell(proxy.unwrap_or_default()));
+        }
+        table.row(row);
     }
     table.show(screen)
+}
+
+/// The connections of all proxies, in the order that each proxy gives its own.
+fn rows(answers: &Answers<Connections>) -> Vec<(Option<&str>, &Connection)> {
+    let mut rows: Vec<_> = answers
+        .answers
+        .iter()
+        .flat_map(|one| {
+            let connections = one.answer.connections.iter();
+            connections.map(move |connection| (one.proxy.as_deref(), connection))
+        })
+        .collect();
+    rows.sort_by_key(|(_, one)| {
+        (
+            Reverse(one.holding),
+            Reverse(one.waiting),
+            Reverse(one.age_ms),
+        )
+    });
+    rows
 }
 
 fn process(connection: &Connection) -> String {

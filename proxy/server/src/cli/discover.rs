@@ -10,10 +10,10 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::api_client::{ApiClient, ApiError, finish, path};
+use super::api_client::{ApiError, finish, path};
+use super::fleet::Answers;
 use super::output;
 use super::output::{Column, Paint, Screen, Table, cell, duration, plain};
-use crate::app::exit_code;
 use crate::text::numbers::number;
 use crate::view::api::{Discovery, KeyPattern};
 pub(super) use arguments::DiscoverArgs;
@@ -28,19 +28,20 @@ fn found(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
     if args.from_keys {
         return keys::look(args);
     }
-    let found: Discovery = match args.from_monitor {
-        Some(seconds) => monitor::watch(args, Duration::from_secs(seconds))?,
-        None => ApiClient::new(&args.api)?.get(&path(&["discovery"], &[]))?,
+    let answers = match args.from_monitor {
+        Some(seconds) => Answers::of_one(monitor::watch(args, Duration::from_secs(seconds))?),
+        None => args
+            .fleet
+            .ask(|client| client.get::<Discovery>(&path(&["discovery"], &[])))?,
     };
+    let screen = Screen::there_is();
     output::print(&match args.output {
-        Form::Json => output::json(&found),
-        Form::Toml => found.toml.clone(),
-        Form::Text => words(&found, Screen::there_is()),
+        Form::Json => answers.json(),
+        Form::Toml => answers.parts(|found| found.toml.clone(), "# "),
+        Form::Text => answers.parts(|found| words(found, screen), ""),
     })?;
-    Ok(match found.unclaimed {
-        0 => ExitCode::SUCCESS,
-        _ => exit_code::findings(),
-    })
+    let found = answers.answers.iter().any(|one| one.answer.unclaimed > 0);
+    Ok(answers.end_with_findings(found))
 }
 
 fn words(found: &Discovery, screen: Screen) -> String {

@@ -7,6 +7,7 @@ use clap::Args;
 use serde::{Deserialize, Serialize};
 
 use super::api_client::{ApiArgs, ApiClient, ApiError, finish, path};
+use super::fleet::{Answers, FleetArgs};
 use super::output;
 use super::output::{Column, Format, Output, Screen, Table, cell};
 use crate::view::api::{LogChanged, LogLevel};
@@ -18,7 +19,7 @@ pub(super) struct ModeArgs {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
-    api: ApiArgs,
+    fleet: FleetArgs,
 }
 
 #[derive(Args, Debug)]
@@ -27,13 +28,13 @@ pub(super) struct ReloadArgs {
     #[arg(long)]
     allow_weaker: bool,
     #[command(flatten)]
-    api: ApiArgs,
+    fleet: FleetArgs,
 }
 
 #[derive(Args, Debug)]
 pub(super) struct DrainArgs {
     #[command(flatten)]
-    api: ApiArgs,
+    fleet: FleetArgs,
 }
 
 #[derive(Args, Debug)]
@@ -44,7 +45,7 @@ pub(super) struct LogArgs {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
-    api: ApiArgs,
+    fleet: FleetArgs,
 }
 
 #[derive(Args, Debug)]
@@ -109,22 +110,35 @@ fn switch(args: &ModeArgs) -> Result<ExitCode, ApiError> {
         Some((namespace, mode)) => (Some(namespace), mode),
         None => (None, &*args.mode),
     };
-    let client = ApiClient::new(&args.api)?;
     let order = ModeOrder { namespace, mode };
-    let modes: Modes = client.post(&path(&["mode"], &[]), &order)?;
+    let order = |client: &ApiClient| client.post::<Modes>(&path(&["mode"], &[]), &order);
+    let answers = args.fleet.ask(order)?;
     output::print(&match args.output.output {
-        Format::Json => output::json(&modes),
-        Format::Text => listed(&modes),
+        Format::Json => answers.json(),
+        Format::Text => listed(&answers),
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(answers.end())
 }
 
-fn listed(modes: &Modes) -> String {
-    let mut table = Table::new(&[("NAMESPACE", Column::Cut), ("MODE", Column::Left)]);
-    for NamespaceMode { namespace, mode } in &modes.modes {
-        table.row([cell(namespace), cell(mode)]);
+fn listed(answers: &Answers<Modes>) -> String {
+    let mut columns = vec![("NAMESPACE", Column::Cut), ("MODE", Column::Left)];
+    if answers.are_of_fleet() {
+        columns.insert(0, ("PROXY", Column::Left));
     }
-    table.show(Screen::there_is())
+    let mut table = Table::new(&columns);
+    for one in &answers.answers {
+        for NamespaceMode { namespace, mode } in &one.answer.modes {
+            let mut row = vec![cell(namespace), cell(mode)];
+            if let Some(proxy) = &one.proxy {
+                row.insert(0, cell(proxy));
+            }
+            table.row(row);
+        }
+    }
+    match answers.answers.is_empty() {
+        true => String::new(),
+        false => table.show(Screen::there_is()),
+    }
 }
 
 fn read_again(args: &ReloadArgs) -> Result<ExitCode, ApiError> {
@@ -132,37 +146,49 @@ fn read_again(args: &ReloadArgs) -> Result<ExitCode, ApiError> {
         true => &[("allow", "weaker")],
         false => &[],
     };
-    let client = ApiClient::new(&args.api)?;
-    let done: Done = client.post(&path(&["reload"], query), &serde_json::Map::new())?;
-    output::print(&format!("{}\n", output::plain(&done.result)))?;
-    Ok(ExitCode::SUCCESS)
+    give(&args.fleet, &path(&["reload"], query))
 }
 
 fn ask_to_stop(args: &DrainArgs) -> Result<ExitCode, ApiError> {
-    let client = ApiClient::new(&args.api)?;
-    let done: Done = client.post(&path(&["drain"], &[]), &serde_json::Map::new())?;
-    output::print(&format!("{}\n", output::plain(&done.result)))?;
-    Ok(ExitCode::SUCCESS)
+    give(&args.fleet, &path(&["drain"], &[]))
+}
+
+/// Gives an order that says nothing more, and prints what was done.
+fn give(fleet: &FleetArgs, path: &str) -> Result<ExitCode, ApiError> {
+    let nothing = serde_json::Map::new();
+    let answers = fleet.ask(|client| client.post::<Done>(path, &nothing))?;
+    output::print(&answers.lines(|done| done.result.clone()))?;
+    Ok(answers.end())
 }
 
 fn log_level(args: &LogArgs) -> Result<ExitCode, ApiError> {
-    let client = ApiClient::new(&args.api)?;
     let path = path(&["log"], &[]);
-    let (json, text) = match &args.level {
+    let form = args.output.output;
+    match &args.level {
         None => {
-            let level: LogLevel = client.get(&path)?;
-            (output::json(&level), level.filter)
+            let answers = args.fleet.ask(|client| client.get::<LogLevel>(&path))?;
+            show(&answers, form, |level| level.filter.clone())
         }
         Some(level) => {
             let filter = level.clone();
-            let changed: LogChanged = client.post(&path, &LogLevel { filter })?;
-            let text = format!("{}, before: {}", changed.filter, changed.was);
-            (output::json(&changed), text)
+            let order = LogLevel { filter };
+            let answers = args
+                .fleet
+                .ask(|client| client.post::<LogChanged>(&path, &order))?;
+            let words = |done: &LogChanged| format!("{}, before: {}", done.filter, done.was);
+            show(&answers, form, words)
         }
-    };
-    output::print(&match args.output.output {
-        Format::Json => json,
-        Format::Text => format!("{}\n", output::plain(&text)),
+    }
+}
+
+fn show<T: Serialize>(
+    answers: &Answers<T>,
+    form: Format,
+    words: impl Fn(&T) -> String,
+) -> Result<ExitCode, ApiError> {
+    output::print(&match form {
+        Format::Json => answers.json(),
+        Format::Text => answers.lines(words),
     })?;
-    Ok(ExitCode::SUCCESS)
+    Ok(answers.end())
 }

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 
-use super::super::api_client::ApiArgs;
+use super::super::fleet::FleetArgs;
 
 #[derive(Args, Debug)]
 pub(crate) struct DiscoverArgs {
@@ -25,7 +25,7 @@ pub(crate) struct DiscoverArgs {
     #[arg(short, long, value_enum, default_value_t = Form::Text)]
     pub(super) output: Form,
     #[command(flatten)]
-    pub(super) api: ApiArgs,
+    pub(super) fleet: FleetArgs,
 }
 
 /// What is printed.

@@ -8,8 +8,8 @@ use crate::config::{Backend, Config};
 
 /// The configuration, and the server that is meant.
 pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError> {
-    let config =
-        load_config(args.api.config()).map_err(|error| ApiError::Usage(error.to_string()))?;
+    let config = load_config(args.fleet.api().config())
+        .map_err(|error| ApiError::Usage(error.to_string()))?;
     let backend = match &args.backend_url {
         Some(url) => config::parse_backend(url)
             .map_err(|error| ApiError::Usage(format!("--backend-url: {error}")))?,

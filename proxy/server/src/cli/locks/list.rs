@@ -1,12 +1,13 @@
 //! `lockwarden locks list`: the locks that are held, one a line. The other commands word locks the same way.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::app::exit_code;
-use crate::cli::api_client::{ApiArgs, ApiClient, ApiError, path};
+use crate::cli::api_client::{ApiClient, ApiError, path};
+use crate::cli::fleet::{Answer, Answers, FleetArgs};
 use crate::cli::output;
 use crate::cli::output::{Column, Format, Output, Paint, Screen, Table, cell, duration};
 use crate::text::numbers::{counted, number};
@@ -39,21 +40,23 @@ pub(crate) struct ListArgs {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
-    api: ApiArgs,
+    fleet: FleetArgs,
 }
 
 pub(super) fn list(args: &ListArgs) -> Result<ExitCode, ApiError> {
-    let locks = fetch(&ApiClient::new(&args.api)?, &args.filter)?;
-    let text = match args.output.output {
-        Format::Json => output::json(&locks),
-        Format::Text => listed(&locks, &args.filter, Screen::there_is()),
+    let answers = args.fleet.ask(|client| fetch(client, &args.filter))?;
+    let screen = Screen::there_is();
+    let text = match (args.output.output, &answers.answers[..]) {
+        (Format::Json, _) => answers.json(),
+        (Format::Text, [one]) if !answers.are_of_fleet() => {
+            listed(&one.answer, &args.filter, screen)
+        }
+        (Format::Text, _) => listed_of_fleet(&answers, &args.filter, screen),
     };
     output::print(&text)?;
     // So that a script can ask: is something wrong?
-    Ok(match args.filter.problems && locks.matching > 0 {
-        true => exit_code::findings(),
-        false => ExitCode::SUCCESS,
-    })
+    let found = answers.answers.iter().any(|one| one.answer.matching > 0);
+    Ok(answers.end_with_findings(args.filter.problems && found))
 }
 
 pub(super) fn fetch(client: &ApiClient, filter: &Filter) -> Result<Locks, ApiError> {
@@ -73,10 +76,7 @@ pub(super) fn fetch(client: &ApiClient, filter: &Filter) -> Result<Locks, ApiErr
 
 pub(super) fn listed(locks: &Locks, filter: &Filter, screen: Screen) -> String {
     if locks.locks.is_empty() {
-        return match filter.problems {
-            true => "no lock has a problem\n".to_owned(),
-            false => "no lock is held\n".to_owned(),
-        };
+        return nothing(filter);
     }
     let mut text = table(&locks.locks, screen);
     let shown = locks.locks.len() as u64;
@@ -92,10 +92,50 @@ pub(super) fn listed(locks: &Locks, filter: &Filter, screen: Screen) -> String {
     text
 }
 
+fn nothing(filter: &Filter) -> String {
+    match filter.problems {
+        true => "no lock has a problem\n".to_owned(),
+        false => "no lock is held\n".to_owned(),
+    }
+}
+
+/// The locks of several proxies. A lease that a proxy has only found on the server stands once, with the proxy that
+/// granted it if that was asked.
+fn listed_of_fleet(answers: &Answers<Locks>, filter: &Filter, screen: Screen) -> String {
+    let mut rows: Vec<(Option<&str>, &Lock)> = Vec::new();
+    for one in &answers.answers {
+        let locks = one.answer.locks.iter();
+        rows.extend(locks.map(|lock| (one.proxy.as_deref(), lock)));
+    }
+    // Who granted it comes first.
+    rows.sort_by_key(|(_, lock)| lock.holder.is_none());
+    let mut known = HashSet::new();
+    rows.retain(|(_, lock)| {
+        let lease = (&lock.namespace, &lock.key, lock.db, lock.fence);
+        lock.fence == 0 || known.insert(lease) || lock.holder.is_some()
+    });
+    rows.sort_by_key(|(_, lock)| (lock.state, lock.since));
+    if rows.is_empty() {
+        return nothing(filter);
+    }
+    let mut text = table_of(&rows, screen);
+    let is_cut = |one: &Answer<Locks>| (one.answer.locks.len() as u64) < one.answer.matching;
+    if answers.answers.iter().any(is_cut) {
+        text.push_str("and more; a larger --limit shows them\n");
+    }
+    text
+}
+
 /// Locks in the order they came.
 pub(crate) fn table(locks: &[Lock], screen: Screen) -> String {
+    let rows: Vec<_> = locks.iter().map(|lock| (None, lock)).collect();
+    table_of(&rows, screen)
+}
+
+fn table_of(rows: &[(Option<&str>, &Lock)], screen: Screen) -> String {
     // Hardly anybody has locks in other databases.
-    let with_db = locks.iter().any(|lock| lock.db != 0);
+    let with_db = rows.iter().any(|(_, lock)| lock.db != 0);
+    let with_proxy = rows.iter().any(|(proxy, _)| proxy.is_some());
     let mut columns = vec![
         ("KEY", Column::Cut),
         ("NAMESPACE", Column::Cut),
@@ -110,8 +150,11 @@ pub(crate) fn table(locks: &[Lock], screen: Screen) -> String {
     if with_db {
         columns.insert(1, ("DB", Column::Right));
     }
+    if with_proxy {
+        columns.insert(0, ("PROXY", Column::Left));
+    }
     let mut table = Table::new(&columns);
-    for lock in locks {
+    for (proxy, lock) in rows {
         let (state, paint) = state(lock.state);
         let mut row = vec![
             cell(lock.key.as_str()),
@@ -126,6 +169,9 @@ pub(crate) fn table(locks: &[Lock], screen: Screen) -> String {
         ];
         if with_db {
             row.insert(1, cell(lock.db.to_string()));
+        }
+        if with_proxy {
+            row.insert(0, cell(proxy.unwrap_or_default()));
         }
         table.row(row);
     }

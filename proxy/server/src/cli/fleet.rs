@@ -1,0 +1,176 @@
+//! Several proxies asked with one command: each has its answer, or a line that says why it has none. Proxies do not talk
+//! to each other, so what is put together here is put together for the person who asks.
+
+use std::process::ExitCode;
+use std::thread;
+
+use clap::Args;
+use serde::Serialize;
+use serde_json::json;
+
+use super::api_client::{ApiArgs, ApiClient, ApiError};
+use super::output;
+use super::output::plain;
+use crate::app::exit_code;
+
+/// The most proxies that are asked at once; each has a thread.
+const MAX_FLEET: usize = 64;
+
+/// Which proxies are meant.
+#[derive(Args, Clone, Debug)]
+pub(super) struct FleetArgs {
+    /// Ask all these proxies instead of one: their admin addresses, with commas between them or the flag
+    /// repeated. One admin token serves for all of them
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    fleet: Vec<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// What one proxy said.
+pub(super) struct Answer<T> {
+    /// Its address, where several were asked.
+    pub(super) proxy: Option<String>,
+    pub(super) answer: T,
+}
+
+/// What all of them said.
+pub(super) struct Answers<T> {
+    pub(super) answers: Vec<Answer<T>>,
+    /// Those that did not answer.
+    silent: Vec<(String, ApiError)>,
+}
+
+impl FleetArgs {
+    /// The one proxy that is meant where no fleet is.
+    pub(super) fn api(&self) -> &ApiArgs {
+        &self.api
+    }
+
+    /// Asks every proxy the same, all at once. Without a fleet the one proxy, whose failure is that of the command.
+    pub(super) fn ask<T: Send>(
+        &self,
+        ask: impl Fn(&ApiClient) -> Result<T, ApiError> + Sync,
+    ) -> Result<Answers<T>, ApiError> {
+        if self.fleet.is_empty() {
+            let answer = ask(&ApiClient::new(&self.api)?)?;
+            return Ok(Answers::of_one(answer));
+        }
+        if self.fleet.len() > MAX_FLEET {
+            let text = format!("--fleet: more than {MAX_FLEET} proxies");
+            return Err(ApiError::Usage(text));
+        }
+        // A wrong address is a mistake of the command line, and nobody has been asked then.
+        let clients = self
+            .fleet
+            .iter()
+            .map(|url| ApiClient::new(&self.api.at(url)));
+        let clients = clients.collect::<Result<Vec<_>, _>>()?;
+        let asked: Vec<Result<T, ApiError>> = thread::scope(|scope| {
+            let asked = clients.iter().map(|client| scope.spawn(|| ask(client)));
+            let asked: Vec<_> = asked.collect();
+            asked
+                .into_iter()
+                .map(|thread| {
+                    thread.join().unwrap_or_else(|_| {
+                        let text = "asking it failed: please report this".to_owned();
+                        Err(ApiError::Declined(text))
+                    })
+                })
+                .collect()
+        });
+        let mut all = Answers {
+            answers: Vec::new(),
+            silent: Vec::new(),
+        };
+        for (client, answer) in clients.iter().zip(asked) {
+            let address = client.address();
+            match answer {
+                Ok(answer) => all.answers.push(Answer {
+                    proxy: Some(address),
+                    answer,
+                }),
+                Err(error) => all.silent.push((address, error)),
+            }
+        }
+        Ok(all)
+    }
+}
+
+impl<T> Answers<T> {
+    /// The answer where no fleet was asked.
+    pub(super) fn of_one(answer: T) -> Answers<T> {
+        let proxy = None;
+        Answers {
+            answers: vec![Answer { proxy, answer }],
+            silent: Vec::new(),
+        }
+    }
+
+    /// Whether several proxies were asked.
+    pub(super) fn are_of_fleet(&self) -> bool {
+        !self.silent.is_empty() || self.answers.iter().any(|one| one.proxy.is_some())
+    }
+
+    /// The end of a command that went well as far as it was answered.
+    pub(super) fn end(&self) -> ExitCode {
+        for (proxy, error) in &self.silent {
+            eprintln!(
+                "lockwarden: {}: {}",
+                plain(proxy),
+                plain(&error.to_string())
+            );
+        }
+        match self.silent.first() {
+            None => ExitCode::SUCCESS,
+            Some((_, error)) if self.answers.is_empty() => error.exit(),
+            Some(_) => exit_code::findings(),
+        }
+    }
+
+    /// The same for a command that ends with 1 where it found something.
+    pub(super) fn end_with_findings(&self, found: bool) -> ExitCode {
+        match (self.end(), found && !self.answers.is_empty()) {
+            (_, true) => exit_code::findings(),
+            (end, false) => end,
+        }
+    }
+
+    /// For each proxy a part of its own, under its address.
+    pub(super) fn parts(&self, words: impl Fn(&T) -> String, mark: &str) -> String {
+        let part = |one: &Answer<T>| match &one.proxy {
+            Some(proxy) => format!("{mark}proxy {}\n{}\n", plain(proxy), words(&one.answer)),
+            None => words(&one.answer),
+        };
+        self.answers.iter().map(part).collect()
+    }
+
+    /// A line of words for each proxy.
+    pub(super) fn lines(&self, words: impl Fn(&T) -> String) -> String {
+        let line = |one: &Answer<T>| match &one.proxy {
+            Some(proxy) => format!("{}: {}\n", plain(proxy), plain(&words(&one.answer))),
+            None => format!("{}\n", plain(&words(&one.answer))),
+        };
+        self.answers.iter().map(line).collect()
+    }
+}
+
+impl<T: Serialize> Answers<T> {
+    /// As JSON: of one proxy its answer, of a fleet what each said.
+    pub(super) fn json(&self) -> String {
+        if !self.are_of_fleet() {
+            return self
+                .answers
+                .iter()
+                .map(|one| output::json(&one.answer))
+                .collect();
+        }
+        let answered = self.answers.iter();
+        let answered = answered.map(|one| json!({ "proxy": one.proxy, "answer": one.answer }));
+        let silent = self.silent.iter();
+        let silent =
+            silent.map(|(proxy, error)| json!({ "proxy": proxy, "error": error.to_string() }));
+        let proxies: Vec<_> = answered.chain(silent).collect();
+        output::json(&json!({ "proxies": proxies }))
+    }
+}
