@@ -17,7 +17,7 @@ from grafana_foundation_sdk.models.common import (
     HeatmapCellLayout, LegendDisplayMode, SortOrder, StackingMode, TooltipDisplayMode, VisibilityMode, VizOrientation,
 )
 from grafana_foundation_sdk.models.dashboard import (
-    DataSourceRef, DataTransformerConfig, FieldColorModeId, Threshold, ThresholdsMode, ValueMap, ValueMappingResult,
+    DashboardLinkType, DataSourceRef, DataTransformerConfig, FieldColorModeId, Threshold, ThresholdsMode, ValueMap, ValueMappingResult,
 )
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat, QueryEditorMode
@@ -93,8 +93,19 @@ def words(zero, one):
 def panel(kind, title, description, *queries):
     for letter, one in zip("ABC", queries):
         one.ref_id(letter)
-    return (kind().title(title).description(description).datasource(DATASOURCE).targets(queries)
+    made = (kind().title(title).description(description).datasource(DATASOURCE).targets(queries)
             .span(8).height(8).unit("short").thresholds(steps(GREEN)))
+    if any("$namespace" in one.build().expr for one in queries):
+        made.links([to_board("Lock board", "/")])
+    return made
+
+
+def to_board(title, path):
+    return DashboardLink(title).type(DashboardLinkType.LINK).target_blank(True).url("${board}" + path)
+
+
+def to_discovery():
+    return [to_board("Which keys, and their configuration", "/discovery")]
 
 
 def series(kind, title, description, queries):

@@ -4,10 +4,12 @@ from grafana_foundation_sdk.models.dashboard import DynamicConfigValue
 
 from panels import (
     GREEN, PROXY, RED, STACKED, YELLOW, bars, heatmap, in_view, increase, lines, quantile, rate, select, stat, steps,
-    sum_by, table, words,
+    sum_by, table, to_discovery, words,
 )
 
 TTL_NONE = 'ttl="none"'
+# What a panel says that shows nothing while every namespace is only watched.
+WATCHED = " Nothing is to be seen here while all namespaces are in monitor mode, which refuses and changes nothing."
 OLDEST = f"time() - {select('lockwarden_oldest_lock_acquired_timestamp_seconds')}"
 
 WRONG = [
@@ -18,7 +20,7 @@ WRONG = [
          f"sum({select('lockwarden_locks_held')})").decimals(0),
     stat("Oldest lock", "The age of the lock that is held longest. Nothing is shown while none is held.", f"max({OLDEST})")
     .unit("s").decimals(1).no_value("none held").thresholds(steps(GREEN, (60, YELLOW), (600, RED))),
-    stat("Refused", "Operations on locks that were refused in the time shown.",
+    stat("Refused", "Operations on locks that were refused in the time shown." + WATCHED,
          f"""sum({in_view('lockwarden_decisions_total', 'decision="deny"')})""")
     .decimals(0).thresholds(steps(GREEN, (1, YELLOW))),
     stat("Would be refused", "Operations in monitor mode that enforce mode would have refused, in the time shown.",
@@ -39,7 +41,7 @@ WRONG = [
 
 SAFETY = [
     lines("Refusals by reason", "Refused operations a second. The reasons are those of the error replies: "
-          "docs/troubleshooting.md says what each means.",
+          "docs/troubleshooting.md says what each means." + WATCHED,
           sum_by("reason", rate("lockwarden_decisions_total", 'decision="deny"'))).unit("ops").stacking(STACKED),
     lines("Would be refused, by policy and reason", "What enforce mode would have refused in the namespaces that are "
           "only watched. When this stays empty for a day, such a namespace is ready for enforce mode.",
@@ -61,14 +63,15 @@ SAFETY = [
           "none any more, as after a lease that ran out.",
           sum_by("outcome", rate("lockwarden_lock_releases_total"))).unit("ops").stacking(STACKED).span(6),
     lines("TTLs that the proxy chose", "Leases that got a TTL, or a shorter one, from a policy, and what became of their "
-          "renewals while their holder lives.",
+          "renewals while their holder lives." + WATCHED,
           (f"""sum({rate('lockwarden_decisions_total', 'decision="modify"')})""", "given or cut"),
           (f"sum({rate('lockwarden_ttl_clamped_total')})", "cut"),
           sum_by("outcome", rate("lockwarden_keep_alive_renewals_total"), "renewal {{outcome}}")).unit("ops"),
     lines("Renewals that are late", "From when a renewal was due until Redis had confirmed it; it is due when a third of its TTL "
-          "has passed.",
-          (quantile(0.99, "lockwarden_keep_alive_lateness_seconds", "instance"), "99 % {{instance}}")).unit("s"),
-    lines("Kept leases that ran out", "Leases that ran out before they could be renewed, although their holder lived.",
+          "has passed." + WATCHED,
+          (quantile(0.99, "lockwarden_keep_alive_lateness_seconds", "instance"), "99 % {{instance}}")).unit("s")
+    .no_value("no lease is kept alive"),
+    lines("Kept leases that ran out", "Leases that ran out before they could be renewed, although their holder lived." + WATCHED,
           sum_by("instance", increase("lockwarden_keep_alive_lapsed_total"))),
     bars("Findings about clients", "How applications use their locks, in the time shown. Each kind asks for a setting: "
          "docs/ownership.md, section about the reports.", *sum_by("kind", in_view("lockwarden_observations_total"))),
@@ -98,6 +101,20 @@ CONTENTION = [
           (quantile(0.95, "lockwarden_lock_wait_duration_seconds", "namespace"), "{{namespace}}")).unit("s").span(12),
     lines("Waiters", "Connections that poll for a lock which somebody else holds.",
           sum_by("namespace", select("lockwarden_lock_waiters"))).span(12),
+]
+
+DISCOVERY = [
+    stat("Lock patterns in no namespace", "Patterns of keys that are used as locks and that the configuration does not name, "
+         "on the proxy that saw most of them. The board names them, and the configuration that would govern them.",
+         f"max({select('lockwarden_unclaimed_lock_patterns')})")
+    .decimals(0).thresholds(steps(GREEN, (1, YELLOW))).span(6).height(8).links(to_discovery()),
+    lines("Lock patterns in no namespace, by proxy", "Each proxy knows the keys that went through it since its start. The line "
+          "falls when a namespace is added that has them.",
+          sum_by("instance", select("lockwarden_unclaimed_lock_patterns"))).span(9).links(to_discovery()),
+    lines("Namespaces that are only watched", "1 while nothing is enforced in a namespace on any proxy. It falls when the "
+          "namespace is switched to enforce mode, also for some of its applications.",
+          (f"1 - max by (namespace) ({select('lockwarden_namespace_enforced')})", "{{namespace}}"))
+    .min(0).max(1).span(9),
 ]
 
 COVERAGE = [
@@ -198,6 +215,7 @@ ROWS = {
     "Is anything wrong?": WRONG,
     "Safety": SAFETY,
     "Contention": CONTENTION,
+    "Locks that nobody has named": DISCOVERY,
     "What the proxy does not govern": COVERAGE,
     "What the proxy costs": COST,
     "Policies": POLICIES,

@@ -328,15 +328,27 @@ fn every_command_that_a_page_shows_knows_its_flags() {
     for entry in std::fs::read_dir(repository().join("docs")).expect("there are pages") {
         pages.push(entry.expect("there are pages").path());
     }
+    for entry in std::fs::read_dir(repository().join("docs/runbooks")).expect("there are runbooks")
+    {
+        pages.push(entry.expect("there are runbooks").path());
+    }
     let (mut looked_at, mut wrong) = (0, Vec::new());
     for path in pages
         .iter()
         .filter(|path| path.extension().is_some_and(|end| end == "md"))
     {
         let text = std::fs::read_to_string(path).expect("a page is text");
+        // The commands of a runbook are there to be copied, so they have no prompt.
+        let prompt = match path
+            .parent()
+            .is_some_and(|folder| folder.ends_with("runbooks"))
+        {
+            true => "lockwarden ",
+            false => "$ lockwarden ",
+        };
         for line in text
             .lines()
-            .filter_map(|line| line.trim_start().strip_prefix("$ lockwarden "))
+            .filter_map(|line| line.trim_start().strip_prefix(prompt))
         {
             let line = line
                 .split(['|', ';', '&', '#', '>'])

@@ -199,3 +199,31 @@ fn check_says_for_whom_a_namespace_is_enforced() {
     let expected = "in monitor mode (enforced for 10 % of the applications billing*)";
     assert!(end.stdout.contains(expected), "{}", end.stdout);
 }
+
+#[test]
+fn the_metrics_say_which_namespaces_are_only_watched() {
+    let redis = Redis::start();
+    let watched = "mode = \"monitor\"";
+    let proxy = Proxy::builder(&redis)
+        .namespace("name", "\"locks\"")
+        .more(&format!(
+            "[[namespace]]\nname = \"watched\"\nkeys = [\"watched:*\"]\n{watched}\n\
+             [[namespace]]\nname = \"partly\"\nkeys = [\"partly:*\"]\n{watched}\nenforce_for = {{ clients = [\"a\"] }}\n"
+        ))
+        .start();
+    let enforced = |name: &str| {
+        proxy.metric(&format!(
+            "lockwarden_namespace_enforced{{namespace=\"{name}\"}}"
+        ))
+    };
+    assert_eq!(
+        ["locks", "watched", "partly"].map(enforced),
+        [1.0, 0.0, 1.0]
+    );
+    assert_eq!(proxy.switch("watched", Mode::Enforce), 200);
+    assert_eq!(proxy.switch("partly", Mode::Monitor), 200);
+    assert_eq!(
+        ["locks", "watched", "partly"].map(enforced),
+        [1.0, 1.0, 0.0]
+    );
+}

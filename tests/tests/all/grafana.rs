@@ -100,7 +100,7 @@ fn alerts() -> Vec<Alert> {
             alert.rest.push('\n');
         }
     }
-    assert_eq!(alerts.len(), 18, "alerts.rules.yml is read wrongly");
+    assert_eq!(alerts.len(), 24, "alerts.rules.yml is read wrongly");
     alerts
 }
 
@@ -151,6 +151,21 @@ fn every_panel_has_a_place_of_its_own_a_unit_and_words() {
             .unwrap_or_default();
         assert!(UNITS.contains(&unit), "{title}: Grafana has no unit {unit}");
         assert!(expressions(panel).count() > 0, "{title} asks for nothing");
+        let links = |within: &Value| {
+            let links = within["links"].as_array().into_iter().flatten();
+            links
+                .filter(|link| text(link, "url").starts_with("${board}/"))
+                .count()
+        };
+        let by_namespace = |wanted: &str| expressions(panel).any(|asked| asked.contains(wanted));
+        assert!(
+            !by_namespace("$namespace") || links(panel) > 0,
+            "{title} does not lead to the board"
+        );
+        assert!(
+            !by_namespace("by (namespace)") || links(&panel["fieldConfig"]["defaults"]) > 0,
+            "{title} does not lead from a namespace to the board"
+        );
     }
     assert_eq!(
         text(&dashboard, "uid"),
@@ -206,6 +221,7 @@ fn every_alert_has_words_a_severity_a_runbook_and_tests() {
             "description: ",
             "runbook_url: ",
             "dashboard_url: ",
+            "board_url: ",
         ] {
             assert!(alert.rest.contains(key), "{name} has no {key}");
         }
@@ -213,6 +229,20 @@ fn every_alert_has_words_a_severity_a_runbook_and_tests() {
             alert.rest.contains(&format!("/{name}.md'")),
             "{name} leads to another runbook"
         );
+        let numbers = alert
+            .rest
+            .split("{{")
+            .filter(|part| part.contains("$value"));
+        for number in numbers {
+            let whole = [
+                " printf \"%.0f\" $value }}",
+                " $value | humanizeDuration }}",
+            ];
+            assert!(
+                whole.iter().any(|words| number.starts_with(words)),
+                "{name} says {number}"
+            );
+        }
         let severities = ["critical", "warning", "info"];
         assert!(
             severities
@@ -229,9 +259,22 @@ fn every_alert_has_words_a_severity_a_runbook_and_tests() {
         let severity = severities
             .iter()
             .find(|word| page.to_lowercase().contains(&format!("\n\n{word}. ")));
+        // Of a warning there may be a second rule, for namespaces that are only watched.
+        let only_watched = ["(lockwarden_namespace_enforced) == 0)", "would-deny"]
+            .iter()
+            .any(|words| alert.expression.contains(words))
+            && !alert.expression.contains("unless")
+            && page.contains("it is info.");
         assert!(
-            severity.is_some_and(|word| alert.rest.contains(&format!("severity: {word}\n"))),
+            severity.is_some_and(|word| alert.rest.contains(&format!("severity: {word}\n")))
+                || only_watched && alert.rest.contains("severity: info\n"),
             "{name}: the page and the rule disagree about the severity"
+        );
+        let (_, look) = page.split_once("\n## First look\n\n").unwrap_or_default();
+        let before = look.split("```\n").next().unwrap_or_default();
+        assert!(
+            before.lines().filter(|line| !line.is_empty()).count() <= 1,
+            "{name}.md does not begin with the command that answers"
         );
         for heading in [
             "What it means",

@@ -343,7 +343,7 @@ fn alerts_arrive_where_alertmanager_sends_them() {
         .iter()
         .flat_map(|group| group["rules"].as_array().into_iter().flatten())
         .collect();
-    assert_eq!(rules.len(), 23);
+    assert_eq!(rules.len(), 29);
     for rule in rules {
         assert!(rule["health"] != "err", "{rule}");
     }

@@ -104,6 +104,7 @@ impl LeaseMirror {
                 held_none: held.endless,
                 oldest_unix_seconds: held.oldest.map(|at| unix_seconds(now - at)),
                 waiting: 0,
+                enforced: false,
             })
             .collect()
     }

@@ -352,6 +352,7 @@ pub(crate) fn gauges(shared: &ProxyState, view: &View) -> Vec<NamespaceMirror> {
     for (gauge, details) in gauges.iter_mut().zip(&active.details) {
         let known = seen.namespaces.get(&details.name);
         gauge.waiting = known.map_or(0, |known| known.waiting);
+        gauge.enforced = details.rules.mode == Mode::Enforce || details.rollout.is_some();
     }
     gauges
 }

@@ -142,6 +142,9 @@ metrics! {
         "namespace": NAMESPACE,
         "ttl": "`finite`, `none`"
     } "Locks held now, as far as this proxy has seen.";
+    NAMESPACE_ENFORCED = Gauge "lockwarden_namespace_enforced" {
+        "namespace": NAMESPACE
+    } "1 where enforce mode holds, for everybody or for some (`enforce_for`), 0 where a namespace is only watched.";
     UNGOVERNED_LOCKS = Gauge "lockwarden_ungoverned_locks" {
         "namespace": NAMESPACE,
         "ttl": "`finite`, `none`"

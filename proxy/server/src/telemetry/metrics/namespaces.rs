@@ -63,6 +63,7 @@ pub(crate) struct NamespaceMetrics {
     pub(crate) remaining_ttl: Histogram,
     /// Leases that were changed or ended around all proxies.
     pub(crate) bypass: IntCounter,
+    enforced: IntGauge,
     waiters: IntGauge,
     held: ByLabel<HeldTtl, IntGauge>,
     ungoverned_locks: ByLabel<HeldTtl, IntGauge>,
@@ -82,6 +83,8 @@ pub(crate) struct NamespaceMirror {
     pub(crate) oldest_unix_seconds: Option<f64>,
     /// Connections that poll a lock that is held.
     pub(crate) waiting: u64,
+    /// Whether anybody is refused anything here.
+    pub(crate) enforced: bool,
 }
 
 /// What a walk found in one namespace.
@@ -119,6 +122,7 @@ impl NamespaceMetrics {
             remaining_ttl: make.histogram(&names::REMAINING_TTL, &REMAINING_SHARES)?,
             bypass: make.counter(&names::BYPASS)?,
             script_effects_left: make.counter(&names::SCRIPT_EFFECTS_LEFT)?,
+            enforced: make.gauge(&names::NAMESPACE_ENFORCED)?,
             waiters: make.gauge(&names::WAITERS)?,
             held: make.gauges(&names::LOCKS_HELD)?,
             ungoverned_locks: make.gauges(&names::UNGOVERNED_LOCKS)?,
@@ -176,6 +180,7 @@ impl NamespaceMetrics {
     fn show(&self, mirror: NamespaceMirror) {
         self.held.at(HeldTtl::Finite).set(gauge(mirror.held_finite));
         self.held.at(HeldTtl::None).set(gauge(mirror.held_none));
+        self.enforced.set(i64::from(mirror.enforced));
         self.waiters.set(gauge(mirror.waiting));
         match mirror.oldest_unix_seconds {
             Some(seconds) => self.oldest.with_label_values::<&str>(&[]).set(seconds),
@@ -283,6 +288,7 @@ impl NamespaceMirror {
         self.held_finite += other.held_finite;
         self.held_none += other.held_none;
         self.waiting += other.waiting;
+        self.enforced |= other.enforced;
         self.oldest_unix_seconds = match (self.oldest_unix_seconds, other.oldest_unix_seconds) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

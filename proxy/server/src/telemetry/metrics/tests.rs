@@ -47,6 +47,7 @@ fn touch_everything(metrics: &Metrics) {
             held_none: 1,
             oldest_unix_seconds: Some(1_700_000_000.5),
             waiting: 2,
+            enforced: true,
         }]
     }));
     metrics.config_loaded(1_700_000_000.0);
@@ -290,6 +291,7 @@ fn ten_thousand_namespaces_and_every_refusal_stay_under_five_thousand_series() {
                 held_none: 0,
                 oldest_unix_seconds: Some(index as f64 + 1.0),
                 waiting: 1,
+                enforced: false,
             })
             .collect()
     }));
