@@ -159,14 +159,45 @@ impl Browser {
             .collect()
     }
 
-    /// A picture of a window of this size, in the light or the dark.
+    /// Makes the window this large.
     #[track_caller]
-    pub fn draws(&mut self, (width, height): (u32, u32), scheme: &str, into: &Path) {
+    pub fn is_sized(&mut self, (width, height): (u32, u32)) {
         let size =
             json!({ "width": width, "height": height, "deviceScaleFactor": 1.5, "mobile": false });
         self.order("Emulation.setDeviceMetricsOverride", size);
+    }
+
+    /// Prefers `light` or `dark` from now on.
+    #[track_caller]
+    pub fn is_lit(&mut self, scheme: &str) {
         let feature = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
         self.order("Emulation.setEmulatedMedia", json!({ "features": feature }));
+    }
+
+    /// Presses a key, as a person without a mouse does: `Tab`, `Enter`.
+    #[track_caller]
+    pub fn presses(&mut self, key: &str) {
+        let (code, text) = match key {
+            "Tab" => (9, ""),
+            "Enter" => (13, "\r"),
+            _ => panic!("which key is {key}?"),
+        };
+        let kind = if text.is_empty() {
+            "rawKeyDown"
+        } else {
+            "keyDown"
+        };
+        for kind in [kind, "keyUp"] {
+            let event = json!({ "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "text": text });
+            self.order("Input.dispatchKeyEvent", event);
+        }
+    }
+
+    /// A picture of a window of this size, in the light or the dark.
+    #[track_caller]
+    pub fn draws(&mut self, size: (u32, u32), scheme: &str, into: &Path) {
+        self.is_sized(size);
+        self.is_lit(scheme);
         let picture = self.order("Page.captureScreenshot", json!({ "format": "png" }));
         let data = picture["data"].as_str().expect("a picture");
         fs::write(into, base64(data)).expect("the picture can be written");

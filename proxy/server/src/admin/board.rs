@@ -9,6 +9,7 @@
 mod asked;
 mod csv;
 mod detail;
+mod discovery;
 mod events;
 mod lists;
 mod locks;
@@ -51,6 +52,7 @@ pub(super) fn routes(port: Option<u16>) -> Router<Arc<dyn Control>> {
             "/",
             get(move |control, uri, headers| board(control, uri, headers, port)),
         )
+        .route("/discovery", get(discovered))
         .route(
             "/events",
             get(move |control, uri, headers| {
@@ -106,13 +108,23 @@ async fn board(
         page::page(&shown, &asked, &site).into_string()
     });
     match made.await {
-        Ok(text) => {
-            let headers = [
-                (header::CONTENT_TYPE, "text/html; charset=utf-8"),
-                (header::CONTENT_SECURITY_POLICY, POLICY),
-            ];
-            (headers, text).into_response()
-        }
+        Ok(text) => html(text),
         Err(response) => response,
     }
+}
+
+async fn discovered(State(control): State<Arc<dyn Control>>) -> Response {
+    let made = in_background(move || discovery::page(&control.views().discovery()).into_string());
+    match made.await {
+        Ok(text) => html(text),
+        Err(response) => response,
+    }
+}
+
+fn html(text: String) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "text/html; charset=utf-8"),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+    ];
+    (headers, text).into_response()
 }

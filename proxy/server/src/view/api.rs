@@ -136,6 +136,9 @@ pub(crate) struct Totals {
     pub(crate) would_refuse_last_hour: u64,
     pub(crate) overlaps_last_day: u64,
     pub(crate) without_ttl: u64,
+    /// Patterns of keys that look like locks and that no namespace has.
+    #[serde(default)]
+    pub(crate) unclaimed_patterns: u64,
 }
 
 /// `GET /api/v1/locks?namespace=&contains=&problems=&limit=`: problems first, then the oldest.

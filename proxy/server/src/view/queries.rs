@@ -100,6 +100,7 @@ fn overview(service: &ViewService) -> api::Overview {
                 .iter()
                 .map(|namespace| namespace.without_ttl)
                 .sum(),
+            unclaimed_patterns: discovery::unclaimed(&service.shared),
         },
         policies: policies(service),
         namespaces,

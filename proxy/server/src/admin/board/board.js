@@ -109,22 +109,26 @@ function offerCopies(root) {
       } catch {
         // Only secure pages may copy: mark it, so that one key does.
         document.getSelection().selectAllChildren(code);
+        button.textContent = "Marked: copy it by Ctrl+C";
       }
     };
   }
 }
 
-pause.hidden = false;
-pause.onclick = () => {
-  paused = !paused;
-  pause.textContent = paused ? "Go on" : "Pause";
-  if (paused) {
-    source.close();
-    say(`Paused at ${new Date(Date.now() + ahead).toISOString().slice(11, 19)} UTC`);
-  } else {
-    listen();
-  }
-};
+// The page about discovery has nothing that goes on.
+if (pause) {
+  pause.hidden = false;
+  pause.onclick = () => {
+    paused = !paused;
+    pause.textContent = paused ? "Go on" : "Pause";
+    if (paused) {
+      source.close();
+      say(`Paused at ${new Date(Date.now() + ahead).toISOString().slice(11, 19)} UTC`);
+    } else {
+      listen();
+    }
+  };
+}
 
 document.addEventListener("selectionchange", () => {
   if (paused || waiting.size === 0) return;
@@ -137,5 +141,7 @@ for (const field of document.querySelectorAll(".filter select, .filter input[typ
 }
 
 offerCopies(document);
-listen();
-setInterval(() => { if (!paused) tick(); }, 500);
+if (body.dataset.events) {
+  listen();
+  setInterval(() => { if (!paused) tick(); }, 500);
+}

@@ -20,22 +20,11 @@ pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) }
-                link rel="icon" href="/board/icon.svg" type="image/svg+xml";
-                link rel="stylesheet" href="/board/board.css";
-                script src="/board/board.js" defer {}
-            }
+            (head(&title))
             body data-now=(shown.overview.now) data-events=(format!("/events{}", asked.query())) {
                 a.skip href="#locks" { "Skip to the locks" }
                 header.top {
-                    a.brand href="/" {
-                        img src="/board/icon.svg" alt="" width="22" height="22";
-                        "lockwarden"
-                    }
+                    (brand())
                     p.live role="status" {
                         span #live-state { "as of " (time_of_day(shown.overview.now)) " UTC" }
                         button #pause type="button" hidden { "Pause" }
@@ -52,15 +41,41 @@ pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
                 footer {
                     p {
                         "Times are UTC. The same as JSON: "
-                        @for (place, path) in ["overview", "locks", "decisions", "clients", "policies", "hot", "report"].iter().enumerate() {
+                        @for (place, path) in ["overview", "locks", "decisions", "clients", "policies", "hot", "report", "discovery"].iter().enumerate() {
                             @if place > 0 { " · " }
                             a href=(format!("/api/v1/{path}")) { (path) }
                         }
                         ". For scripts of your own: " a href="/metrics" { "metrics" } "."
                     }
+                    p { a href="/discovery" { "Keys that no namespace has" } ", and which of them are locks." }
                     p { "Owner tokens are never shown. What stands for one (tok#…) tells equal ones, and means nothing outside this process." }
                 }
             }
+        }
+    }
+}
+
+/// What stands before every page.
+pub(super) fn head(title: &str) -> Markup {
+    html! {
+        head {
+            meta charset="utf-8";
+            meta name="viewport" content="width=device-width, initial-scale=1";
+            meta name="color-scheme" content="light dark";
+            title { (title) }
+            link rel="icon" href="/board/icon.svg" type="image/svg+xml";
+            link rel="stylesheet" href="/board/board.css";
+            script src="/board/board.js" defer {}
+        }
+    }
+}
+
+/// The way back to the board.
+pub(super) fn brand() -> Markup {
+    html! {
+        a.brand href="/" {
+            img src="/board/icon.svg" alt="" width="22" height="22";
+            "lockwarden"
         }
     }
 }
@@ -239,6 +254,20 @@ fn notices(shown: &Shown) -> Markup {
             ),
         },
         "/?problems=1#locks",
+    );
+    find(
+        totals.unclaimed_patterns > 0,
+        "note",
+        &|| {
+            let patterns = counted(totals.unclaimed_patterns, "pattern", "patterns");
+            let verb = if totals.unclaimed_patterns == 1 {
+                "is"
+            } else {
+                "are"
+            };
+            format!("{patterns} of locks {verb} in no namespace: nothing governs them.")
+        },
+        "/discovery",
     );
     let (refused, would) = (totals.refused_last_hour, totals.would_refuse_last_hour);
     find(
