@@ -26,6 +26,7 @@ main() {
     set_up_system
     set_up_tests
     set_up_sdk
+    set_up_axe
     set_up_rust
     if [ -n "$problems" ]; then
         printf '%s' "$problems" >&2
@@ -88,6 +89,7 @@ set_up_tests() {
     { has alertmanager || has prometheus-alertmanager; } || need prometheus-alertmanager Alertmanager
     has mmdebstrap || need mmdebstrap 'mmdebstrap'
     python3 -c 'import ensurepip' 2>/dev/null || need python3-venv 'Python with venv'
+    has npm || need npm npm
     [ -n "$packages" ] || return 0
     if ! has apt-get || [ "$(id -u)" -ne 0 ]; then
         say "not installed: $missing. The tests that run them will be skipped."
@@ -120,6 +122,21 @@ set_up_sdk() {
         "$home/bin/python" -m pip install -q --disable-pip-version-check --no-deps -r grafana/requirements.txt &&
         cp grafana/requirements.txt "$home/installed.txt" ||
         { rm -rf "$home"; say "not installed: Grafana's SDK. The test that writes the dashboard will be skipped."; }
+}
+
+# --- axe-core: a test has it look for what keeps people from using the board ---
+
+axe_version=4.14.1
+
+set_up_axe() {
+    home=target/axe
+    if [ -z "$tests" ] || [ -e "$home/$axe_version" ]; then return 0; fi
+    has npm || { say "not installed: axe-core, for want of npm. The test of the board that runs it will be skipped."; return 0; }
+    say "npm installs axe-core $axe_version into $home"
+    rm -rf "$home" && mkdir -p "$home" &&
+        npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$home" "axe-core@$axe_version" >/dev/null &&
+        touch "$home/$axe_version" ||
+        { rm -rf "$home"; say "not installed: axe-core. The test of the board that runs it will be skipped."; }
 }
 
 # --- the Rust toolchain that rust-toolchain.toml names, with its WebAssembly target ---

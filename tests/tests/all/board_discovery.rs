@@ -129,8 +129,31 @@ fn on_a_telephone_nothing_is_out_of_sight_to_the_side() {
         return;
     };
     let estate = estate();
-    browser.open(&address(&estate.proxy, "/discovery"));
+    let stranger = estate.proxy.client();
+    for command in [
+        "SET lock:order:4711:a-rather-long-name-of-a-lock a1 NX PX 30000",
+        "DEL lock:none",
+    ] {
+        stranger.sends(command).reply();
+    }
     browser.is_sized(NARROW);
+    browser.open(&address(
+        &estate.proxy,
+        "/?lock=lock%3Aorder%3A4711%3Aa-rather-long-name-of-a-lock",
+    ));
+    browser.shows("What happened lately");
+    nothing_is_beyond(&mut browser);
+    browser.open(&address(&estate.proxy, "/discovery"));
+    nothing_is_beyond(&mut browser);
+    // A card says what each of its numbers is.
+    let label =
+        "getComputedStyle(document.querySelector('#patterns tbody td'), '::before').content";
+    assert_eq!(browser.evaluates(label), json!("\"Looks like \""));
+}
+
+/// Whether everything is within the width of the window, and no box is to be moved sideways.
+#[track_caller]
+fn nothing_is_beyond(browser: &mut Browser) {
     browser.becomes_true("innerWidth === 375");
     let beyond = "[...document.querySelectorAll('body, body *')]\
         .filter((one) => one.getClientRects().length && one.getBoundingClientRect().right > 376)\
@@ -138,8 +161,4 @@ fn on_a_telephone_nothing_is_out_of_sight_to_the_side() {
     assert_eq!(browser.evaluates(beyond), json!([]));
     let scrolls = "[...document.querySelectorAll('.scroll, pre')].filter((box) => box.scrollWidth > box.clientWidth + 1).length";
     assert_eq!(browser.evaluates(scrolls), json!(0));
-    // A card says what each of its numbers is.
-    let label =
-        "getComputedStyle(document.querySelector('#patterns tbody td'), '::before').content";
-    assert_eq!(browser.evaluates(label), json!("\"Looks like \""));
 }

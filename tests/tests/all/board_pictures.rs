@@ -77,6 +77,28 @@ fn pictures_of_the_board() {
     second.sends("SETNX lock:stock:11 1").gets(":1");
     second.sends("EXPIRE lock:stock:11 40").gets(":1");
 
+    // Of these keys nobody has said what they are.
+    for number in 0..24 {
+        pay.sends(format!("SETNX order:{number}:lock 1")).gets(":1");
+        pay.sends(format!("EXPIRE order:{number}:lock 30"))
+            .gets(":1");
+        refund
+            .sends(format!(
+                "SET mutex.refund.{number} 0a94c2de-6f3b-4a55-{number} NX PX 5000"
+            ))
+            .gets("+OK");
+        refund
+            .sends(format!("SET page:{number} <html> NX EX 60"))
+            .reply();
+        second.sends(format!("INCR hits:{}", number % 4)).reply();
+        sleep(Duration::from_millis(12));
+        pay.sends(format!("DEL order:{number}:lock")).gets(":1");
+        refund
+            .sends(format!("DEL mutex.refund.{number}"))
+            .gets(":1");
+        first.sends(format!("DEL page:{number}")).reply();
+    }
+
     // Some wait, and two for each other.
     for _ in 0..8 {
         late.sends("SET lock:order:42 b5 NX PX 30000").gets("nil");
@@ -89,9 +111,20 @@ fn pictures_of_the_board() {
     browser.shows("Waiting for each other");
     browser.becomes_true("document.querySelector('#refusals').innerText.includes('not-owner')");
     for (size, scheme, name) in [
-        ((1320, 1240), "light", "board.png"),
-        ((1320, 1240), "dark", "board-dark.png"),
-        ((430, 860), "light", "board-narrow.png"),
+        ((1280, 1240), "light", "board.png"),
+        ((1280, 1240), "dark", "board-dark.png"),
+        ((375, 860), "light", "board-narrow.png"),
+        ((375, 860), "dark", "board-narrow-dark.png"),
+    ] {
+        browser.draws(size, scheme, &images.join(name));
+    }
+    browser.open(&format!("{page}discovery"));
+    browser.shows("order:*:lock");
+    for (size, scheme, name) in [
+        ((1280, 1000), "light", "discovery.png"),
+        ((1280, 1000), "dark", "discovery-dark.png"),
+        ((375, 860), "light", "discovery-narrow.png"),
+        ((375, 860), "dark", "discovery-narrow-dark.png"),
     ] {
         browser.draws(size, scheme, &images.join(name));
     }
@@ -101,6 +134,6 @@ fn pictures_of_the_board() {
     browser.shows("Live");
     browser.evaluates("document.querySelector('.break').open = true");
     for (scheme, name) in [("light", "board-lock.png"), ("dark", "board-lock-dark.png")] {
-        browser.draws((1320, 1180), scheme, &images.join(name));
+        browser.draws((1280, 1180), scheme, &images.join(name));
     }
 }

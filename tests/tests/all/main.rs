@@ -54,6 +54,7 @@ mod audit;
 mod balancers;
 mod blocks;
 mod board;
+mod board_axe;
 mod board_discovery;
 mod board_pictures;
 mod breaking;

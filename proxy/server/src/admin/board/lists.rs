@@ -46,20 +46,20 @@ pub(super) fn refusals(moments: &[Moment]) -> Markup {
             p.empty { "Nothing was refused, and nothing would have been." }
         } @else {
             div.scroll role="region" aria-label="Last refusals" tabindex="0" {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Time" }
-                            th scope="col" { "Record" }
-                            th scope="col" { "Key" }
-                            th scope="col" { "Command" }
-                            th scope="col" { "Client" }
-                            th scope="col" { "Reason" }
-                            th scope="col" { "Policy" }
-                            th scope="col" { "Outcome" }
+                table.stack role="table" {
+                    thead role="rowgroup" {
+                        tr role="row" {
+                            th role="columnheader" scope="col" { "Time" }
+                            th role="columnheader" scope="col" { "Record" }
+                            th role="columnheader" scope="col" { "Key" }
+                            th role="columnheader" scope="col" { "Command" }
+                            th role="columnheader" scope="col" { "Client" }
+                            th role="columnheader" scope="col" { "Reason" }
+                            th role="columnheader" scope="col" { "Policy" }
+                            th role="columnheader" scope="col" { "Outcome" }
                         }
                     }
-                    tbody {
+                    tbody role="rowgroup" {
                         @for moment in moments { (refusal(moment)) }
                     }
                 }
@@ -70,19 +70,19 @@ pub(super) fn refusals(moments: &[Moment]) -> Markup {
 
 fn refusal(moment: &Moment) -> Markup {
     html! {
-        tr class=(if moment.overlap { "bad" } else { "" }) {
-            td { (time(moment.at)) }
-            td { @if let Some(id) = &moment.id { (record(id)) } }
-            th.key scope="row" { (key(&moment.key, Some(moment.db))) }
-            td { @if let Some(command) = &moment.command { code { (command) } } }
-            td { (who(moment.client.as_ref())) }
-            td {
+        tr role="row" class=(if moment.overlap { "bad" } else { "" }) {
+            td role="cell" data-label="Time" { (time(moment.at)) }
+            td role="cell" data-label="Record" { @if let Some(id) = &moment.id { (record(id)) } }
+            th.key role="rowheader" scope="row" { (key(&moment.key, Some(moment.db))) }
+            td role="cell" data-label="Command" { @if let Some(command) = &moment.command { code { (command) } } }
+            td role="cell" data-label="Client" { (who(moment.client.as_ref())) }
+            td role="cell" data-label="Reason" {
                 @if let Some(reason) = &moment.reason { (reason) }
                 @if let Some(detail) = &moment.detail { br; small { bdi { (detail) } } }
                 @if moment.overlap { br; small.bad { "overlap" } }
             }
-            td { (moment.policy.as_deref().unwrap_or_default()) }
-            td { span class=(format!("state {}", tone(moment))) { (event(moment)) } }
+            td role="cell" data-label="Policy" { (moment.policy.as_deref().unwrap_or_default()) }
+            td role="cell" data-label="Outcome" { span class=(format!("state {}", tone(moment))) { (event(moment)) } }
         }
     }
 }
@@ -181,21 +181,21 @@ pub(super) fn namespaces(namespaces: &[Namespace], site: &str) -> Markup {
     html! {
         h2 { "Namespaces" }
         div.scroll role="region" aria-label="Namespaces" tabindex="0" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Namespace" }
-                        th scope="col" { "Mode" }
-                        th scope="col" { "Keys" }
-                        th.right scope="col" { "Held" }
-                        th.right scope="col" { "No TTL" }
-                        th.right scope="col" { abbr title="Locks that the last walk over the server found without a record" { "No record" } }
-                        th.right scope="col" { "TTL ceiling" }
-                        th scope="col" { "Holds: half, 99 %, longest" }
-                        th scope="col" { "Policies" }
+            table.stack role="table" {
+                thead role="rowgroup" {
+                    tr role="row" {
+                        th role="columnheader" scope="col" { "Namespace" }
+                        th role="columnheader" scope="col" { "Mode" }
+                        th role="columnheader" scope="col" { "Keys" }
+                        th.right role="columnheader" scope="col" { "Held" }
+                        th.right role="columnheader" scope="col" { "No TTL" }
+                        th.right role="columnheader" scope="col" { abbr title="Locks that the last walk over the server found without a record" { "No record" } }
+                        th.right role="columnheader" scope="col" { "TTL ceiling" }
+                        th role="columnheader" scope="col" { "Holds: half, 99 %, longest" }
+                        th role="columnheader" scope="col" { "Policies" }
                     }
                 }
-                tbody {
+                tbody role="rowgroup" {
                     @for namespace in namespaces.iter().take(NAMESPACES) { (namespace_row(namespace)) }
                 }
             }
@@ -224,25 +224,25 @@ fn namespace_row(namespace: &Namespace) -> Markup {
         html! { @if number_of > 0 { (number(number_of)) } @else { span.none { "0" } } }
     };
     html! {
-        tr {
-            th scope="row" { a href=(format!("/?namespace={}#locks", percent(&namespace.name))) { (namespace.name) } }
-            td {
+        tr role="row" {
+            th role="rowheader" scope="row" { a href=(format!("/?namespace={}#locks", percent(&namespace.name))) { (namespace.name) } }
+            td role="cell" data-label="Mode" {
                 span class=(format!("mode {}", namespace.mode)) { (namespace.mode) }
                 @if namespace.enforced_for_some { br; small title="enforce_for: some clients are refused already" { "enforced for some" } }
             }
-            td.globs { @for glob in &namespace.keys { code dir="ltr" { (glob) } " " } }
-            td.right { (few(namespace.held)) }
-            td.right { (few(namespace.without_ttl)) }
-            td.right { (few(namespace.ungoverned)) }
-            td.right { @match namespace.ceiling_ms { Some(ms) => (duration(ms)), None => span.none { "–" } } }
-            td {
+            td.globs role="cell" data-label="Keys" { @for glob in &namespace.keys { code dir="ltr" { (glob) } " " } }
+            td.right role="cell" data-label="Held" { (few(namespace.held)) }
+            td.right role="cell" data-label="No TTL" { (few(namespace.without_ttl)) }
+            td.right role="cell" data-label="No record" { (few(namespace.ungoverned)) }
+            td.right role="cell" data-label="TTL ceiling" { @match namespace.ceiling_ms { Some(ms) => (duration(ms)), None => span.none { "–" } } }
+            td role="cell" data-label="Holds: half, 99 %, longest" {
                 @if namespace.holds.count > 0 {
                     (exact(namespace.holds.p50_ms)) " · " (exact(namespace.holds.p99_ms)) " · " (exact(namespace.holds.max_ms))
                     @if namespace.holds.ran_out > 0 { br; small.warn { (number(namespace.holds.ran_out)) " ran out while held" } }
                 } @else { span.none { "–" } }
                 @if let Some(advice) = &namespace.advice { br; small.advice { (advice) } }
             }
-            td { (namespace.policies.join(", ")) }
+            td role="cell" data-label="Policies" { (namespace.policies.join(", ")) }
         }
     }
 }
@@ -255,22 +255,22 @@ pub(super) fn hot(hot: &Hot) -> Markup {
             p.empty { "No lock was asked for yet." }
         } @else {
             div.scroll role="region" aria-label="Hot locks" tabindex="0" {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Key" }
-                            th.right scope="col" { "Tries" }
-                            th.right scope="col" { "Met a holder" }
-                            th scope="col" { "Namespace" }
+                table.stack role="table" {
+                    thead role="rowgroup" {
+                        tr role="row" {
+                            th role="columnheader" scope="col" { "Key" }
+                            th.right role="columnheader" scope="col" { "Tries" }
+                            th.right role="columnheader" scope="col" { "Met a holder" }
+                            th role="columnheader" scope="col" { "Namespace" }
                         }
                     }
-                    tbody {
+                    tbody role="rowgroup" {
                         @for lock in hot.locks.iter().take(10) {
-                            tr {
-                                th.key scope="row" { (key(&lock.key, Some(lock.db))) }
-                                td.right { @if lock.error > 0 { "at most " } (number(lock.tries)) }
-                                td.right { (number(lock.contended)) }
-                                td { (lock.namespace) }
+                            tr role="row" {
+                                th.key role="rowheader" scope="row" { (key(&lock.key, Some(lock.db))) }
+                                td.right role="cell" data-label="Tries" { @if lock.error > 0 { "at most " } (number(lock.tries)) }
+                                td.right role="cell" data-label="Met a holder" { (number(lock.contended)) }
+                                td role="cell" data-label="Namespace" { (lock.namespace) }
                             }
                         }
                     }
@@ -285,28 +285,28 @@ pub(super) fn policies(policies: &[Policy]) -> Markup {
     html! {
         h2 { "Policies" }
         div.scroll role="region" aria-label="Policies" tabindex="0" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Policy" }
-                        th scope="col" { "Version" }
-                        th scope="col" { "Mode" }
-                        th.right scope="col" { "Decisions" }
-                        th.right scope="col" { "Failures" }
-                        th scope="col" { "SHA-256" }
+            table.stack role="table" {
+                thead role="rowgroup" {
+                    tr role="row" {
+                        th role="columnheader" scope="col" { "Policy" }
+                        th role="columnheader" scope="col" { "Version" }
+                        th role="columnheader" scope="col" { "Mode" }
+                        th.right role="columnheader" scope="col" { "Decisions" }
+                        th.right role="columnheader" scope="col" { "Failures" }
+                        th role="columnheader" scope="col" { "SHA-256" }
                     }
                 }
-                tbody {
+                tbody role="rowgroup" {
                     @for policy in policies {
-                        tr class=(if policy.failures > 0 { "bad" } else { "" }) {
-                            th scope="row" { (policy.name) }
-                            td { (policy.version) }
-                            td { span class=(format!("mode {}", policy.mode)) { (policy.mode) } }
-                            td.right { (number(policy.evaluations)) }
-                            td.right {
+                        tr role="row" class=(if policy.failures > 0 { "bad" } else { "" }) {
+                            th role="rowheader" scope="row" { (policy.name) }
+                            td role="cell" data-label="Version" { (policy.version) }
+                            td role="cell" data-label="Mode" { span class=(format!("mode {}", policy.mode)) { (policy.mode) } }
+                            td.right role="cell" data-label="Decisions" { (number(policy.evaluations)) }
+                            td.right role="cell" data-label="Failures" {
                                 @if policy.failures > 0 { b.bad { "▲ " (number(policy.failures)) } } @else { span.none { "0" } }
                             }
-                            td { code { (policy.digest) } }
+                            td role="cell" data-label="SHA-256" { code { (policy.digest) } }
                         }
                     }
                 }

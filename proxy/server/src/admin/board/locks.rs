@@ -49,20 +49,20 @@ pub(super) fn section(shown: &Shown, asked: &Asked, pace: Pace) -> Markup {
             (empty(shown, asked))
         } @else {
             div.scroll role="region" aria-label="Held locks" tabindex="0" {
-                table.locks {
-                    thead {
-                        tr {
-                            th scope="col" { "Key" }
-                            th scope="col" { "State" }
-                            th scope="col" { "Holder" }
-                            th.right scope="col" { "Held for" }
-                            th scope="col" { "TTL left" }
-                            th.right scope="col" { abbr title="Fencing token: grows with every grant of the lock" { "Fence" } }
-                            th.right scope="col" { "Waiting" }
-                            th scope="col" { "Namespace" }
+                table.locks.stack role="table" {
+                    thead role="rowgroup" {
+                        tr role="row" {
+                            th role="columnheader" scope="col" { "Key" }
+                            th role="columnheader" scope="col" { "State" }
+                            th role="columnheader" scope="col" { "Holder" }
+                            th.right role="columnheader" scope="col" { "Held for" }
+                            th role="columnheader" scope="col" { "TTL left" }
+                            th.right role="columnheader" scope="col" { abbr title="Fencing token: grows with every grant of the lock" { "Fence" } }
+                            th.right role="columnheader" scope="col" { "Waiting" }
+                            th role="columnheader" scope="col" { "Namespace" }
                         }
                     }
-                    tbody {
+                    tbody role="rowgroup" {
                         @for lock in &locks.locks { (row(lock, locks.now, asked, pace)) }
                     }
                 }
@@ -75,18 +75,18 @@ pub(super) fn section(shown: &Shown, asked: &Asked, pace: Pace) -> Markup {
 fn row(lock: &Lock, now: u64, asked: &Asked, pace: Pace) -> Markup {
     let current = asked.lock.as_deref() == Some(&*lock.key) && asked.db == lock.db;
     html! {
-        tr class=(tone(lock.state)) aria-current=[current.then_some("true")] {
-            th.key scope="row" {
+        tr role="row" class=(tone(lock.state)) aria-current=[current.then_some("true")] {
+            th.key role="rowheader" scope="row" {
                 a href=(asked.detail(&lock.key, lock.db)) { code dir="ltr" { (lock.key) } }
                 @if lock.db != 0 { " " small { "db " (lock.db) } }
             }
-            td { (state(lock)) }
-            td { (holder(lock)) }
-            td.right { (age(lock, pace)) }
-            td { (ttl(lock, now, pace)) }
-            td.right { @if lock.fence > 0 { (lock.fence) } @else { span.none { "–" } } }
-            td.right { @if lock.waiters > 0 { b { (number(lock.waiters)) } } @else { span.none { "0" } } }
-            td { (lock.namespace) }
+            td role="cell" data-label="State" { (state(lock)) }
+            td role="cell" data-label="Holder" { (holder(lock)) }
+            td.right role="cell" data-label="Held for" { (age(lock, pace)) }
+            td role="cell" data-label="TTL left" { (ttl(lock, now, pace)) }
+            td.right role="cell" data-label="Fence" { @if lock.fence > 0 { (lock.fence) } @else { span.none { "–" } } }
+            td.right role="cell" data-label="Waiting" { @if lock.waiters > 0 { b { (number(lock.waiters)) } } @else { span.none { "0" } } }
+            td role="cell" data-label="Namespace" { (lock.namespace) }
         }
     }
 }
