@@ -33,9 +33,21 @@ impl KeyHash {
     }
 }
 
+/// Sightings of different connections come in the order of their replies but for so many milliseconds.
+const OUT_OF_ORDER_MS: u64 = 50;
+
+/// A lease whose release was not seen before the next grant.
+#[derive(Clone, Copy, Debug)]
+struct Displaced {
+    session: u64,
+    since_ms: u64,
+    had_ttl: bool,
+}
+
 /// A key that somebody took.
 #[derive(Debug)]
 struct Lease {
+    displaced: Option<Displaced>,
     pattern: PatternId,
     session: u64,
     application: Arc<str>,
@@ -203,6 +215,12 @@ impl Collector {
         let held = self.leases.get(&hash);
         let granted = granted.unwrap_or_else(|| held.is_none_or(is_over));
         let mut strangers = [None; MAX_STRANGERS];
+        let displaced = held.filter(|lease| granted && !is_over(lease));
+        let displaced = displaced.map(|lease| Displaced {
+            session: lease.session,
+            since_ms: lease.since_ms,
+            had_ttl: lease.until_ms.is_some(),
+        });
         if granted && held.is_some_and(is_over) {
             strangers[0] = held.map(|lease| lease.session);
             self.run_out(hash);
@@ -231,6 +249,7 @@ impl Collector {
         }
         self.taken += 1;
         let lease = Lease {
+            displaced,
             pattern,
             session: sighting.session,
             application: sighting.application.clone(),
@@ -312,6 +331,16 @@ impl Collector {
             }
             return;
         }
+        if let Some(late) = self.release_of_displaced(sighting, hash) {
+            if let Some(usage) = self.usage_of(sighting) {
+                usage.by(&sighting.application).deleted += 1;
+                usage.released += 1;
+                usage.compared += u64::from(compares);
+                usage.without_ttl += u64::from(!late.had_ttl);
+                usage.held(sighting.at_ms.saturating_sub(late.since_ms));
+            }
+            return;
+        }
         let Some(lease) = self.leases.remove(&hash) else {
             return;
         };
@@ -334,6 +363,17 @@ impl Collector {
         } else {
             usage.foreign += 1;
         }
+    }
+
+    /// The lease that this ends, where its release is told after the grant of the next.
+    fn release_of_displaced(&mut self, sighting: &Sighting, hash: KeyHash) -> Option<Displaced> {
+        let lease = self.leases.get_mut(&hash)?;
+        let is_it = |displaced: &mut Displaced| {
+            displaced.session == sighting.session
+                && lease.session != sighting.session
+                && sighting.at_ms <= lease.since_ms + OUT_OF_ORDER_MS
+        };
+        lease.displaced.take_if(is_it)
     }
 
     fn run_out(&mut self, hash: KeyHash) {

@@ -194,6 +194,31 @@ fn the_release_of_one_lease_is_not_that_of_the_next() {
     assert_eq!(usage.hold_ms(0.5), None);
 }
 
+/// Two connections are served by two threads.
+#[test]
+fn a_release_that_is_told_after_the_next_grant_ends_its_own_lease() {
+    let mut estate = Estate::default();
+    for _ in 0..10 {
+        estate.acquires(HOLDER, "lock:a", Some(5_000), true);
+        estate.waits(100);
+        estate.acquires(OTHER, "lock:a", Some(5_000), true);
+        let done = Did::Release {
+            compares: false,
+            done: Some(true),
+        };
+        estate.did(HOLDER, "lock:a", done);
+        estate.waits(100);
+        estate.did(OTHER, "lock:a", done);
+    }
+    let pattern = estate.only();
+    let usage = pattern.usage;
+    assert_eq!(
+        (usage.released, usage.foreign, usage.handed_over),
+        (20, 0, 0)
+    );
+    assert_eq!(usage.without_ttl, 0);
+}
+
 #[test]
 fn names_alone_are_a_guess_that_is_not_proposed() {
     let mut estate = Estate::default();

@@ -189,7 +189,12 @@ fn counted(usage: &Usage) -> Option<Verdict> {
                 "counted {} times, and hardly ever deleted by who began",
                 usage.tried()
             ),
-            most => format!("counted up to {most}, and deleted by who counted to 1 {own} times"),
+            most if own == 0 => {
+                format!("counted up to {most}, and never deleted by who counted to 1")
+            }
+            most => {
+                format!("counted up to {most}, and deleted by who counted to 1 only {own} times")
+            }
         },
     })
 }

@@ -68,6 +68,8 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
     for key in examples(&before.index, &after.index) {
         match (before.of(&key), after.of(&key)) {
             (None, _) => {}
+            // Nobody has chosen it: it is there because no file names a namespace, and makes room for the first that does.
+            (Some(was), None) if is_built_in(was) && !new.namespaces.is_empty() => {}
             (Some(was), None) => {
                 let name = &was.name;
                 let keys = before.glob(&key);
@@ -99,6 +101,11 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
         );
     }
     losses.into_iter().collect()
+}
+
+/// Whether it is the namespace of those who have named none, and only watches.
+fn is_built_in(namespace: &NamespaceConfig) -> bool {
+    namespace.line.is_none() && Strength::of(namespace) == Strength::Watched
 }
 
 /// Keys to compare two configurations by: some of every glob, and some that a glob of the one may
@@ -188,6 +195,18 @@ mod tests {
     #[track_caller]
     fn loses(old: &str, new: &str, expected: &[&str]) {
         assert_eq!(losses(&read(old), &read(new)), expected, "{old}\n->\n{new}");
+    }
+
+    #[test]
+    fn the_built_in_namespace_makes_room_for_the_first_that_is_named() {
+        let named = namespace("orders", "\"order:*:lock\"", "");
+        loses("", &named, &[]);
+        let gone = ["namespace default: lock:* would be no lock any more"];
+        loses("", "namespace = []", &gone);
+        loses(&namespace("default", "\"lock:*\"", ""), &named, &gone);
+        let mut enforced = read("");
+        enforced.namespaces[0].switch(Mode::Enforce);
+        assert_eq!(losses(&enforced, &read(&named)), gone);
     }
 
     #[test]
