@@ -12,6 +12,7 @@ mod hold_times;
 mod hot_locks;
 mod lock_history;
 mod lock_list;
+mod periods;
 mod queries;
 mod recent_events;
 mod remarks;
@@ -19,11 +20,13 @@ mod report;
 mod rolling_count;
 mod service;
 mod store;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod wait_cycles;
 mod wording;
 
-pub(crate) use api::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery};
+pub(crate) use api::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery, ReportQuery};
 pub(crate) use queries::gauges;
 pub(crate) use service::{Fold, ViewService, Views};
+pub(crate) use store::Mark;

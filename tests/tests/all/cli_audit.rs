@@ -55,13 +55,13 @@ impl Drop for Legacy {
 
 /// The report, with the exit code.
 fn audit(proxy: &Proxy) -> (Option<i32>, Value) {
-    let mut command = lockwarden(&[
-        "audit",
-        "-o",
-        "json",
-        "--admin",
-        &proxy.admin_address().to_string(),
-    ]);
+    audit_with(proxy, &[])
+}
+
+fn audit_with(proxy: &Proxy, more: &[&str]) -> (Option<i32>, Value) {
+    let admin = proxy.admin_address().to_string();
+    let mut command = lockwarden(&["audit", "-o", "json", "--admin", &admin]);
+    command.args(more);
     let said = run_to_end(&mut command);
     let report = serde_json::from_str(&said.stdout)
         .unwrap_or_else(|error| panic!("{error}: {}{}", said.stdout, said.stderr));
@@ -197,6 +197,80 @@ fn watching_tells_what_enforce_mode_would_change_and_changes_nothing() {
     );
     let counted = "lockwarden_decisions_total{namespace=\"locks\",operation=\"acquire\",decision=\"would-modify\",mode=\"monitor\"}";
     proxy.counts(counted, 303.0);
+}
+
+/// After a fault is mended, or a mode switched, the verdict is about what happened since.
+#[test]
+fn a_report_may_count_from_a_time_a_change_or_an_order_on() {
+    let redis = Redis::start();
+    let proxy = configuration(&redis).start();
+    let (alice, bob) = (proxy.client(), proxy.client());
+    alice.sends("CLIENT SETNAME alice").gets("+OK");
+    bob.sends("CLIENT SETNAME bob").gets("+OK");
+    alice
+        .sends("SET lock:a alices-own-8c1f0a2e9b7d NX PX 500")
+        .gets("+OK");
+    bob.sends("DEL lock:a").gets(":1");
+    let report = |since: &[&str]| {
+        let (code, report) = audit_with(&proxy, since);
+        let namespace = &report["namespaces"][0];
+        let count = |field: &str| namespace[field].as_u64().expect("a number");
+        (code, count("operations"), count("would_refuse"))
+    };
+    wait_for("the fault to be seen", || report(&[]) == (Some(1), 2, 1));
+    for all in ["1h", "last-change", "reload", "2026-11-01T00:00:00Z"] {
+        assert_eq!(report(&["--since", all]), (Some(1), 2, 1), "{all}");
+    }
+    let works = |key: &str| {
+        alice
+            .sends(format!("SET {key} alices-own-8c1f0a2e9b7d NX PX 500"))
+            .gets("+OK");
+        alice.sends(format!("DEL {key}")).gets(":1");
+    };
+    assert_eq!(proxy.switch("locks", Mode::Monitor), 200);
+    assert_eq!(
+        report(&["--since", "last-change"]),
+        (Some(1), 0, 0),
+        "nothing yet"
+    );
+    works("lock:b");
+    wait_for("what happened since the switch", || {
+        report(&["--since", "last-change"]) == (Some(0), 2, 0)
+    });
+    // Not loaded again since the start.
+    assert_eq!(report(&["--since", "reload"]), (Some(1), 4, 1));
+    assert_eq!(report(&["--since", "1h"]), (Some(1), 4, 1));
+    let (_, told) = audit_with(&proxy, &["--since", "last-change"]);
+    assert_eq!(told["applications"].as_array().map(Vec::len), Some(1));
+    assert_eq!(told["applications"][0]["application"], "alice");
+
+    let admin = proxy.admin_address().to_string();
+    let mut reset = lockwarden(&["audit", "reset", "--admin", &admin, "--config"]);
+    let said = run_to_end(reset.arg(proxy.config()));
+    assert_eq!(said.code, Some(0), "{}", said.stderr);
+    assert!(
+        said.stdout.starts_with("the report counts from 2"),
+        "{}",
+        said.stdout
+    );
+    assert_eq!(report(&[]), (Some(1), 0, 0));
+    works("lock:c");
+    wait_for("what happened since the order", || {
+        report(&[]) == (Some(0), 2, 0)
+    });
+    assert_eq!(report(&["--since", "last-change"]), (Some(0), 4, 0));
+    assert_eq!(
+        report(&["--since", "1h"]),
+        (Some(1), 6, 1),
+        "that is still known"
+    );
+
+    let (status, answer) = proxy.get("/api/v1/report?since=yesterday");
+    assert_eq!(status, 400, "{answer}");
+    assert!(answer.contains("last-change or reload"), "{answer}");
+    let mut wrong = lockwarden(&["audit", "--since", "yesterday", "--admin", &admin]);
+    assert_eq!(run_to_end(&mut wrong).code, Some(2));
+    assert_eq!(proxy.post_with(None, "/api/v1/report/reset", "").0, 401);
 }
 
 #[test]

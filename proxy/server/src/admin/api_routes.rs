@@ -15,7 +15,7 @@ use super::board;
 use super::control::Control;
 use super::reply::{in_background, problem};
 use crate::text::escape::unspell;
-use crate::view::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery};
+use crate::view::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery, ReportQuery};
 
 type Shared = State<Arc<dyn Control>>;
 
@@ -133,8 +133,12 @@ async fn hot(State(control): Shared) -> Response {
     answer(move || control.views().hot()).await
 }
 
-async fn report(State(control): Shared) -> Response {
-    answer(move || control.views().report()).await
+async fn report(State(control): Shared, uri: Uri) -> Response {
+    let query: ReportQuery = match asked(&uri) {
+        Ok(query) => query,
+        Err(response) => return response,
+    };
+    answer(move || control.views().report(&query)).await
 }
 
 async fn config(State(control): Shared) -> Response {

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use super::control::{Control, ControlError};
 use super::reply::{Peer, in_background, problem};
 use crate::text::escape::{spell, unspell};
-use crate::view::api::{Break, Broken, LogLevel};
+use crate::view::api::{Break, Broken, Counting, LogLevel};
 
 /// A reason is a sentence for those who read the log later, characters.
 const MAX_REASON: usize = 500;
@@ -39,6 +39,18 @@ pub(super) async fn break_lock(
     match in_background(move || control.break_lock(&key, &order)).await {
         Ok(Ok(broken)) => (status(&broken), Json(broken)).into_response(),
         Ok(Err(error)) => problem(status_of(&error), &error.to_string()),
+        Err(response) => response,
+    }
+}
+
+/// Has the report count from now on.
+pub(super) async fn reset_report(
+    State(control): State<Arc<dyn Control>>,
+    ConnectInfo(Peer { peer, .. }): ConnectInfo<Peer>,
+) -> Response {
+    tracing::info!(%peer, "report counts anew");
+    match in_background(move || control.reset_report()).await {
+        Ok(since) => Json(Counting { since }).into_response(),
         Err(response) => response,
     }
 }

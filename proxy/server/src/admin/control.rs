@@ -38,6 +38,9 @@ pub(crate) trait Control: Send + Sync + 'static {
     /// Changes that, and says what it was before.
     fn set_log_filter(&self, order: &str) -> Result<LogChanged, ControlError>;
 
+    /// Has the report count from now on. Returns the moment, Unix ms.
+    fn reset_report(&self) -> u64;
+
     /// Ends the lease of this lock with that fencing token, and no other. It waits for the backend.
     fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError>;
 

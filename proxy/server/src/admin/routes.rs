@@ -87,6 +87,7 @@ pub(super) fn router(options: AdminOptions, control: Arc<dyn Control>) -> Router
                 "/api/v1/log",
                 get(commands::log_level).post(commands::set_log_level),
             )
+            .route("/api/v1/report/reset", post(commands::reset_report))
             .route("/api/v1/locks/{key}/break", post(commands::break_lock))
             .merge(api_routes::routes())
             .merge(board::routes(*port)),

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::*;
 use crate::config::{Finding, Unusable};
 use crate::view::api::{Break, Broken, LogChanged, Settings};
-use crate::view::{ConnectionsQuery, DecisionsQuery, LocksQuery, Views, api as told};
+use crate::view::{ConnectionsQuery, DecisionsQuery, LocksQuery, ReportQuery, Views, api as told};
 
 #[derive(Default)]
 struct Fake {
@@ -83,6 +83,11 @@ impl Control for Fake {
             filter: order.to_owned(),
             was: "info".to_owned(),
         })
+    }
+
+    fn reset_report(&self) -> u64 {
+        self.orders.lock().unwrap().push("reset".to_owned());
+        1_790_000_000_000
     }
 
     fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError> {
@@ -176,7 +181,7 @@ impl Views for Fake {
         }
     }
 
-    fn report(&self) -> told::Report {
+    fn report(&self, _: &ReportQuery) -> told::Report {
         told::Report {
             since: 1,
             now: 2,

@@ -27,9 +27,9 @@ use crate::state::ProxyState;
 use crate::telemetry::logging::LogFilter;
 use crate::telemetry::metrics::PolicyUse;
 use crate::text::numbers::counted;
-use crate::view::ViewService;
 use crate::view::api;
 use crate::view::api::{Break, Broken, LogChanged};
+use crate::view::{Mark, ViewService};
 use crate::{clock, config, view};
 
 /// What a reload needs beside the file.
@@ -146,6 +146,8 @@ impl Controller {
                 "what is in force governs less than before, as was asked for"
             );
         }
+        let changed = !changes.is_empty();
+        self.views.mark(Mark::Reloaded { changed });
         let number = current.namespaces.len() as u64;
         let mut done = format!("{} in force", counted(number, "namespace", "namespaces"));
         if !changes.is_empty() {
@@ -250,6 +252,7 @@ impl Control for Controller {
             || active.in_force(),
             Some(&words.join(" ")),
         );
+        self.views.mark(Mark::Switched);
         for (name, mode) in &switched {
             tracing::warn!(namespace = name, mode, "mode switched");
         }
@@ -309,6 +312,10 @@ impl Control for Controller {
         let audit = &self.shared.audit;
         audit.notice("log-changed", || active.in_force(), Some(&detail));
         Ok(LogChanged { filter, was })
+    }
+
+    fn reset_report(&self) -> u64 {
+        self.views.mark(Mark::Reset)
     }
 
     fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError> {

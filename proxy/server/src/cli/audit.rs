@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::api_client::{ApiClient, ApiError, finish, path};
@@ -12,14 +12,23 @@ use super::fleet::FleetArgs;
 use super::locks::list::table;
 use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain};
-use crate::text::numbers::number;
-use crate::view::api::{Application, Locks, Misuse, Moment, NamespaceReport, Report};
+use crate::text::numbers::{number, utc};
+use crate::view::api::{
+    Application, Counting, Locks, Misuse, Moment, NamespaceReport, NoTime, Report, Since,
+};
 
 /// Locks that are shown as examples of what is wrong with those that are held.
 const EXAMPLES: u32 = 20;
 
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(super) struct AuditArgs {
+    #[command(subcommand)]
+    order: Option<AuditOrder>,
+    /// Only what happened since then: a span (1h), a moment (2026-11-22T18:00:00Z), last-change (of a mode or of the
+    /// configuration) or reload
+    #[arg(long, value_name = "WHEN", value_parser = time)]
+    since: Option<String>,
     /// Only this namespace
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
@@ -27,6 +36,20 @@ pub(super) struct AuditArgs {
     output: Output,
     #[command(flatten)]
     fleet: FleetArgs,
+}
+
+#[derive(Subcommand, Debug)]
+enum AuditOrder {
+    /// Have the proxy count from now on
+    Reset {
+        #[command(flatten)]
+        fleet: FleetArgs,
+    },
+}
+
+/// Left as it was typed for the proxy, which knows when it was changed.
+fn time(text: &str) -> Result<String, NoTime> {
+    text.parse::<Since>().map(|_| text.to_owned())
 }
 
 /// The report of the proxy, and of the locks that are held now those with something wrong.
@@ -40,7 +63,19 @@ struct Audit {
 
 /// Tells what would break; ends with 1 where a namespace is not ready.
 pub(super) fn audit(args: &AuditArgs) -> ExitCode {
-    finish(told(args))
+    finish(match &args.order {
+        Some(AuditOrder::Reset { fleet }) => reset(fleet),
+        None => told(args),
+    })
+}
+
+fn reset(fleet: &FleetArgs) -> Result<ExitCode, ApiError> {
+    let order = serde_json::Map::new();
+    let answers = fleet.ask(|client| client.post(&path(&["report", "reset"], &[]), &order))?;
+    let told =
+        |Counting { since }: &Counting| format!("the report counts from {} on\n", utc(*since));
+    output::print(&answers.parts(told, ""))?;
+    Ok(answers.end())
 }
 
 fn told(args: &AuditArgs) -> Result<ExitCode, ApiError> {
@@ -57,7 +92,9 @@ fn told(args: &AuditArgs) -> Result<ExitCode, ApiError> {
 }
 
 fn fetch(client: &ApiClient, args: &AuditArgs) -> Result<Audit, ApiError> {
-    let mut report: Report = client.get(&path(&["report"], &[]))?;
+    let since = args.since.as_deref().map(|since| ("since", since));
+    let asked = Vec::from_iter(since);
+    let mut report: Report = client.get(&path(&["report"], &asked))?;
     let limit = EXAMPLES.to_string();
     let mut query = vec![("problems", "true"), ("limit", limit.as_str())];
     if let Some(name) = &args.namespace {

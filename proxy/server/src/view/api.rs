@@ -3,6 +3,9 @@
 //! Redis; here they are text in which a backslash and whatever cannot be printed stands as `\xNN`
 //! ([`crate::text::escape::spell`]). An owner token is never here, only its fingerprint.
 
+use std::str::FromStr;
+use std::time::{Duration, UNIX_EPOCH};
+
 use serde::{Deserialize, Serialize};
 
 /// How a list is wanted.
@@ -399,6 +402,68 @@ pub(crate) struct Misuse {
     pub(crate) example: Moment,
     /// What to do about it, in words.
     pub(crate) advice: String,
+}
+
+/// What `GET /api/v1/report` may be asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReportQuery {
+    /// From when on things count; without it from the start, or from the last order to count anew.
+    pub(crate) since: Option<Since>,
+}
+
+/// From when on things count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) enum Since {
+    /// So long ago.
+    Ago(Duration),
+    /// Unix ms.
+    Time(u64),
+    /// Since a mode was switched or a reload changed what is in force.
+    LastChange,
+    /// Since the configuration was loaded again.
+    Reload,
+}
+
+/// Not a time.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{0:?} is no time to count from: say a span such as 1h, a moment such as 2026-11-22T18:00:00Z, last-change or reload"
+)]
+pub(crate) struct NoTime(String);
+
+impl FromStr for Since {
+    type Err = NoTime;
+
+    fn from_str(text: &str) -> Result<Since, NoTime> {
+        match text {
+            "last-change" => return Ok(Since::LastChange),
+            "reload" => return Ok(Since::Reload),
+            _ => {}
+        }
+        if let Ok(span) = humantime::parse_duration(text) {
+            return Ok(Since::Ago(span));
+        }
+        let moment = humantime::parse_rfc3339_weak(text).ok();
+        let since_1970 = moment.and_then(|moment| moment.duration_since(UNIX_EPOCH).ok());
+        let ms = since_1970.and_then(|span| u64::try_from(span.as_millis()).ok());
+        ms.map(Since::Time).ok_or_else(|| NoTime(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for Since {
+    type Error = NoTime;
+
+    fn try_from(text: String) -> Result<Since, NoTime> {
+        text.parse()
+    }
+}
+
+/// `POST /api/v1/report/reset`: since when the report counts now.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Counting {
+    pub(crate) since: u64,
 }
 
 /// `GET /api/v1/report`: a verdict per namespace and per application.

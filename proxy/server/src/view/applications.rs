@@ -67,6 +67,16 @@ struct Found {
 }
 
 impl Found {
+    /// So many times more, the last of them with this example.
+    fn added_to<K: Eq + Hash>(&self, all: &mut NamedMap<K, Found>, what: K) {
+        let before = all.get(&what).map_or(0, |found| found.count);
+        let found = Found {
+            count: before + self.count,
+            example: self.example.clone(),
+        };
+        all.insert(what, found);
+    }
+
     /// Once more.
     fn again<K: Eq + Hash>(all: &mut NamedMap<K, Found>, what: K, example: &Arc<LockEvent>) {
         let example = example.clone();
@@ -106,6 +116,29 @@ impl Applications {
         Found::again(&mut here.refusals, reason, entry);
     }
 
+    /// Adds what was counted later.
+    pub(super) fn add(&mut self, later: &Applications) {
+        for used in &later.all {
+            let place = self.place_of(used.name.clone());
+            let own = &mut self.all[place];
+            for library in &used.libraries {
+                if own.libraries.len() < MAX_LIBRARIES {
+                    own.libraries.insert(library.clone());
+                }
+            }
+            for (namespace, here) in &used.namespaces {
+                own.here(namespace).add(here);
+            }
+        }
+    }
+
+    /// How many counts there are.
+    pub(super) fn size(&self) -> usize {
+        let each = self.all.iter().flat_map(|used| used.namespaces.values());
+        each.map(|here| 1 + here.refusals.len() + here.findings.len())
+            .sum()
+    }
+
     /// Something was found about it.
     pub(super) fn found(
         &mut self,
@@ -119,17 +152,7 @@ impl Applications {
 
     fn here(&mut self, caller: &Arc<Caller>, namespace: &Arc<str>) -> &mut UsedHere {
         let place = self.place(caller);
-        let namespaces = &mut self.all[place].namespaces;
-        if !namespaces.contains_key(namespace) {
-            let has_room = namespaces.len() < MAX_NAMESPACES;
-            let name = if has_room {
-                namespace.clone()
-            } else {
-                REST.into()
-            };
-            return namespaces.entry(name).or_default();
-        }
-        namespaces.get_mut(namespace).expect("it is there")
+        self.all[place].here(namespace)
     }
 
     /// Whose connection it is.
@@ -143,18 +166,7 @@ impl Applications {
         {
             return *place;
         }
-        let name = caller.application();
-        let has_room = self.all.len() < MAX_APPLICATIONS || self.by_name.contains_key(&name);
-        let name = if has_room { name } else { REST.to_owned() };
-        let all = &mut self.all;
-        let place = *self.by_name.entry(name).or_insert_with_key(|name| {
-            let name = name.clone();
-            all.push(Used {
-                name,
-                ..Used::default()
-            });
-            all.len() - 1
-        });
+        let place = self.place_of(caller.application());
         let used = &mut self.all[place];
         if let Some(library) = &caller.library
             && used.libraries.len() < MAX_LIBRARIES
@@ -164,6 +176,21 @@ impl Applications {
         }
         self.lately[slot] = Some((caller.clone(), place));
         place
+    }
+
+    /// The place of the application with this name, or of the rest.
+    fn place_of(&mut self, name: String) -> usize {
+        let has_room = self.all.len() < MAX_APPLICATIONS || self.by_name.contains_key(&name);
+        let name = if has_room { name } else { REST.to_owned() };
+        let all = &mut self.all;
+        *self.by_name.entry(name).or_insert_with_key(|name| {
+            let name = name.clone();
+            all.push(Used {
+                name,
+                ..Used::default()
+            });
+            all.len() - 1
+        })
     }
 
     /// All of them, those that would break first. `connections` are open now; `mode_of` a namespace.
@@ -238,6 +265,20 @@ impl Applications {
 }
 
 impl Used {
+    fn here(&mut self, namespace: &Arc<str>) -> &mut UsedHere {
+        let namespaces = &mut self.namespaces;
+        if !namespaces.contains_key(namespace) {
+            let has_room = namespaces.len() < MAX_NAMESPACES;
+            let name = if has_room {
+                namespace.clone()
+            } else {
+                REST.into()
+            };
+            return namespaces.entry(name).or_default();
+        }
+        namespaces.get_mut(namespace).expect("it is there")
+    }
+
     fn sum(&self, of: impl Fn(&UsedHere) -> u64) -> u64 {
         self.namespaces.values().map(of).sum()
     }
@@ -337,6 +378,22 @@ impl Used {
 }
 
 impl UsedHere {
+    fn add(&mut self, later: &UsedHere) {
+        self.operations += later.operations;
+        self.acquired += later.acquired;
+        self.contended += later.contended;
+        self.overlaps += later.overlaps;
+        self.refused += later.refused;
+        self.would_refuse += later.would_refuse;
+        self.would_modify += later.would_modify;
+        for (reason, found) in &later.refusals {
+            found.added_to(&mut self.refusals, *reason);
+        }
+        for (finding, found) in &later.findings {
+            found.added_to(&mut self.findings, *finding);
+        }
+    }
+
     fn told(&self, namespace: &str, mode: &str) -> Usage {
         let refusals = self
             .refusals

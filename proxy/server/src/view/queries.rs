@@ -3,23 +3,25 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_lock::decision::FaultKind;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::rules::Mode;
 
-use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery};
+use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, ReportQuery, Since};
 use super::connections::connections;
 use super::lock_history::ms;
 use super::lock_list::{lock, locks};
 use super::service::{View, ViewService, Views};
+use super::store::Marks;
+use super::tally::Tally;
 use super::wait_cycles::Circle;
 use super::wording::{client, moment};
 use super::{api, discovery, report};
 use crate::backend::server_info::Standing;
-use crate::clock::now_ms;
+use crate::clock::{Moment, now_ms};
 use crate::registry::ungoverned::Equal;
 use crate::ruleset::Active;
 use crate::state::ProxyState;
@@ -66,8 +68,8 @@ impl Views for ViewService {
         hot(self)
     }
 
-    fn report(&self) -> api::Report {
-        reported(self)
+    fn report(&self, query: &ReportQuery) -> api::Report {
+        reported(self, query)
     }
 
     fn namespaces(&self) -> Vec<api::Namespace> {
@@ -234,6 +236,10 @@ fn decisions(service: &ViewService, query: &DecisionsQuery) -> Vec<api::Moment> 
 
 /// `GET /api/v1/clients`.
 fn applications(service: &ViewService) -> Vec<api::Application> {
+    applications_of(service, &service.view.seen().tally)
+}
+
+fn applications_of(service: &ViewService, tally: &Tally) -> Vec<api::Application> {
     let active = service.shared.active.load_full();
     let mut connections: HashMap<String, u64> = HashMap::new();
     for caller in service.shared.clients.callers() {
@@ -244,8 +250,7 @@ fn applications(service: &ViewService) -> Vec<api::Application> {
         let details = all.find(|details| *details.name == *name);
         details.map_or("", |details| details.rules.mode.word())
     };
-    let seen = service.view.seen();
-    seen.applications.told(&connections, mode_of)
+    tally.applications.told(&connections, mode_of)
 }
 
 /// `GET /api/v1/hot`.
@@ -284,12 +289,28 @@ fn cycle(circle: &Circle) -> api::Cycle {
 }
 
 /// `GET /api/v1/report`.
-fn reported(service: &ViewService) -> api::Report {
-    let applications = applications(service);
+fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
     let active = service.shared.active.load_full();
     let held = service.shared.mirror.held(active.details.len());
     let endless = endless(service, active.details.len());
+    let now = Moment::now();
+    let started = Moment {
+        at: service.shared.started,
+        unix_ms: now
+            .unix_ms
+            .saturating_sub(ms(service.shared.started.elapsed())),
+    };
     let seen = service.view.seen();
+    let counted;
+    let (tally, since) = match query.since {
+        Some(since) => {
+            let from = since.begin(&seen.marks, now);
+            let from = from.filter(|from| from.at > started.at);
+            counted = seen.periods.since(from.unwrap_or(started));
+            (&counted.0, counted.1)
+        }
+        None => (&seen.tally, seen.marks.reset.unwrap_or(started).unix_ms),
+    };
     let namespaces = active.details.iter().zip(held).zip(endless);
     let equal = service.shared.ungoverned.equal();
     let namespaces = namespaces.enumerate();
@@ -310,15 +331,33 @@ fn reported(service: &ViewService) -> api::Report {
             equal_values: equal.iter().map(|equal| equal.count).sum(),
             equal_values_examples: report::examples(alike, MAX_ALIKE),
         };
-        let known = seen.namespaces.get(&details.name);
-        report::namespace(standing, known, &seen.applications)
+        report::namespace(standing, tally)
     });
-    let now = now_ms();
     api::Report {
-        since: now.saturating_sub(ms(service.shared.started.elapsed())),
-        now,
+        since,
+        now: now.unix_ms,
         namespaces: namespaces.collect(),
-        applications,
+        applications: applications_of(service, tally),
+    }
+}
+
+impl Since {
+    /// The moment from which on it counts; `None` is the start. What never happened has been so from the start.
+    fn begin(self, marks: &Marks, now: Moment) -> Option<Moment> {
+        let ago = |ago: Duration| Moment {
+            at: now.at.checked_sub(ago).unwrap_or(now.at),
+            unix_ms: now.unix_ms.saturating_sub(ms(ago)),
+        };
+        match self {
+            // Before the clock began is before the start.
+            Since::Ago(span) => now.at.checked_sub(span).map(|_| ago(span)),
+            Since::Time(unix_ms) => {
+                let span = Duration::from_millis(now.unix_ms.saturating_sub(unix_ms));
+                now.at.checked_sub(span).map(|_| ago(span))
+            }
+            Since::LastChange => marks.change,
+            Since::Reload => marks.reload,
+        }
     }
 }
 

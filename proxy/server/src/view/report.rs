@@ -3,7 +3,7 @@
 use super::advice::Finding;
 use super::api::NamespaceReport;
 use super::applications::Applications;
-use super::store::NamespaceSeen;
+use super::tally::{Counts, Tally};
 use crate::text::durations::{share, times};
 use crate::text::escape::spell;
 use crate::text::numbers::number;
@@ -25,13 +25,10 @@ pub(super) struct Standing<'a> {
     pub(super) equal_values_examples: Vec<String>,
 }
 
-pub(super) fn namespace(
-    standing: Standing<'_>,
-    seen: Option<&NamespaceSeen>,
-    applications: &Applications,
-) -> NamespaceReport {
-    let nothing = NamespaceSeen::default();
-    let seen = seen.unwrap_or(&nothing);
+pub(super) fn namespace(standing: Standing<'_>, tally: &Tally) -> NamespaceReport {
+    let nothing = Counts::default();
+    let seen = tally.namespaces.get(standing.namespace);
+    let (seen, applications) = (seen.unwrap_or(&nothing), &tally.applications);
     let breaking = applications.found_in(standing.namespace, Finding::may_break);
     let refusals = seen.refused + seen.would_refuse;
     let ready = seen.operations > 0 && refusals == 0 && seen.overlaps == 0 && breaking.is_empty();
@@ -63,7 +60,7 @@ pub(super) fn namespace(
 
 fn verdict(
     standing: &Standing<'_>,
-    seen: &NamespaceSeen,
+    seen: &Counts,
     applications: &Applications,
     ready: bool,
 ) -> String {

@@ -7,8 +7,9 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 
 use super::api;
-use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery};
-use super::store::{Measure, Seen};
+use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, ReportQuery};
+use super::store::{Mark, Measure, Seen};
+use crate::clock::Moment;
 use crate::state::ProxyState;
 use crate::telemetry::events::{Follower, LockEvent};
 
@@ -49,7 +50,7 @@ pub(crate) trait Views: Send + Sync {
     fn hot(&self) -> api::Hot;
 
     /// A verdict per namespace and application.
-    fn report(&self) -> api::Report;
+    fn report(&self, query: &ReportQuery) -> api::Report;
 
     /// The namespaces in force.
     fn namespaces(&self) -> Vec<api::Namespace>;
@@ -78,6 +79,13 @@ impl ViewService {
             shared,
             view: Arc::default(),
         }
+    }
+
+    /// From now on a report may count. Returns the moment, Unix ms.
+    pub(crate) fn mark(&self, mark: Mark) -> u64 {
+        let now = Moment::now();
+        self.view.seen().mark(mark, now);
+        now.unix_ms
     }
 
     /// What was seen.

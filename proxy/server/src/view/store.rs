@@ -13,13 +13,15 @@ use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
 
 use super::advice::Finding;
-use super::applications::Applications;
 use super::hold_times::Holds;
 use super::hot_locks::HotLocks;
 use super::lock_history::{LockSeen, Turn};
+use super::periods::Periods;
 use super::recent_events::Recent;
 use super::rolling_count::Lately;
+use super::tally::{Counts, Noted, Tally};
 use super::wait_cycles::{Circle, Edge, MAX_EDGES, circles};
+use crate::clock::Moment;
 use crate::telemetry::events::{EventKind, LockEvent};
 use crate::telemetry::vocabulary::DecisionKind;
 
@@ -45,7 +47,13 @@ pub(super) struct Seen {
     pub(super) locks: Recent<DbKey, LockSeen, BuildHasherDefault<Hashed>>,
     /// Bounded by the namespaces of the configurations so far.
     pub(super) namespaces: NamedMap<Arc<str>, NamespaceSeen>,
-    pub(super) applications: Applications,
+    /// What was counted since the start, or since an operator had it begin anew.
+    pub(super) tally: Tally,
+    /// The same by time.
+    pub(super) periods: Periods,
+    pub(super) marks: Marks,
+    /// When the last entry was left.
+    latest: Option<Moment>,
     pub(super) hot: HotLocks,
     /// The newest last.
     pub(super) decisions: VecDeque<Arc<LockEvent>>,
@@ -61,18 +69,33 @@ pub(super) struct Seen {
     looked: Option<Instant>,
 }
 
+/// Moments from which on a report may count.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Marks {
+    /// An operator had the counts begin anew.
+    pub(super) reset: Option<Moment>,
+    /// A mode was switched, or a reload changed what is in force.
+    pub(super) change: Option<Moment>,
+    /// The configuration was loaded again.
+    pub(super) reload: Option<Moment>,
+}
+
+/// What makes a moment one from which on a report may count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// An operator had the counts begin anew.
+    Reset,
+    /// A mode was switched.
+    Switched,
+    /// The configuration was loaded again; whether that changed what is in force.
+    Reloaded {
+        /// See the variant.
+        changed: bool,
+    },
+}
+
 /// What was seen in one namespace, since the start.
 pub(super) struct NamespaceSeen {
-    pub(super) operations: u64,
-    pub(super) refused: u64,
-    pub(super) would_refuse: u64,
-    /// Operations whose lease enforce mode would have given another TTL.
-    pub(super) would_modify: u64,
-    pub(super) overlaps: u64,
-    pub(super) ran_out: u64,
-    pub(super) kept_alive: u64,
-    pub(super) ungoverned: u64,
-    pub(super) tokenless_releases: u64,
     pub(super) holds: Holds,
     /// Connections that poll a held lock, as of the last look.
     pub(super) waiting: u64,
@@ -97,7 +120,10 @@ impl Default for Seen {
         Seen {
             locks: Recent::new(MAX_LOCKS, |lock| lock.holding.is_some()),
             namespaces: NamedMap::default(),
-            applications: Applications::default(),
+            tally: Tally::default(),
+            periods: Periods::default(),
+            marks: Marks::default(),
+            latest: None,
             hot: HotLocks::default(),
             decisions: VecDeque::new(),
             refused: Lately::new(HOUR),
@@ -114,15 +140,6 @@ impl Default for Seen {
 impl Default for NamespaceSeen {
     fn default() -> NamespaceSeen {
         NamespaceSeen {
-            operations: 0,
-            refused: 0,
-            would_refuse: 0,
-            would_modify: 0,
-            overlaps: 0,
-            ran_out: 0,
-            kept_alive: 0,
-            ungoverned: 0,
-            tokenless_releases: 0,
             holds: Holds::new(MAX_HOLDS),
             waiting: 0,
         }
@@ -138,6 +155,7 @@ impl Seen {
             cut = at.copied(MAX_KEY);
             at = &cut;
         }
+        self.latest = Some(moment_of(entry));
         let own = |at: &DbKey| at.copied(MAX_KEY);
         let lock = self.locks.used(at, own, |key| LockSeen::new(key.clone()));
         if !Arc::ptr_eq(&lock.namespace, &entry.namespace) {
@@ -181,6 +199,24 @@ impl Seen {
         }
     }
 
+    /// From this moment on a report may count.
+    pub(super) fn mark(&mut self, mark: Mark, now: Moment) {
+        match mark {
+            Mark::Reset => {
+                self.tally = Tally::default();
+                self.marks.reset = Some(now);
+            }
+            Mark::Switched => self.marks.change = Some(now),
+            Mark::Reloaded { changed } => {
+                self.marks.reload = Some(now);
+                if changed {
+                    self.marks.change = Some(now);
+                }
+            }
+        }
+        self.periods.begin(now, true);
+    }
+
     /// What is known of a lock.
     pub(super) fn lock(&self, key: &DbKey) -> Option<&LockSeen> {
         self.locks.get(key)
@@ -209,21 +245,23 @@ impl Seen {
     }
 
     fn count(&mut self, entry: &Arc<LockEvent>, turn: &Turn) {
+        let decided = entry.verdict.as_ref().map(|verdict| verdict.kind);
+        let counts = Counts {
+            operations: u64::from(entry.operation.is_some()),
+            refused: u64::from(decided == Some(DecisionKind::Deny)),
+            would_refuse: u64::from(decided == Some(DecisionKind::WouldDeny)),
+            would_modify: u64::from(decided == Some(DecisionKind::WouldModify)),
+            overlaps: u64::from(entry.overlap),
+            ran_out: u64::from(ran_out(entry)),
+            kept_alive: 0,
+            ungoverned: u64::from(entry.happened == EventKind::Ungoverned),
+            tokenless_releases: u64::from(is_tokenless_release(entry)),
+        };
+        self.note(moment_of(entry), &Noted::Counts(&entry.namespace, &counts));
         let namespace = match self.namespaces.get_mut(&entry.namespace) {
             Some(known) => known,
             None => self.namespaces.entry(entry.namespace.clone()).or_default(),
         };
-        namespace.operations += u64::from(entry.operation.is_some());
-        namespace.overlaps += u64::from(entry.overlap);
-        namespace.ran_out += u64::from(ran_out(entry));
-        namespace.ungoverned += u64::from(entry.happened == EventKind::Ungoverned);
-        namespace.tokenless_releases += u64::from(is_tokenless_release(entry));
-        match entry.verdict.as_ref().map(|verdict| verdict.kind) {
-            Some(DecisionKind::Deny) => namespace.refused += 1,
-            Some(DecisionKind::WouldDeny) => namespace.would_refuse += 1,
-            Some(DecisionKind::WouldModify) => namespace.would_modify += 1,
-            Some(DecisionKind::Allow | DecisionKind::Modify) | None => {}
-        }
         if let Some(ended) = &turn.ended {
             namespace.holds.add(ended.hold);
         }
@@ -232,21 +270,30 @@ impl Seen {
         }
     }
 
+    /// Counts it where it belongs by its time.
+    fn note(&mut self, at: Moment, noted: &Noted<'_>) {
+        if self.marks.reset.is_none_or(|reset| reset.at <= at.at) {
+            self.tally.note(noted);
+        }
+        self.periods.note(at, noted);
+    }
+
     /// Puts what was found to whose it is.
     fn blame(&mut self, entry: &Arc<LockEvent>, turn: &Turn) {
+        let at = moment_of(entry);
         if let Some(ended) = turn.ended.as_ref().filter(|ended| ended.hold.ran_out)
             && let Some(holder) = &ended.caller
         {
-            self.applications.found(Finding::RanOut, holder, entry);
+            self.note(at, &Noted::Found(Finding::RanOut, holder, entry));
         }
         for (finding, holder, began) in &turn.otherwise {
-            self.applications.found(*finding, holder, began);
+            self.note(at, &Noted::Found(*finding, holder, began));
         }
         let Some(caller) = &entry.caller else {
             return;
         };
-        self.applications.did(caller, entry);
-        let mut found = |finding| self.applications.found(finding, caller, entry);
+        self.note(at, &Noted::Did(caller, entry));
+        let mut found = |finding| self.note(at, &Noted::Found(finding, caller, entry));
         if let EventKind::Observed(observation) = entry.happened {
             found(Finding::Observed(observation));
         } else if let EventKind::Unjudged(_) = entry.happened {
@@ -334,28 +381,46 @@ impl Seen {
     /// Leases that go on only because they are renewed: held for longer than the TTL that they got; and those that
     /// would, were they enforced.
     fn look_for_kept_alive(&mut self, now: Instant) {
+        let Some(at) = self.latest.map(|latest| latest.then(now)) else {
+            return;
+        };
+        let mut found = Vec::new();
+        let mut kept_alive = Vec::new();
         for (_, lock) in self.locks.iter_mut() {
             let Some(holding) = &mut lock.holding else {
                 continue;
             };
-            for (finding, holder, began) in holding.would_go_otherwise(now, false) {
-                self.applications.found(finding, &holder, &began);
-            }
+            found.extend(holding.would_go_otherwise(now, false));
             let is_news = holding.kept && !holding.outlives_its_ttl;
             if !is_news || holding.age_ms(now) <= holding.ttl_ms {
                 continue;
             }
             holding.outlives_its_ttl = true;
-            if let Some(namespace) = self.namespaces.get_mut(&lock.namespace) {
-                namespace.kept_alive += 1;
-            }
+            kept_alive.push(lock.namespace.clone());
             let began =
                 |entry: &&Arc<LockEvent>| matches!(entry.happened, EventKind::Acquired { .. });
             let example = lock.timeline.iter().rev().find(began);
             if let (Some(caller), Some(example)) = (&holding.caller, example) {
-                self.applications.found(Finding::KeptAlive, caller, example);
+                found.push((Finding::KeptAlive, caller.clone(), example.clone()));
             }
         }
+        let one = Counts {
+            kept_alive: 1,
+            ..Counts::default()
+        };
+        for namespace in &kept_alive {
+            self.note(at, &Noted::Counts(namespace, &one));
+        }
+        for (finding, holder, example) in &found {
+            self.note(at, &Noted::Found(*finding, holder, example));
+        }
+    }
+}
+
+fn moment_of(entry: &LockEvent) -> Moment {
+    Moment {
+        at: entry.at,
+        unix_ms: entry.at_ms,
     }
 }
 

@@ -152,6 +152,7 @@ impl Played {
     fn told(&self, application: &str) -> api::Application {
         let all = self
             .seen
+            .tally
             .applications
             .told(&Default::default(), |_| "monitor");
         let mut found = all.into_iter().filter(|one| one.application == application);
@@ -167,8 +168,7 @@ impl Played {
             equal_values: 0,
             equal_values_examples: Vec::new(),
         };
-        let known = self.seen.namespaces.get("orders");
-        report::namespace(standing, known, &self.seen.applications)
+        report::namespace(standing, &self.seen.tally)
     }
 }
 
@@ -507,7 +507,11 @@ fn applications_without_room_are_told_together() {
     for who in 1..2_000 {
         played.by(who, CONTENDED, "lock:a");
     }
-    let all = played.seen.applications.told(&Default::default(), |_| "");
+    let all = played
+        .seen
+        .tally
+        .applications
+        .told(&Default::default(), |_| "");
     assert_eq!(all.len(), 257);
     let rest = played.told("__other__");
     assert_eq!(rest.namespaces[0].operations, 1_999 - 256);

@@ -4,7 +4,7 @@ use super::asked::Asked;
 use crate::admin::control::Control;
 use crate::text::escape::unspell;
 use crate::view::api::{Hot, LockDetail, Locks, Moment, Overview, Report};
-use crate::view::{DecisionsQuery, LocksQuery};
+use crate::view::{DecisionsQuery, LocksQuery, ReportQuery};
 
 /// Refusals on the page.
 const REFUSALS: usize = 50;
@@ -42,7 +42,7 @@ impl Shown {
             locks: views.locks(&query),
             detail: key.and_then(|key| views.lock(&key, asked.db)),
             refusals: views.decisions(&refusals),
-            report: views.report(),
+            report: views.report(&ReportQuery::default()),
             hot: views.hot(),
             port,
         }
