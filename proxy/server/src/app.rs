@@ -166,7 +166,10 @@ impl Prepared {
                 None => Vec::new(),
             }));
 
-        let mut followers: Vec<Box<dyn Follower>> = vec![Box::new(Fold(views.clone()))];
+        let mut followers: Vec<Box<dyn Follower>> = vec![
+            Box::new(Fold(views.clone())),
+            Box::new(shared.metrics.counts_applications()),
+        ];
         followers.extend(scribe);
         #[cfg(feature = "otel")]
         followers

@@ -6,6 +6,7 @@
 use std::path::Path;
 
 mod administration;
+mod application;
 mod audit;
 mod backend;
 mod document;
@@ -35,6 +36,7 @@ mod value;
 mod tests;
 
 pub(crate) use administration::{AdministrationConfig, ComputedNames};
+pub(crate) use application::ApplicationRule;
 pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget, Limits};
 pub(crate) use backend::{Backend, BackendUrl, BackendUrlError, backend as parse_backend};
 pub(crate) use effective::Setting;
@@ -43,6 +45,8 @@ pub(crate) use finding::{Finding, Report, Severity, Unusable};
 pub(crate) use logging::LogFormat;
 pub(crate) use namespace::NamespaceConfig;
 pub(crate) use network::Network;
+#[cfg(test)]
+pub(crate) use network::network as parse_network;
 #[cfg(feature = "otel")]
 pub(crate) use otel::{Endpoint, OtelConfig};
 pub(crate) use overrides::Overrides;

@@ -21,6 +21,7 @@ use lockwarden_policy::Generation;
 
 use crate::clock::Moment;
 use crate::config;
+use crate::telemetry::applications::{ApplicationMap, Looks};
 use crate::telemetry::audit::{InForce, Policy};
 use crate::telemetry::events::{EventKind, LockEvent};
 use crate::telemetry::metrics::NamespaceMetrics;
@@ -38,6 +39,8 @@ pub(crate) struct Active {
     pub(crate) generation: Arc<Generation>,
     pub(crate) companion_prefix: Bytes,
     pub(crate) administration: Arc<Administration>,
+    /// What applications are called.
+    pub(crate) applications: Arc<ApplicationMap>,
     /// What is done with scripts that compute names of keys.
     pub(crate) computed_names: ComputedNames,
     /// Where it depends on the client which mode a namespace has: the same as such clients see it.
@@ -135,6 +138,7 @@ impl Active {
             generation: self.generation.clone(),
             companion_prefix: self.companion_prefix.clone(),
             administration: self.administration.clone(),
+            applications: self.applications.clone(),
             rollouts: self.rollouts.clone(),
         }
     }
@@ -172,9 +176,14 @@ impl Active {
         let Some(rollouts) = &self.rollouts else {
             return self.clone();
         };
+        let named = self.applications.find_at_once(&Looks {
+            name: application.name,
+            user: application.user,
+            address: application.address,
+        });
         let enforced_in = |(_, details): &(usize, &NamespaceDetails)| {
             let rollout = details.rollout.as_deref();
-            rollout.is_some_and(|rollout| rollout.chooses(application))
+            rollout.is_some_and(|rollout| rollout.chooses(application, named))
         };
         let namespaces = self.details.iter().enumerate();
         let set: Box<[usize]> = namespaces

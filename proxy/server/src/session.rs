@@ -107,6 +107,7 @@ impl Session {
             holder.clone(),
             (peer, origin),
             local,
+            shared.naming.clone(),
         ));
         let was_let_in = !shared.backend.server.may_want_password();
         let connection = ConnectionState::new(client_peer, was_let_in);

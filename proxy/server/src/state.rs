@@ -28,6 +28,7 @@ use crate::registry::undelivered::{Reports, Undelivered};
 use crate::registry::ungoverned::Ungoverned;
 use crate::registry::watched_keys::WatchedKeys;
 use crate::ruleset::Active;
+use crate::telemetry::applications::Naming;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::discovery::Discovery;
 use crate::telemetry::events::EventLog;
@@ -38,6 +39,8 @@ use crate::telemetry::metrics::Metrics;
 pub(crate) struct ProxyState {
     pub(crate) active: Arc<ArcSwap<Active>>,
     pub(crate) metrics: Arc<Metrics>,
+    /// What applications are called.
+    pub(crate) naming: Arc<Naming>,
     pub(crate) backend: Arc<Backend>,
     /// How clients come by connections to it.
     pub(crate) sessions: Sessions,
@@ -89,6 +92,7 @@ impl ProxyState {
     ) -> io::Result<ProxyState> {
         let max_memory = config.max_memory.unwrap_or_else(buffer_memory::usual_limit);
         Ok(ProxyState {
+            naming: Arc::new(Naming::new(active.applications.clone())),
             active: Arc::new(ArcSwap::from_pointee(active)),
             memory: Arc::new(Memory::new(max_memory, metrics.clone())),
             backend: Arc::new(Backend::new(address, metrics.clone())),

@@ -1,6 +1,7 @@
 //! What the proxy says about itself: the vocabulary, the event log, metrics, log, audit trail and spans. It is told and
 //! never asks.
 
+pub(crate) mod applications;
 pub(crate) mod audit;
 pub(crate) mod discovery;
 pub(crate) mod events;

@@ -30,7 +30,7 @@ const INSIDE: &[(&str, &[&[&str]])] = &[
     (
         "telemetry",
         &[
-            &["fold", "vocabulary"],
+            &["applications", "fold", "vocabulary"],
             &["events"],
             &["metrics", "logging"],
             &["audit"],

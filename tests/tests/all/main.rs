@@ -30,6 +30,7 @@ macro_rules! in_every_world {
     };
 }
 
+mod applications;
 mod arriving;
 mod between_processes;
 mod comparing;

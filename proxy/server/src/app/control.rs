@@ -138,6 +138,7 @@ impl Controller {
         let fixed = changes::unchangeable(&current, &new);
         let active = activate(&new, Arc::new(generation), &self.shared.metrics)?;
         // Nothing from here on can fail: a reload is carried out as a whole, or not at all.
+        self.shared.naming.replace(active.applications.clone());
         self.shared.active.store(Arc::new(active));
         *current = new;
         if !losses.is_empty() {

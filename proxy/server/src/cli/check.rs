@@ -69,6 +69,13 @@ fn describe(config: &Config) {
         let some = enforced_for.map_or(String::new(), |whom| format!(" (enforced for {whom})"));
         println!("namespace {name}: {keys} in {mode} mode{some}, policies {policies}");
     }
+    for application in &config.applications {
+        println!(
+            "application {}: {}",
+            application.name,
+            application.conditions()
+        );
+    }
     // What it comes to is reckoned in docs/operations.md, by the figures of docs/performance.md.
     println!(
         "memory: about 280 bytes on Redis for each lock that is held, was released in the last ten minutes, \

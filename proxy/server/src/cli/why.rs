@@ -3,6 +3,7 @@
 
 mod wording;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -147,8 +148,14 @@ fn holder_of(moment: &Moment, client: &ApiClient) -> Option<Client> {
 }
 
 fn as_client(client: api::Client) -> Client {
+    let own = [client.name.as_ref(), client.user.as_ref()];
+    let address: Option<SocketAddr> = client.address.parse().ok();
+    let host = address.map(|address| address.ip().to_canonical().to_string());
+    let is_own =
+        own.contains(&Some(&client.application)) || host.as_ref() == Some(&client.application);
     Client {
         session: None,
+        application: (!is_own).then_some(client.application),
         address: client.address,
         name: client.name,
         user: client.user,

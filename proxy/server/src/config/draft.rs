@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::administration::AdministrationConfig;
+use super::application::ApplicationRule;
 use super::audit::AuditConfig;
 use super::backend::{Backend, BackendUrl};
 use super::effective::Sayings;
@@ -68,6 +69,7 @@ pub(super) struct Draft {
     pub(super) max_clients: Option<u64>,
     pub(super) max_memory: Option<usize>,
     pub(super) namespaces: Vec<NamespaceConfig>,
+    pub(super) applications: Vec<ApplicationRule>,
     /// Whether every namespace's name is known, so that another name is certainly wrong.
     pub(super) all_named: bool,
     pub(super) policies: Vec<PolicyModule>,
@@ -108,6 +110,7 @@ impl Draft {
             max_clients: None,
             max_memory: None,
             namespaces: vec![NamespaceConfig::built_in()],
+            applications: Vec::new(),
             all_named: true,
             policies: Vec::new(),
             administration: AdministrationConfig::default(),
@@ -141,6 +144,7 @@ impl Draft {
             max_clients: self.max_clients,
             max_memory: self.max_memory,
             namespaces: self.namespaces,
+            applications: self.applications,
             administration: self.administration,
             audit: self.audit,
             #[cfg(feature = "otel")]

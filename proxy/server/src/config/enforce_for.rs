@@ -4,16 +4,24 @@
 use bytes::Bytes;
 use toml::de::DeValue;
 
+use super::application::ApplicationRule;
 use super::reader::{Key, Reader, Section, described};
+use super::suggest::{did_you_mean, listed, quoted};
 use super::value;
 
 /// Globs of clients in one namespace. Every client is compared with all of them, once.
 const MAX_CLIENTS: usize = 100;
+/// Applications in one namespace.
+const MAX_APPLICATIONS: usize = 100;
 
 const KEYS: &[Key] = &[
     Key {
         name: "clients",
         example: "[\"billing*\"]",
+    },
+    Key {
+        name: "applications",
+        example: "[\"billing\"]",
     },
     Key {
         name: "percent",
@@ -24,8 +32,10 @@ const KEYS: &[Key] = &[
 /// Whose refusals are carried out although the namespace is in monitor mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EnforceFor {
-    /// Globs of client names, ACL users and addresses. Never empty: everybody is `*`.
+    /// Globs of client names, ACL users and addresses. Everybody is `*`; empty only where applications are named.
     pub(crate) clients: Vec<Bytes>,
+    /// Names of `[[application]]` of which none asks for the process.
+    pub(crate) applications: Vec<String>,
     /// How many in a hundred of the applications among them, 1 to 100.
     pub(crate) percent: u8,
 }
@@ -35,6 +45,7 @@ pub(super) fn read(
     reader: &mut Reader<'_>,
     namespace: &Section<'_, '_>,
     enforces: bool,
+    known: &[ApplicationRule],
 ) -> Option<EnforceFor> {
     let value = namespace.table.get("enforce_for")?;
     let scope = format!("{}enforce_for", namespace.scope);
@@ -53,6 +64,9 @@ pub(super) fn read(
     };
     reader.unknown_keys(&section, |_| None);
     let named = reader.strings(&section, "clients", MAX_CLIENTS, value::glob);
+    let applications = reader.strings(&section, "applications", MAX_APPLICATIONS, |name| {
+        known_at_once(name, known)
+    });
     let percent = reader.integer(&section, "percent", 1..=100);
     if table.is_empty() {
         reader.error(value.span(), || {
@@ -78,12 +92,63 @@ pub(super) fn read(
         }
         Some(named) => named.value.into_iter().map(|glob| glob.value).collect(),
         None if table.contains_key("clients") => return None,
+        None if table.contains_key("applications") => Vec::new(),
         None => vec![Bytes::from_static(b"*")],
+    };
+    let applications: Vec<String> = match applications {
+        Some(named) if named.value.is_empty() => {
+            let list = table.get("applications");
+            let list = list.and_then(|list| list.get_ref().as_array());
+            // An entry that could not be used was reported.
+            if list.is_some_and(|list| list.is_empty()) {
+                reader.error(named.span, || {
+                    format!("{scope}: applications: the list is empty, so it names nobody")
+                });
+            }
+            return None;
+        }
+        Some(named) => named.value.into_iter().map(|name| name.value).collect(),
+        None if table.contains_key("applications") => return None,
+        None => Vec::new(),
     };
     let percent = match percent {
         Some(percent) => u8::try_from(percent.value).ok()?,
         None if table.contains_key("percent") => return None,
         None => 100,
     };
-    Some(EnforceFor { clients, percent })
+    Some(EnforceFor {
+        clients,
+        applications,
+        percent,
+    })
+}
+
+/// Why an application cannot be enforced by its name.
+#[derive(Debug, thiserror::Error)]
+enum ApplicationError {
+    #[error("no [[application]] is called {}; {advice}", quoted(text))]
+    Unknown { text: String, advice: String },
+    #[error(
+        "{} is told by its process, which is found out after its first command; tell it by from, user or client",
+        quoted(.0)
+    )]
+    ByProcess(String),
+}
+
+/// An application that is known before the first command of its clients is judged.
+fn known_at_once(name: &str, known: &[ApplicationRule]) -> Result<String, ApplicationError> {
+    let mut rules = known.iter().filter(|rule| rule.name == name).peekable();
+    if rules.peek().is_none() {
+        let names = || known.iter().map(|rule| rule.name.as_str());
+        let advice = did_you_mean(name, names()).unwrap_or_else(|| match known {
+            [] => "there is none in this file".to_owned(),
+            _ => format!("there is {}", listed(names(), "and")),
+        });
+        let text = name.to_owned();
+        return Err(ApplicationError::Unknown { text, advice });
+    }
+    match rules.any(|rule| rule.process.is_some()) {
+        true => Err(ApplicationError::ByProcess(name.to_owned())),
+        false => Ok(name.to_owned()),
+    }
 }

@@ -21,7 +21,10 @@ use super::reader::{Key, Reader, Section};
 use super::secret::{Secret, SecretError, SecretFileError};
 use super::suggest::quoted;
 use super::types::Sessions;
-use super::{administration, audit, backend, document, namespace, network, policy, secret, value};
+use super::{
+    administration, application, audit, backend, document, namespace, network, policy, secret,
+    value,
+};
 
 /// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
 /// wait so long has to be told (`TimeoutStopSec`).
@@ -88,9 +91,10 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
         draft.otel = otel::read(reader, &top);
     }
 
+    draft.applications = application::read(reader, &top);
     let (modules, module_names) = policy::read(reader, &top);
     draft.all_named = true;
-    if let Some(namespaces) = namespace::read(reader, &top, &module_names) {
+    if let Some(namespaces) = namespace::read(reader, &top, &module_names, &draft.applications) {
         draft.all_named = namespaces.all_named;
         draft.namespaces = namespaces.list;
     }
@@ -234,6 +238,8 @@ fn elsewhere(key: &str) -> Option<String> {
     let is_in = |keys: &[Key]| keys.iter().any(|known| known.name == key);
     if is_in(namespace::KEYS) {
         Some("it belongs under a [[namespace]]".to_owned())
+    } else if is_in(application::KEYS) {
+        Some("it belongs under an [[application]]".to_owned())
     } else if is_in(policy::KEYS) {
         Some("it belongs under a [[policy]]".to_owned())
     } else if !cfg!(feature = "otel") && ["otel_endpoint", "otel_slow"].contains(&key) {

@@ -127,6 +127,10 @@ pub(super) const TOP_KEYS: &[Key] = &[
         example: "[{ name = \"orders\", keys = [\"lock:*\"] }]",
     },
     Key {
+        name: "application",
+        example: "[{ name = \"billing\", user = \"billing\" }]",
+    },
+    Key {
         name: "policy",
         example: "[{ name = \"mine\", module = \"mine.wasm\" }]",
     },
@@ -136,7 +140,7 @@ pub(super) const TOP_KEYS: &[Key] = &[
 pub(super) fn belongs_on_top(key: &str) -> Option<String> {
     let is_top_key = TOP_KEYS
         .iter()
-        .any(|known| known.name == key && !["namespace", "policy"].contains(&key));
+        .any(|known| known.name == key && !["namespace", "application", "policy"].contains(&key));
     let advice = "it belongs on top of the file, before the first [[namespace]] or [[policy]]";
     is_top_key.then(|| advice.to_owned())
 }

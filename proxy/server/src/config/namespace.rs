@@ -8,6 +8,7 @@ use bytes::Bytes;
 use lockwarden_lock::rules::{Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts};
 use toml::de::DeTable;
 
+use super::application::ApplicationRule;
 use super::enforce_for::EnforceFor;
 use super::finding::Position;
 use super::keys::belongs_on_top;
@@ -194,11 +195,12 @@ pub(super) struct Namespaces {
 }
 
 /// Reads every `[[namespace]]` of the file; `None` if there is none. `module_names` are the
-/// policies that the file brings along.
+/// policies that the file brings along, `applications` what it calls clients.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     top: &Section<'_, '_>,
     module_names: &[String],
+    applications: &[ApplicationRule],
 ) -> Option<Namespaces> {
     if !top.table.contains_key("namespace") {
         return None;
@@ -241,6 +243,7 @@ pub(super) fn read(
             &section,
             name.as_ref().map(|name| &*name.value),
             &known.collect::<Vec<_>>(),
+            applications,
         );
         match &name {
             None => read.all_named = false,
@@ -291,6 +294,7 @@ fn one(
     section: &Section<'_, '_>,
     name: Option<&str>,
     known_policies: &[&str],
+    applications: &[ApplicationRule],
 ) -> (NamespaceConfig, Vec<Found<Bytes>>) {
     let built_in = NamespaceConfig::built_in();
     let globs = reader.strings(section, "keys", MAX_GLOBS, value::glob);
@@ -305,7 +309,7 @@ fn one(
         reader.warning(globs.span.clone(), message);
     }
     let mode = reader.choice(section, "mode", &MODES).unwrap_or_default();
-    let enforce_for = enforce_for::read(reader, section, mode == Mode::Enforce);
+    let enforce_for = enforce_for::read(reader, section, mode == Mode::Enforce, applications);
     let mut policy_positions = HashMap::new();
     let chain = chain(reader, section, known_policies, &mut policy_positions);
     let on_violation = reader

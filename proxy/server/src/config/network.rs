@@ -1,5 +1,6 @@
 //! Networks as operators write them: `10.0.0.0/8`, `2001:db8::/32`, or one address.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use super::suggest::quoted;
@@ -18,9 +19,18 @@ impl Network {
     }
 }
 
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.bits == most_bits(self.address) {
+            true => write!(f, "{}", self.address),
+            false => write!(f, "{}/{}", self.address, self.bits),
+        }
+    }
+}
+
 /// Why a text is not a network.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum NetworkError {
+pub(crate) enum NetworkError {
     #[error(
         "{} is no network; write an address and a number of bits, as in \"10.0.0.0/8\"",
         quoted(.0)
@@ -39,7 +49,7 @@ pub(super) enum NetworkError {
 }
 
 /// Reads one.
-pub(super) fn network(text: &str) -> Result<Network, NetworkError> {
+pub(crate) fn network(text: &str) -> Result<Network, NetworkError> {
     let wrong = || NetworkError::Other(text.to_owned());
     let (address, bits) = match text.split_once('/') {
         Some((address, bits)) => (address, Some(bits)),

@@ -45,8 +45,10 @@ impl Summary {
 /// For whom a namespace in monitor mode is enforced.
 fn for_whom(enforced: &EnforceFor) -> String {
     let clients = enforced.clients.iter();
-    let clients: Vec<_> = clients.map(|glob| String::from_utf8_lossy(glob)).collect();
-    let clients = clients.join(" ");
+    let clients = clients.map(|glob| String::from_utf8_lossy(glob).into_owned());
+    let applications = enforced.applications.iter();
+    let applications = applications.map(|name| format!("application {name}"));
+    let clients = clients.chain(applications).collect::<Vec<_>>().join(" ");
     match enforced.percent {
         100 => clients,
         percent => format!("{percent} % of the applications {clients}"),

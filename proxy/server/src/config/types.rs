@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::administration::AdministrationConfig;
+use super::application::ApplicationRule;
 use super::audit::AuditConfig;
 use super::backend::Backend;
 use super::effective::{Sayings, Setting};
@@ -65,6 +66,8 @@ pub(crate) struct Config {
     /// In the order of the file; the first that matches a key wins. Empty only where the file says
     /// so (with a warning).
     pub(crate) namespaces: Vec<NamespaceConfig>,
+    /// What applications are called, in the order of the file; the first that a client matches wins.
+    pub(crate) applications: Vec<ApplicationRule>,
     /// Who may administer the server, and which functions are trusted with locks.
     pub(crate) administration: AdministrationConfig,
     /// The audit trail.

@@ -15,6 +15,7 @@ use super::processes::lineage::Running;
 use crate::net::listener::is_loopback;
 use crate::net::proxy_protocol::Origin;
 use crate::net::wakeup::Wakeup;
+use crate::telemetry::applications::{KnownBy, Naming, Program};
 use crate::telemetry::events::{Caller, SessionNumber};
 
 /// The session that holds a lease.
@@ -48,6 +49,8 @@ pub(crate) struct ClientConnection {
     pub(crate) origin: Origin,
     /// When it was accepted.
     pub(crate) opened: Instant,
+    /// What its application is known by beside what it says of itself.
+    pub(crate) known_by: Arc<KnownBy>,
     process: OnceLock<Process>,
     running: OnceLock<Running>,
     /// How often its socket was not found.
@@ -73,12 +76,15 @@ impl ClientConnection {
         holder: Holder,
         (client, origin): (SocketAddr, Origin),
         local: Option<SocketAddr>,
+        naming: Arc<Naming>,
     ) -> ClientConnection {
         let process = OnceLock::new();
+        let known_by = KnownBy::new(naming);
         // A client on another machine has no process here; of one without two addresses none is told,
         // and what a balancer calls loopback is the balancer's.
         if !is_loopback(client) || local.is_none() || origin != Origin::Direct {
             process.get_or_init(|| Process::None);
+            known_by.settle(None);
         }
         ClientConnection {
             session,
@@ -87,6 +93,7 @@ impl ClientConnection {
             local: local.unwrap_or(client),
             origin,
             opened: Instant::now(),
+            known_by: Arc::new(known_by),
             process,
             running: OnceLock::new(),
             missed: AtomicU32::new(0),
@@ -147,15 +154,19 @@ impl ClientConnection {
     pub(crate) fn missed(&self) {
         if self.missed.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_MISSED {
             self.found(Process::None, None);
+        } else {
+            self.known_by.missed();
         }
     }
 
     /// It was looked up. The first answer stays: a connection does not change its process.
-    pub(crate) fn found(&self, process: Process, running: Option<Running>) {
+    pub(crate) fn found(&self, process: Process, running: Option<(Running, Option<Program>)>) {
+        let (running, program) = running.unzip();
         if let Some(running) = running {
             self.running.get_or_init(|| running);
         }
         self.process.get_or_init(|| process);
+        self.known_by.settle(program.flatten());
     }
 }
 
@@ -299,6 +310,7 @@ mod tests {
             holder,
             (address, Origin::Direct),
             Some(address),
+            Arc::default(),
         ))
     }
 
@@ -309,6 +321,7 @@ mod tests {
             name: Bytes::new(),
             user: Bytes::new(),
             library: None,
+            known_by: peer.known_by.clone(),
         })
     }
 

@@ -9,6 +9,7 @@ mod namespaces;
 mod pair;
 mod proc_fd;
 mod proc_net;
+mod program;
 mod sock_diag;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ pub(crate) use namespaces::MACHINE;
 use pair::Pair;
 use proc_fd::Search;
 use proc_net::Inodes;
+use program::Programs;
 
 /// Connections that wait to be looked up; one more stays unknown for now.
 const MAX_WAITING: usize = 1024;
@@ -36,7 +38,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 struct Wanted {
     peer: Arc<ClientConnection>,
-    done: oneshot::Sender<()>,
+    /// Who waits for the answer.
+    done: Option<oneshot::Sender<()>>,
 }
 
 /// The way to ask.
@@ -60,7 +63,7 @@ impl Processes {
             let (done, answered) = oneshot::channel();
             let wanted = Wanted {
                 peer: peer.clone(),
-                done,
+                done: Some(done),
             };
             if self.queue.try_send(wanted).is_ok() {
                 // Either way the peer says what is known now.
@@ -68,6 +71,20 @@ impl Processes {
             }
         }
         peer.process()
+    }
+
+    /// Has the process of a client looked up that is not known yet, for what people know it by. Never waits.
+    pub(crate) fn identify(&self, peer: &Arc<ClientConnection>) {
+        if !peer.known_by.ask() {
+            return;
+        }
+        let wanted = Wanted {
+            peer: peer.clone(),
+            done: None,
+        };
+        if self.queue.try_send(wanted).is_err() {
+            peer.known_by.missed();
+        }
     }
 }
 
@@ -81,7 +98,7 @@ fn serve(wanted: &Receiver<Wanted>) {
             batch.push(next);
         }
         finder.look_up(batch.iter().map(|wanted| &wanted.peer));
-        for Wanted { done, .. } in batch {
+        for done in batch.into_iter().filter_map(|wanted| wanted.done) {
             // Whoever asked may have stopped waiting.
             let _ = done.send(());
         }
@@ -105,9 +122,13 @@ impl Finder {
         let pair = |peer: &ClientConnection| Pair::new(peer.client, peer.local);
         let pairs: Vec<Pair> = pending.iter().map(|peer| pair(peer)).collect();
         let found = self.locate(&pairs);
+        let mut programs = Programs::default();
         for peer in pending {
             match found.get(&pair(peer)) {
-                Some((process, running)) => peer.found(*process, running.clone()),
+                Some((process, running)) => {
+                    let told = |running: &Running| (running.clone(), programs.of(running));
+                    peer.found(*process, running.as_ref().map(told));
+                }
                 None => peer.missed(),
             }
         }

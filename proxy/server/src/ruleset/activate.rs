@@ -15,6 +15,7 @@ use lockwarden_policy::{Chains, Generation};
 use super::rollout::Rollout;
 use super::{Active, Administration, NamespaceDetails, Rollouts, mode_label};
 use crate::config::{self, AdministrationConfig, Config, NamespaceConfig};
+use crate::telemetry::applications::ApplicationMap;
 use crate::telemetry::metrics::{Metrics, PolicyInfo};
 use crate::telemetry::vocabulary::{ModeLabel, PolicyMode};
 
@@ -31,6 +32,8 @@ pub(crate) fn activate(
         }
     }
     metrics.set_policies(&policy_infos(config, &generation))?;
+    let applications = ApplicationMap::new(&config.applications);
+    metrics.set_applications(applications.names());
     let details = config
         .namespaces
         .iter()
@@ -51,6 +54,7 @@ pub(crate) fn activate(
         generation,
         companion_prefix: config.companion_prefix.clone(),
         administration: Arc::new(administration(&config.administration)),
+        applications: Arc::new(applications),
         computed_names: ComputedNames::Forward,
         rollouts: Rollouts::of(&details),
         details: Vec::new(),

@@ -22,12 +22,14 @@ pub(crate) struct Application<'a> {
 }
 
 impl Application<'_> {
-    /// A place from 0 to 99 that only depends on who the application is: by the first of name,
-    /// user and address that tells it from others. It is the same in every namespace, so that
+    /// A place from 0 to 99 that only depends on who the application is: by the first of what the operator calls it,
+    /// name, user and address that tells it from others. It is the same in every namespace, so that
     /// raising a percentage adds applications and drops none, and an application is new to
     /// enforcing once and not once a namespace.
-    fn place(&self, address: &str) -> u64 {
-        let who = if !self.name.is_empty() {
+    fn place(&self, named: Option<&str>, address: &str) -> u64 {
+        let who = if let Some(named) = named {
+            named.as_bytes()
+        } else if !self.name.is_empty() {
             self.name
         } else if self.user != DEFAULT_USER {
             self.user
@@ -42,6 +44,7 @@ impl Application<'_> {
 #[derive(Clone)]
 pub(crate) struct EnforceFor {
     clients: Vec<Glob>,
+    applications: Vec<String>,
     percent: u8,
 }
 
@@ -49,16 +52,20 @@ impl EnforceFor {
     fn new(configured: &config::EnforceFor) -> EnforceFor {
         EnforceFor {
             clients: configured.clients.iter().cloned().map(Glob::new).collect(),
+            applications: configured.applications.clone(),
             percent: configured.percent,
         }
     }
 
-    /// Whether this application is among them: named by one of the globs, and in the percentage.
-    fn chooses(&self, application: &Application<'_>) -> bool {
+    /// Whether this application, which the operator calls `named`, is among them: by that or by one of the globs, and in
+    /// the percentage.
+    fn chooses(&self, application: &Application<'_>, named: Option<&str>) -> bool {
         let address = application.address.to_canonical().to_string();
         let said = [application.name, application.user, address.as_bytes()];
-        let named = |glob: &Glob| said.iter().any(|word| glob.matches(word));
-        self.clients.iter().any(named) && application.place(&address) < u64::from(self.percent)
+        let is_meant = |glob: &Glob| said.iter().any(|word| glob.matches(word));
+        let is_chosen = self.clients.iter().any(is_meant)
+            || named.is_some_and(|named| self.applications.iter().any(|one| one == named));
+        is_chosen && application.place(named, &address) < u64::from(self.percent)
     }
 }
 
@@ -89,8 +96,8 @@ impl Rollout {
     }
 
     /// Whether this application is enforced.
-    pub(super) fn chooses(&self, application: &Application<'_>) -> bool {
-        self.for_whom.chooses(application)
+    pub(super) fn chooses(&self, application: &Application<'_>, named: Option<&str>) -> bool {
+        self.for_whom.chooses(application, named)
     }
 
     /// What holds for an application that is enforced, or that is not.
@@ -110,6 +117,7 @@ mod tests {
         let clients = clients.iter().map(|glob| glob.as_bytes().to_vec().into());
         EnforceFor::new(&config::EnforceFor {
             clients: clients.collect(),
+            applications: vec!["shop".to_owned()],
             percent,
         })
     }
@@ -134,7 +142,12 @@ mod tests {
             ("", "default", "10.11.0.1", false),
         ] {
             let application = application(name, user, address);
-            assert_eq!(chosen.chooses(&application), expected, "{application:?}");
+            assert_eq!(
+                chosen.chooses(&application, None),
+                expected,
+                "{application:?}"
+            );
+            assert!(chosen.chooses(&application, Some("shop")));
         }
     }
 
@@ -144,7 +157,7 @@ mod tests {
             let chosen = enforce_for(&["*"], percent);
             let names = (0..1000).map(|number| format!("app-{number}"));
             names
-                .filter(|name| chosen.chooses(&application(name, "default", "10.0.0.1")))
+                .filter(|name| chosen.chooses(&application(name, "default", "10.0.0.1"), None))
                 .collect::<Vec<_>>()
         };
         let (ten, twenty, all) = (chosen(10), chosen(20), chosen(100));
@@ -155,7 +168,8 @@ mod tests {
 
     #[test]
     fn the_connections_of_one_application_have_one_place() {
-        let place = |name, user, address: &str| application(name, user, address).place(address);
+        let place =
+            |name, user, address: &str| application(name, user, address).place(None, address);
         assert_eq!(
             place("billing", "default", "10.0.0.1"),
             place("billing", "svc", "10.0.0.2")
@@ -165,5 +179,10 @@ mod tests {
         // switched by an upgrade.
         assert_eq!(place("billing", "default", "10.0.0.1"), 14);
         assert_eq!(place("", "default", "10.0.0.1"), 10);
+        // What the operator calls it goes before all of that.
+        let mapped = |name, address: &str| {
+            application(name, "default", address).place(Some("billing"), address)
+        };
+        assert_eq!((mapped("", "10.0.0.1"), mapped("a", "10.0.0.2")), (14, 14));
     }
 }

@@ -254,5 +254,6 @@ fn caller(session: SessionNumber, address: SocketAddr, state: &ConnectionState) 
         name: state.name.clone(),
         user: state.user.clone(),
         library: state.library.told(),
+        known_by: state.peer().known_by.clone(),
     })
 }

@@ -47,8 +47,12 @@ impl Client {
         entry
     }
 
-    /// This client, as it presents itself now.
+    /// This client, as it presents itself now. Has its process looked for, where that tells more of it: somebody is about
+    /// to tell what it does.
     pub(crate) fn caller(&self) -> Arc<Caller> {
+        if self.caller.wants_program() {
+            self.shared.processes.identify(self.connection.peer());
+        }
         self.caller.clone()
     }
 

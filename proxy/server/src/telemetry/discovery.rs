@@ -5,7 +5,6 @@
 mod followed;
 mod scripts;
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use lockwarden_discovery::sighting::Doings;
 use lockwarden_discovery::{Collector, KeyHash, Sighting};
 
-use super::events::{Caller, SessionNumber, Waiting};
+use super::events::{ByCaller, Caller, Waiting};
 use crate::clock;
 use followed::Followed;
 pub(crate) use scripts::Likeness;
@@ -26,9 +25,6 @@ const MAX_WAITING: usize = 32_768;
 const MAX_LOOKS: i64 = 5_000;
 /// The sketch of followed keys is made anew this often, so that keys that are not followed any more leave it.
 const RENEWED_EVERY: Duration = Duration::from_secs(30);
-
-/// Connections whose application is remembered by the thread.
-const MAX_CALLERS: usize = 1_024;
 
 /// What a session saw one command do.
 pub(crate) struct Seen {
@@ -131,7 +127,7 @@ impl Discovery {
 
     fn collect(&self) {
         let mut all = Vec::new();
-        let mut applications = Applications::default();
+        let mut applications = ByCaller::default();
         let (mut filled, mut renewed) = (Instant::now(), Instant::now());
         loop {
             self.waiting.take(&mut all);
@@ -141,10 +137,15 @@ impl Discovery {
                 self.looks.store(MAX_LOOKS, Ordering::Relaxed);
             }
             let was_busy = !all.is_empty();
+            // Before the lock: whoever asks what was collected does not wait as well.
+            for seen in &all {
+                seen.caller.known_by.await_program();
+            }
             {
                 let mut collected = self.collected();
                 for seen in all.drain(..) {
-                    let application = applications.of(&seen.caller);
+                    let application: Arc<str> =
+                        applications.of(&seen.caller, |caller| caller.application().into());
                     for (key, did) in seen.doings {
                         collected.collector.see(&Sighting {
                             at_ms: seen.at_ms,
@@ -164,26 +165,5 @@ impl Discovery {
             }
             self.waiting.rest(was_busy);
         }
-    }
-}
-
-/// The names of applications, by connection: to spell one takes longer than to look it up.
-#[derive(Default)]
-struct Applications(HashMap<SessionNumber, (Arc<Caller>, Arc<str>)>);
-
-impl Applications {
-    fn of(&mut self, caller: &Arc<Caller>) -> Arc<str> {
-        if let Some((known, application)) = self.0.get(&caller.session)
-            && Arc::ptr_eq(known, caller)
-        {
-            return application.clone();
-        }
-        if self.0.len() >= MAX_CALLERS {
-            self.0.clear();
-        }
-        let application: Arc<str> = caller.application().into();
-        let known = (caller.clone(), application.clone());
-        self.0.insert(caller.session, known);
-        application
     }
 }

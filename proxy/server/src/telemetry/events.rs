@@ -3,6 +3,7 @@
 //! view behind the board). Nobody on the way of a command waits for a follower: where they fall
 //! behind, entries are dropped and counted.
 
+mod by_caller;
 mod event;
 mod fingerprint;
 mod questions;
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+pub(crate) use by_caller::ByCaller;
 #[cfg(test)]
 pub(crate) use event::example;
 pub(crate) use event::{Caller, DEFAULT_USER, EventKind, LockEvent, SessionNumber, Took, Verdict};
@@ -128,6 +130,11 @@ impl EventLog {
             let stopping = self.waiting.take(&mut entries);
             // What waited was taken, so there is room again.
             self.full.store(false, Ordering::Relaxed);
+            for entry in &entries {
+                if let Some(caller) = &entry.caller {
+                    caller.known_by.await_program();
+                }
+            }
             let now = Instant::now();
             for follower in &mut *followers {
                 follower.follow(&entries, now);

@@ -2,6 +2,7 @@
 //! never asked by the data path: counting is an addition to a handle that was found beforehand.
 //! Names and help stand in `metrics/catalogue.rs`, label values in `vocabulary.rs`.
 
+mod applications;
 mod catalogue;
 mod decisions;
 mod namespaces;
@@ -32,6 +33,7 @@ pub(crate) use policies::{PolicyInfo, PolicyMetrics, PolicyUse};
 pub(crate) use tally::Tally;
 
 use crate::telemetry::vocabulary::{Only, OverflowLabel};
+use applications::{ApplicationCounts, CountsApplications};
 use catalogue as names;
 use namespaces::Namespaces;
 use policies::Policies;
@@ -126,6 +128,7 @@ pub(crate) struct Metrics {
     reload_successful: IntGauge,
     reload_timestamp: Gauge,
     label_overflow: ByLabel<OverflowLabel, IntCounter>,
+    applications: Arc<ApplicationCounts>,
     namespaces: ArcSwap<Namespaces>,
     max_namespaces: usize,
     policies: ArcSwap<Policies>,
@@ -190,6 +193,9 @@ impl Metrics {
             reload_successful: make.gauge(&names::RELOAD_SUCCESSFUL)?,
             reload_timestamp: make.float_gauge(&names::RELOAD_TIMESTAMP)?,
             label_overflow,
+            applications: Arc::new(ApplicationCounts::new(
+                make.counter_vec(&names::APPLICATION_DECISIONS)?,
+            )),
             namespaces: ArcSwap::from_pointee(first),
             max_namespaces,
             policies: ArcSwap::from_pointee(Policies::none()?),
@@ -208,6 +214,16 @@ impl Metrics {
         let next = now.with(namespaces, self.max_namespaces, decisions_full)?;
         self.namespaces.store(Arc::new(next));
         Ok(())
+    }
+
+    /// Follows a reload of what applications are called.
+    pub(crate) fn set_applications<'a>(&self, names: impl Iterator<Item = &'a Arc<str>>) {
+        self.applications.set(names);
+    }
+
+    /// Counts what is decided about applications, from the event log.
+    pub(crate) fn counts_applications(&self) -> CountsApplications {
+        CountsApplications::new(self.applications.clone())
     }
 
     /// Follows a change of modes; namespaces and policies are those that were set.

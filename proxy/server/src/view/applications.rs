@@ -33,9 +33,9 @@ const REST: &str = "__other__";
 pub(super) struct Applications {
     all: Vec<Used>,
     by_name: HashMap<String, usize>,
-    /// The places of those whose connections were heard of lately: what a name is spelled like and
+    /// The places of those whose connections were heard of lately, with their stamps: what a name is spelled like and
     /// whose it is, is not asked again for everything that a connection does.
-    lately: Vec<Option<(Arc<Caller>, usize)>>,
+    lately: Vec<Option<(Arc<Caller>, u64, usize)>>,
 }
 
 /// Connections whose application is remembered.
@@ -161,8 +161,11 @@ impl Applications {
             self.lately.resize(LATELY, None);
         }
         let slot = (caller.session.0 % LATELY as u64) as usize;
-        if let Some((known, place)) = &self.lately[slot]
+        // Taken before the name, so that a change between the two is noticed the next time.
+        let stamp = caller.known_by.stamp();
+        if let Some((known, at, place)) = &self.lately[slot]
             && Arc::ptr_eq(known, caller)
+            && *at == stamp
         {
             return *place;
         }
@@ -174,7 +177,7 @@ impl Applications {
         {
             used.libraries.insert(library.clone());
         }
-        self.lately[slot] = Some((caller.clone(), place));
+        self.lately[slot] = Some((caller.clone(), stamp, place));
         place
     }
 

@@ -179,6 +179,7 @@ fn caller(who: u64) -> Arc<Caller> {
         name: Bytes::from(format!("app-{who}")),
         user: Bytes::new(),
         library: Some("jedis 2.9".into()),
+        known_by: Arc::default(),
     })
 }
 

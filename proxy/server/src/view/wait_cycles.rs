@@ -127,6 +127,7 @@ mod tests {
                 name: Bytes::new(),
                 user: Bytes::new(),
                 library: None,
+                known_by: Arc::default(),
             }),
             key: DbKey::new(0, Bytes::from_static(key.as_bytes())),
             holder: SessionNumber(holder),

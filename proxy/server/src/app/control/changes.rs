@@ -40,6 +40,7 @@ pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
             old.companion_prefix == new.companion_prefix,
             "companion_prefix",
         ),
+        (old.applications == new.applications, "application"),
         (old.audit == new.audit, "audit"),
     ] {
         if !same {

@@ -10,7 +10,7 @@ use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::rules::{Mode, OpaqueScripts};
 
-use crate::config::{ComputedNames, Config, EnforceFor, NamespaceConfig};
+use crate::config::{ApplicationRule, ComputedNames, Config, EnforceFor, NamespaceConfig};
 use crate::ruleset::activate;
 
 /// Pairs of globs whose common keys are looked at.
@@ -77,7 +77,13 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
                     "namespace {name}: {keys} would be no lock any more"
                 ));
             }
-            (Some(was), Some(is)) => weaker(was, is, &mut losses),
+            (Some(was), Some(is)) => {
+                weaker(was, is, &mut losses);
+                let whom = (&was.enforce_for, &is.enforce_for);
+                if let (Some(_), Some(is)) = whom {
+                    told_otherwise(&is.applications, old, new, &mut losses);
+                }
+            }
         }
     }
     let (was, is) = (&old.administration, &new.administration);
@@ -160,10 +166,34 @@ fn weaker(was: &NamespaceConfig, is: &NamespaceConfig, losses: &mut BTreeSet<Str
     }
 }
 
+/// Applications that are enforced by name, and clients that would belong to them no more: a condition that is gone or
+/// changed, or another application that stands in front now.
+fn told_otherwise(enforced: &[String], old: &Config, new: &Config, losses: &mut BTreeSet<String>) {
+    for name in enforced {
+        let is_its = |rule: &&ApplicationRule| rule.name == *name;
+        let mut were = old.applications.iter().filter(is_its);
+        let all_stay = were.all(|rule| new.applications.contains(rule));
+        let last = new.applications.iter().rposition(|rule| rule.name == *name);
+        let mut in_front = new.applications[..last.unwrap_or(0)].iter();
+        let takes_some = in_front.any(|rule| {
+            rule.process.is_none()
+                && !enforced.contains(&rule.name)
+                && !old.applications.contains(rule)
+        });
+        let was_there = old.applications.iter().any(|rule| rule.name == *name);
+        if was_there && (!all_stay || takes_some) {
+            losses.insert(format!(
+                "application {name}: some clients that enforce_for means would belong to it no more"
+            ));
+        }
+    }
+}
+
 fn is_for_fewer(was: &EnforceFor, is: &EnforceFor) -> bool {
     let everybody = is.clients.iter().any(|glob| &glob[..] == b"*");
-    is.percent < was.percent
-        || !(everybody || was.clients.iter().all(|glob| is.clients.contains(glob)))
+    let all_stay = was.clients.iter().all(|glob| is.clients.contains(glob))
+        && (was.applications.iter()).all(|name| is.applications.contains(name));
+    is.percent < was.percent || !(everybody || all_stay)
 }
 
 #[cfg(test)]
@@ -273,6 +303,31 @@ mod tests {
         loses(&ten, &some("clients = [\"other\"]"), &fewer);
         loses(&ten, &some("percent = 20"), &[]);
         loses(&ten, &enforced("orders", "\"lock:*\"", ""), &[]);
+    }
+
+    #[test]
+    fn an_application_that_is_enforced_by_name_keeps_its_clients() {
+        let whom = "enforce_for = { applications = [\"billing\"] }";
+        let locks = namespace("orders", "\"lock:*\"", whom);
+        let application = |name: &str, condition: &str| {
+            format!("[[application]]\nname = \"{name}\"\n{condition}\n")
+        };
+        let billing = application("billing", "user = \"billing\"") + &locks;
+        let shop = application("shop", "client = \"shop-*\"");
+        let fewer =
+            ["application billing: some clients that enforce_for means would belong to it no more"];
+        loses(&billing, &billing, &[]);
+        let narrower = application("billing", "user = \"billing\"\nclient = \"a\"") + &locks;
+        loses(&billing, &narrower, &fewer);
+        loses(&billing, &(shop.clone() + &billing), &fewer);
+        // It was so before, or stands behind, or takes nobody away at once.
+        let both = shop.clone() + &billing;
+        loses(&both, &both, &[]);
+        loses(&billing, &(billing.clone() + &shop), &[]);
+        let by_process = application("cron", "process = \"cron*\"");
+        loses(&billing, &(by_process + &billing), &[]);
+        let more = application("billing", "from = [\"10.0.0.0/8\"]") + &billing;
+        loses(&billing, &more, &[]);
     }
 
     #[test]

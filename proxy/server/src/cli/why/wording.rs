@@ -90,10 +90,13 @@ fn headline(record: &Record) -> String {
 }
 
 fn who(client: &Client) -> String {
-    let mut words = match &client.name {
+    let mut words = match client.application.as_ref().or(client.name.as_ref()) {
         Some(name) => format!("{name} at {}", client.address),
         None => client.address.clone(),
     };
+    if let (Some(_), Some(name)) = (&client.application, &client.name) {
+        let _ = write!(words, ", name {name}");
+    }
     if let Some(user) = &client.user {
         let _ = write!(words, ", user {user}");
     }

@@ -321,6 +321,14 @@ fn enforce_for_is_checked_as_a_whole() {
     let with = |line: &str| format!("[[namespace]]\nname = \"a\"\nkeys = [\"a\"]\n{line}\n");
     for (line, expected) in [
         (
+            "enforce_for = { applications = [\"shop\"] }",
+            r#"c.toml:4:33 error: namespace "a": enforce_for: applications: no [[application]] is called "shop"; there is none in this file"#,
+        ),
+        (
+            "enforce_for = { applications = [] }",
+            r#"c.toml:4:32 error: namespace "a": enforce_for: applications: the list is empty, so it names nobody"#,
+        ),
+        (
             r#"enforce_for = "billing*""#,
             r#"c.toml:4:15 error: namespace "a": enforce_for: must be a table, not a string; write enforce_for = { clients = ["billing*"] }"#,
         ),
@@ -358,7 +366,88 @@ fn enforce_for_is_checked_as_a_whole() {
     let enforce_for = config.and_then(|config| config.namespaces[0].enforce_for.clone());
     let expected = EnforceFor {
         clients: vec![Bytes::from_static(b"b*")],
+        applications: Vec::new(),
         percent: 10,
     };
     assert_eq!(enforce_for, Some(expected));
+}
+
+#[test]
+fn an_application_is_checked_in_every_field() {
+    expect_findings(&[
+        (
+            "[[application]]\n",
+            &[
+                r#"c.toml:1:1 error: application #1: name is missing; write name = "billing""#,
+                "c.toml:1:1 error: application #1: says of no client that it belongs to it; add at least one of from, process, user and client",
+            ],
+        ),
+        (
+            "[[application]]\nname = \"a\"\n",
+            &[
+                r#"c.toml:1:1 error: application "a": says of no client that it belongs to it; add at least one of from, process, user and client"#,
+            ],
+        ),
+        (
+            "[[application]]\nname = \"__other__\"\nuser = \"a\"\n",
+            &[
+                r#"c.toml:2:8 error: application #1: name: "__other__" stands for all other applications in metrics; choose another name"#,
+            ],
+        ),
+        (
+            "[[application]]\nname = \"a\"\nfrom = []\n",
+            &[r#"c.toml:3:8 error: application "a": from: the list is empty, so it names nobody"#],
+        ),
+        (
+            "[[application]]\nname = \"a\"\nfrom = [\"lan\"]\n",
+            &[
+                r#"c.toml:3:9 error: application "a": from: "lan" is no network; write an address and a number of bits, as in "10.0.0.0/8""#,
+            ],
+        ),
+        (
+            "[[application]]\nname = \"a\"\nuser = 7\nproces = \"b\"\n",
+            &[
+                r#"c.toml:3:8 error: application "a": user: must be a string, not an integer; write user = "billing""#,
+                r#"c.toml:4:1 error: application "a": unknown key "proces"; did you mean "process"?"#,
+            ],
+        ),
+        (
+            "process = \"php-fpm*\"\n",
+            &[r#"c.toml:1:1 error: unknown key "process"; it belongs under an [[application]]"#],
+        ),
+    ]);
+    let many = "[[application]]\nname = \"a\"\nuser = \"a\"\n".repeat(1_001);
+    let (config, found) = loaded(&many);
+    assert!(config.is_none() && found.len() == 1, "{found:?}");
+    assert!(
+        found[0].contains("1001 of them are too many; 1000 is the most"),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn an_application_that_is_told_by_its_process_cannot_be_enforced_by_its_name() {
+    let text = |condition: &str| {
+        format!(
+            "[[application]]\nname = \"billing\"\n{condition}\n[[namespace]]\nname = \"a\"\nkeys = [\"a\"]\n\
+             enforce_for = {{ applications = [\"billing\"], percent = 50 }}\n"
+        )
+    };
+    let (config, found) = loaded(&text("user = \"billing\""));
+    assert!(found.is_empty(), "{found:?}");
+    let enforce_for = config.and_then(|config| config.namespaces[0].enforce_for.clone());
+    let expected = EnforceFor {
+        clients: Vec::new(),
+        applications: vec!["billing".to_owned()],
+        percent: 50,
+    };
+    assert_eq!(enforce_for, Some(expected));
+    let (config, found) = loaded(&text("user = \"billing\"\nprocess = \"b*\""));
+    assert!(config.is_none());
+    assert_eq!(
+        found,
+        [
+            r#"c.toml:8:33 error: namespace "a": enforce_for: applications: "billing" is told by its process, which is found out after its first command; tell it by from, user or client"#
+        ]
+    );
 }

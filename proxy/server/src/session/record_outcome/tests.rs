@@ -166,7 +166,8 @@ fn client(shared: &Arc<ProxyState>) -> Client {
     let address = "10.0.0.7:40000".parse().expect("an address");
     let (session, holder) = (SessionId(random::sixteen()), Holder::new());
     let peer = (address, Origin::Direct);
-    let connection = ClientConnection::new(session, holder.clone(), peer, Some(address));
+    let connection =
+        ClientConnection::new(session, holder.clone(), peer, Some(address), Arc::default());
     let state = ConnectionState::new(Arc::new(connection), true);
     Client::new(shared.clone(), holder, address, state, Arc::default())
 }

@@ -38,6 +38,7 @@ async fn transport() -> (Transport<()>, TcpStream, TcpStream) {
         details: Vec::new(),
         generation: Arc::new(host.load(&[], &[]).expect("nothing to load")),
         companion_prefix: Bytes::from_static(b"lw:"),
+        applications: Arc::default(),
         administration: Arc::new(Administration {
             server_commands: ServerCommands::Forward,
             identities: HashSet::new(),

@@ -105,6 +105,9 @@ pub(crate) struct Client {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session: Option<u64>,
     pub(crate) address: String,
+    /// What the operator calls its application, or else its process, where the client gives no name of its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) application: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,6 +1,7 @@
 //! One thing that happened to a lock, or was kept from happening. Owner tokens come in as
 //! fingerprints only.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use lockwarden_lock::rules::Mode;
 use super::fingerprint::Fingerprint;
 use super::questions::Asked;
 use crate::clock::Moment;
+use crate::telemetry::applications::{KnownBy, Looks};
 use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
 use crate::text::escape::spell;
 
@@ -280,7 +282,7 @@ pub(crate) const DEFAULT_USER: &[u8] = b"default";
 pub(crate) struct SessionNumber(pub(crate) u64);
 
 /// A client, as it presented itself at that moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) session: SessionNumber,
     /// Where it comes from.
@@ -291,20 +293,61 @@ pub(crate) struct Caller {
     pub(crate) user: Bytes,
     /// `CLIENT SETINFO`: its library and that one's version, spelled.
     pub(crate) library: Option<Arc<str>>,
+    /// What its application is known by beside that; may be learnt later.
+    pub(crate) known_by: Arc<KnownBy>,
+}
+
+impl fmt::Debug for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Caller({:?} {})", self.session, self.address)
+    }
 }
 
 impl Caller {
-    /// What tells one application from another: the name that its connections take, as it is, because
-    /// whether `worker-7` is the seventh of several is for its owner to know; else the user, where it
-    /// logged in as one; else where it comes from.
+    /// What tells one application from another: what the operator calls it; else the name that its connections
+    /// take, as it is, because whether `worker-7` is the seventh of several is for its owner to know; else the user,
+    /// where it logged in as one; else its process, where that was found; else where it comes from. It may be another
+    /// one later: see [`KnownBy::stamp`].
     pub(crate) fn application(&self) -> String {
+        if let Some(told) = self.told_by_others() {
+            return told;
+        }
         if !self.name.is_empty() {
             return spell(&self.name);
         }
-        if !self.user.is_empty() && self.user != DEFAULT_USER {
+        if !self.is_nameless() {
             return spell(&self.user);
         }
         self.address.ip().to_canonical().to_string()
+    }
+
+    /// What is known of its application beyond what the client says of itself: what the operator calls it, or, of a
+    /// nameless one, its process.
+    pub(crate) fn told_by_others(&self) -> Option<String> {
+        if let Some(named) = self.named() {
+            return Some(named.to_string());
+        }
+        let program = self.known_by.program().filter(|_| self.is_nameless())?;
+        Some(program.label().to_owned())
+    }
+
+    /// What the operator calls its application.
+    pub(crate) fn named(&self) -> Option<Arc<str>> {
+        self.known_by.named(&Looks {
+            name: &self.name,
+            user: &self.user,
+            address: self.address.ip(),
+        })
+    }
+
+    /// Whether its process would tell more of it, and may be asked for.
+    pub(crate) fn wants_program(&self) -> bool {
+        self.known_by.wants_program(|| self.is_nameless())
+    }
+
+    /// Whether it says nothing of itself that tells it from others.
+    fn is_nameless(&self) -> bool {
+        self.name.is_empty() && (self.user.is_empty() || self.user == DEFAULT_USER)
     }
 }
 

@@ -91,6 +91,10 @@ metrics! {
         "policy": "the policy that refused; empty where nothing was refused",
         "mode": "`enforce`, `monitor`"
     } "Operations on locks, by what was decided about them.";
+    APPLICATION_DECISIONS = Counter "lockwarden_application_decisions_total" {
+        "application": "a `name` of an `[[application]]`, or `__other__`",
+        "decision": "`allow`, `deny`, `would-deny`, `modify`, `would-modify`"
+    } "Operations on locks, by application and what was decided about them.";
     ACQUIRES = Counter "lockwarden_lock_acquires_total" {
         "namespace": NAMESPACE,
         "outcome": "`acquired`, `contended`, `repeated`, `denied`, `error`"

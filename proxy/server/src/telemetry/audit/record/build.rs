@@ -120,6 +120,7 @@ impl Client {
         Client {
             session: Some(caller.session.0),
             address: caller.address.to_string(),
+            application: caller.told_by_others(),
             name: text(&caller.name),
             user: text(&caller.user),
             library: caller.library.as_deref().map(str::to_owned),

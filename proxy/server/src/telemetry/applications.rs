@@ -1,0 +1,367 @@
+//! What an application is called where its clients give no name: by the operator's map (`[[application]]`), or by the
+//! process behind a connection of this machine. Reads no `/proc`: `registry::processes` finds the process and leaves it
+//! here, in a slot that all events of a connection share, so that what is learnt late is shown from then on.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use lockwarden_lock::glob::Glob;
+
+use crate::config::{ApplicationRule, Network};
+
+/// How long events of a connection are kept back, once, until its process is known: found in a few milliseconds on most
+/// machines.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// Between two looks whether it is known.
+const LOOK: Duration = Duration::from_millis(2);
+
+/// What people know a process by. Text for people: escaped and bounded by who reads it from the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Program {
+    name: Box<str>,
+    place: Option<Box<str>>,
+    label: Box<str>,
+}
+
+impl Program {
+    /// `name` is the program or script; `place` the service unit or container that it runs in.
+    pub(crate) fn new(name: &str, place: Option<&str>) -> Program {
+        let label = match place {
+            // `orders.service` says it all where it runs `orders`.
+            Some(unit) if unit.strip_suffix(".service") == Some(name) => unit.to_owned(),
+            Some(place) => format!("{place}/{name}"),
+            None => name.to_owned(),
+        };
+        Program {
+            name: name.into(),
+            place: place.map(Into::into),
+            label: label.into(),
+        }
+    }
+
+    /// The one text for it: `billing.service/worker.py`.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn is_meant_by(&self, glob: &Glob) -> bool {
+        let words = [Some(&self.label), Some(&self.name), self.place.as_ref()];
+        let mut words = words.into_iter().flatten();
+        words.any(|word| glob.matches(word.as_bytes()))
+    }
+}
+
+/// What tells one client from another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Looks<'a> {
+    /// `CLIENT SETNAME`; empty for none.
+    pub(crate) name: &'a [u8],
+    /// The user that it logged in as.
+    pub(crate) user: &'a [u8],
+    /// Where it comes from.
+    pub(crate) address: IpAddr,
+}
+
+/// One `[[application]]`.
+struct Rule {
+    name: Arc<str>,
+    from: Vec<Network>,
+    process: Option<Glob>,
+    user: Option<Glob>,
+    client: Option<Glob>,
+}
+
+impl Rule {
+    fn new(configured: &ApplicationRule) -> Rule {
+        let glob = |pattern: &Option<bytes::Bytes>| pattern.clone().map(Glob::new);
+        Rule {
+            name: configured.name.as_str().into(),
+            from: configured.from.clone(),
+            process: glob(&configured.process),
+            user: glob(&configured.user),
+            client: glob(&configured.client),
+        }
+    }
+
+    fn matches(&self, looks: &Looks<'_>, program: Option<&Program>) -> bool {
+        let fits = |glob: &Option<Glob>, word: &[u8]| {
+            let glob = glob.as_ref();
+            glob.is_none_or(|glob| glob.matches(word))
+        };
+        let runs = |glob: &Glob| program.is_some_and(|program| program.is_meant_by(glob));
+        (self.from.is_empty() || self.from.iter().any(|from| from.contains(looks.address)))
+            && fits(&self.user, looks.user)
+            && fits(&self.client, looks.name)
+            && self.process.as_ref().is_none_or(runs)
+    }
+}
+
+/// The applications of a configuration, in its order.
+#[derive(Default)]
+pub(crate) struct ApplicationMap {
+    rules: Vec<Rule>,
+    wants_programs: bool,
+}
+
+impl ApplicationMap {
+    pub(crate) fn new(configured: &[ApplicationRule]) -> ApplicationMap {
+        let rules: Vec<Rule> = configured.iter().map(Rule::new).collect();
+        ApplicationMap {
+            wants_programs: rules.iter().any(|rule| rule.process.is_some()),
+            rules,
+        }
+    }
+
+    /// The first that this client is, whose process may be known.
+    fn find(&self, looks: &Looks<'_>, program: Option<&Program>) -> Option<&Arc<str>> {
+        let mut rules = self.rules.iter();
+        let first = rules.find(|rule| rule.matches(looks, program))?;
+        Some(&first.name)
+    }
+
+    /// The same by what is known before a client's first command is judged: what asks for its process is passed over.
+    pub(crate) fn find_at_once(&self, looks: &Looks<'_>) -> Option<&str> {
+        self.find(looks, None).map(|name| &**name)
+    }
+
+    /// Their names; one may come several times.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.rules.iter().map(|rule| &rule.name)
+    }
+}
+
+/// The applications in force. Shared by all connections.
+#[derive(Default)]
+pub(crate) struct Naming {
+    map: ArcSwap<ApplicationMap>,
+    changes: AtomicU64,
+}
+
+impl Naming {
+    pub(crate) fn new(map: Arc<ApplicationMap>) -> Naming {
+        Naming {
+            map: ArcSwap::new(map),
+            changes: AtomicU64::new(0),
+        }
+    }
+
+    /// Follows a reload; for connections that are there, too.
+    pub(crate) fn replace(&self, map: Arc<ApplicationMap>) {
+        self.map.store(map);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Nobody has asked for the process, or it was not found when somebody did.
+const UNKNOWN: u8 = 0;
+/// It is being looked for.
+const ASKED: u8 = 1;
+/// It was found, or there is none to be found.
+const SETTLED: u8 = 2;
+
+/// What one connection's application is known by apart from what it says of itself.
+pub(crate) struct KnownBy {
+    naming: Arc<Naming>,
+    program: OnceLock<Program>,
+    search: AtomicU8,
+    /// When it was asked for first.
+    asked: OnceLock<Instant>,
+}
+
+impl fmt::Debug for KnownBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KnownBy({:?})", self.program)
+    }
+}
+
+impl KnownBy {
+    pub(crate) fn new(naming: Arc<Naming>) -> KnownBy {
+        KnownBy {
+            naming,
+            program: OnceLock::new(),
+            search: AtomicU8::new(UNKNOWN),
+            asked: OnceLock::new(),
+        }
+    }
+
+    /// The process, if it was found.
+    pub(crate) fn program(&self) -> Option<&Program> {
+        self.program.get()
+    }
+
+    /// The process was looked for, for the last time.
+    pub(crate) fn settle(&self, program: Option<Program>) {
+        if let Some(program) = program {
+            self.program.get_or_init(|| program);
+        }
+        self.search.store(SETTLED, Ordering::Release);
+    }
+
+    /// The process was looked for in vain; it may be found another time.
+    pub(crate) fn missed(&self) {
+        // One that is settled stays so.
+        let _ = self
+            .search
+            .compare_exchange(ASKED, UNKNOWN, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Somebody wants to know the process. Returns whether it is to be looked for now.
+    pub(crate) fn ask(&self) -> bool {
+        self.asked.get_or_init(Instant::now);
+        self.search
+            .compare_exchange(UNKNOWN, ASKED, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Whether the process would tell more of a client, which says `is_nameless` of itself, and may be asked for.
+    pub(crate) fn wants_program(&self, is_nameless: impl FnOnce() -> bool) -> bool {
+        self.search.load(Ordering::Relaxed) == UNKNOWN
+            && (is_nameless() || self.naming.map.load().wants_programs)
+    }
+
+    /// Waits until the process is found that is being looked for, for a short time and once.
+    pub(crate) fn await_program(&self) {
+        while self.search.load(Ordering::Acquire) == ASKED
+            && self.asked.get().is_some_and(|at| at.elapsed() < PATIENCE)
+        {
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// What the operator calls it.
+    pub(crate) fn named(&self, looks: &Looks<'_>) -> Option<Arc<str>> {
+        let map = self.naming.map.load();
+        map.find(looks, self.program()).cloned()
+    }
+
+    /// Another number than before where its application may be called otherwise than before.
+    pub(crate) fn stamp(&self) -> u64 {
+        let changes = self.naming.changes.load(Ordering::Acquire);
+        changes * 2 + u64::from(self.program.get().is_some())
+    }
+}
+
+#[cfg(test)]
+impl Default for KnownBy {
+    fn default() -> KnownBy {
+        KnownBy::new(Arc::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::config;
+
+    fn glob(text: &str) -> Option<Bytes> {
+        Some(Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    fn rule(name: &str) -> ApplicationRule {
+        ApplicationRule {
+            name: name.to_owned(),
+            ..ApplicationRule::default()
+        }
+    }
+
+    fn map() -> ApplicationMap {
+        ApplicationMap::new(&[
+            ApplicationRule {
+                process: glob("php-fpm*"),
+                user: glob("shop"),
+                ..rule("shop")
+            },
+            ApplicationRule {
+                process: glob("cron.service"),
+                ..rule("nightly")
+            },
+            ApplicationRule {
+                from: vec![config::parse_network("10.0.3.0/24").expect("a network")],
+                ..rule("billing")
+            },
+            ApplicationRule {
+                client: glob("worker-*"),
+                ..rule("workers")
+            },
+        ])
+    }
+
+    fn looks<'a>(name: &'a str, user: &'a str, address: &str) -> Looks<'a> {
+        Looks {
+            name: name.as_bytes(),
+            user: user.as_bytes(),
+            address: address.parse().expect("an address"),
+        }
+    }
+
+    #[test]
+    fn the_first_application_whose_every_condition_holds_names_a_client() {
+        let map = map();
+        let fpm = Program::new("php-fpm: pool www", Some("php8.2-fpm.service"));
+        let cron = Program::new("import.py", Some("cron.service"));
+        for (name, user, address, program, expected) in [
+            ("", "shop", "127.0.0.1", Some(&fpm), Some("shop")),
+            ("", "default", "127.0.0.1", Some(&fpm), None),
+            ("", "shop", "127.0.0.1", None, None),
+            (
+                "worker-1",
+                "default",
+                "127.0.0.1",
+                Some(&cron),
+                Some("nightly"),
+            ),
+            ("worker-1", "default", "127.0.0.1", None, Some("workers")),
+            ("worker-1", "default", "10.0.3.9", None, Some("billing")),
+            ("", "default", "::ffff:10.0.3.9", None, Some("billing")),
+            ("", "default", "10.0.4.9", None, None),
+        ] {
+            let looks = looks(name, user, address);
+            let found = map.find(&looks, program).map(|name| &**name);
+            assert_eq!(found, expected, "{looks:?} {program:?}");
+        }
+        let at_once = looks("worker-1", "shop", "127.0.0.1");
+        assert_eq!(map.find_at_once(&at_once), Some("workers"));
+    }
+
+    #[test]
+    fn a_process_is_labelled_by_its_unit_and_its_program() {
+        for (name, place, label) in [
+            ("orders", Some("orders.service"), "orders.service"),
+            (
+                "worker.py",
+                Some("orders.service"),
+                "orders.service/worker.py",
+            ),
+            ("worker.py", Some("3f2a1b4c5d6e"), "3f2a1b4c5d6e/worker.py"),
+            ("worker.py", None, "worker.py"),
+        ] {
+            assert_eq!(Program::new(name, place).label(), label);
+        }
+    }
+
+    #[test]
+    fn a_stamp_changes_with_the_process_and_with_a_reload() {
+        let naming = Arc::new(Naming::default());
+        let known_by = KnownBy::new(naming.clone());
+        let first = known_by.stamp();
+        assert!(known_by.ask() && !known_by.ask());
+        known_by.missed();
+        assert!(known_by.ask(), "another time it may be found");
+        assert_eq!(known_by.stamp(), first);
+        known_by.settle(Some(Program::new("a", None)));
+        let second = known_by.stamp();
+        assert_ne!(second, first);
+        assert!(!known_by.ask());
+        naming.replace(Arc::new(map()));
+        assert_ne!(known_by.stamp(), second);
+        let named = known_by.named(&looks("", "", "10.0.3.1"));
+        assert_eq!(named.as_deref(), Some("billing"));
+    }
+}

@@ -1,0 +1,87 @@
+//! Something that follows from who a client is, remembered by connection: to find it out takes longer than to look it up.
+//! It is found out anew when the client presents itself otherwise, and when its application may be called otherwise.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::event::{Caller, SessionNumber};
+
+/// Connections that are remembered; above that all are forgotten and seen anew.
+const MAX_CALLERS: usize = 1_024;
+
+/// See the module.
+pub(crate) struct ByCaller<T>(HashMap<SessionNumber, Known<T>>);
+
+struct Known<T> {
+    caller: Arc<Caller>,
+    /// See [`KnownBy::stamp`](crate::telemetry::applications::KnownBy::stamp).
+    stamp: u64,
+    found: T,
+}
+
+impl<T> Default for ByCaller<T> {
+    fn default() -> ByCaller<T> {
+        ByCaller(HashMap::new())
+    }
+}
+
+impl<T: Clone> ByCaller<T> {
+    /// What `find` says of this client.
+    pub(crate) fn of(&mut self, caller: &Arc<Caller>, find: impl FnOnce(&Caller) -> T) -> T {
+        // Taken first, so that a change while it is found out is noticed the next time.
+        let stamp = caller.known_by.stamp();
+        if let Some(known) = self.0.get(&caller.session)
+            && Arc::ptr_eq(&known.caller, caller)
+            && known.stamp == stamp
+        {
+            return known.found.clone();
+        }
+        if self.0.len() >= MAX_CALLERS {
+            self.0.clear();
+        }
+        let found = find(caller);
+        let known = Known {
+            caller: caller.clone(),
+            stamp,
+            found: found.clone(),
+        };
+        self.0.insert(caller.session, known);
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::telemetry::applications::{KnownBy, Program};
+
+    fn caller(session: u64, name: &'static str) -> Arc<Caller> {
+        Arc::new(Caller {
+            session: SessionNumber(session),
+            address: ([10, 0, 0, 1], 4711).into(),
+            name: Bytes::from_static(name.as_bytes()),
+            user: Bytes::new(),
+            library: None,
+            known_by: Arc::new(KnownBy::default()),
+        })
+    }
+
+    #[test]
+    fn a_label_is_kept_until_it_may_be_another_one() {
+        let mut labels: ByCaller<String> = ByCaller::default();
+        let nameless = caller(1, "");
+        assert_eq!(labels.of(&nameless, Caller::application), "10.0.0.1");
+        let again = labels.of(&nameless, |_| panic!("it is known"));
+        assert_eq!(again, "10.0.0.1");
+        nameless.known_by.settle(Some(Program::new("orders", None)));
+        assert_eq!(labels.of(&nameless, Caller::application), "orders");
+        let named = caller(1, "billing");
+        assert_eq!(labels.of(&named, Caller::application), "billing");
+        for session in 0..5 * MAX_CALLERS as u64 {
+            labels.of(&caller(session, ""), Caller::application);
+        }
+        assert!(labels.0.len() <= MAX_CALLERS);
+    }
+}
