@@ -109,6 +109,11 @@ fn an_estate_that_nobody_knows_is_found_out_and_governed_without_harm() {
     });
     assert_eq!(watching.metric("lockwarden_unclaimed_lock_patterns"), 3.0);
 
+    let admin = watching.admin_address().to_string();
+    let audit = run_to_end(&mut lockwarden(&["audit", "--admin", &admin]));
+    let words = "3 patterns of keys that are used as locks are in no namespace";
+    assert!(audit.stdout.contains(words), "{}", audit.stdout);
+
     let table = discover(&watching, "text").stdout;
     for (pattern, kind) in KINDS {
         let line = table.lines().find(|line| line.starts_with(pattern));

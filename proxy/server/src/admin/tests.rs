@@ -187,6 +187,7 @@ impl Views for Fake {
             now: 2,
             namespaces: Vec::new(),
             applications: Vec::new(),
+            unclaimed_patterns: 0,
         }
     }
 

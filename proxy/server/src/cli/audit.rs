@@ -12,7 +12,7 @@ use super::fleet::FleetArgs;
 use super::locks::list::table;
 use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain};
-use crate::text::numbers::{number, utc};
+use crate::text::numbers::{counted, number, utc};
 use crate::view::api::{
     Application, Counting, Locks, Misuse, Moment, NamespaceReport, NoTime, Report, Since,
 };
@@ -136,6 +136,18 @@ fn words(audit: &Audit, screen: Screen) -> String {
     // Writing to a String cannot fail, here and below.
     let _ = writeln!(text, "What was seen in the last {watched}:\n");
     text.push_str(&namespaces(&report.namespaces, screen));
+    if report.unclaimed_patterns > 0 {
+        let patterns = counted(report.unclaimed_patterns, "pattern", "patterns");
+        let _ = writeln!(
+            text,
+            "\n{patterns} of keys that are used as locks {} in no namespace: `lockwarden discover` names them",
+            if report.unclaimed_patterns == 1 {
+                "is"
+            } else {
+                "are"
+            }
+        );
+    }
     let mut advice = Vec::new();
     let misuses = misuses(&report.applications, report.now, &mut advice, screen);
     if !misuses.is_empty() {
@@ -416,6 +428,7 @@ mod tests {
             since: 0,
             now: 100_000,
             namespaces: vec![namespace("orders", 212), namespace("stock", 0)],
+            unclaimed_patterns: 2,
             applications: vec![Application {
                 application: "billing".into(),
                 libraries: vec!["jedis 2.9".into()],
@@ -457,6 +470,7 @@ mod tests {
         for said in [
             "billing      jedis 2.9  orders     not-owner    212  10.0 s ago  DEL lock:order:42 from 10.0.0.7:5000 id 7F3K2A",
             "not-owner: release by compare-and-delete",
+            "2 patterns of keys that are used as locks are in no namespace: `lockwarden discover`",
             "Without a TTL in namespace orders: 1, such as lock:old",
             "billing      no     would be refused",
             "orders     no     as it is",

@@ -473,6 +473,8 @@ pub(crate) struct Report {
     pub(crate) now: u64,
     pub(crate) namespaces: Vec<NamespaceReport>,
     pub(crate) applications: Vec<Application>,
+    /// Patterns of keys that are used as locks and that no namespace has.
+    pub(crate) unclaimed_patterns: u64,
 }
 
 /// What can be said about a namespace.

@@ -337,6 +337,7 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
         since,
         now: now.unix_ms,
         namespaces: namespaces.collect(),
+        unclaimed_patterns: discovery::unclaimed(&service.shared),
         applications: applications_of(service, tally),
     }
 }

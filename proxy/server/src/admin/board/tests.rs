@@ -71,6 +71,7 @@ fn report(applications: Vec<api::Application>) -> Report {
         now: NOW,
         namespaces: Vec::new(),
         applications,
+        unclaimed_patterns: 0,
     }
 }
 
