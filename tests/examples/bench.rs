@@ -147,7 +147,7 @@ fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     let goals = Measured {
         tables: &tables,
         footprints: &footprints,
-        decision: decision(),
+        decision: decision(options),
     }
     .print_goals(options.only.is_empty() && options.targets.is_empty());
     write(
@@ -274,11 +274,12 @@ fn describe(options: &Options, ways: &[Way], cores: usize) {
 
 /// What the policies' own bench says of a decision that three of them judge, in µs; it stands beside the proxy
 /// that is measured if it was built. What was not optimised says nothing, and takes its time.
-fn decision() -> Option<f64> {
+fn decision(options: &Options) -> Option<f64> {
     if cfg!(debug_assertions) {
         return None;
     }
-    let program = binary().with_file_name("examples").join("decision_cost");
+    let proxy = options.proxy.clone().unwrap_or_else(binary);
+    let program = proxy.with_file_name("examples").join("decision_cost");
     if !program.is_file() || process::interrupted() {
         return None;
     }
