@@ -117,6 +117,8 @@ pub(crate) struct InFlight {
     pub(crate) unchecked: Option<Needs>,
     /// The process that this client speaks for, where that is another one's part of the same job.
     pub(crate) speaks_for: Option<Process>,
+    /// The process that Redis was told when the step was planned: by the time of the answer more may be known.
+    pub(crate) told: Process,
 }
 
 /// A script behind a guard, on its way.

@@ -10,6 +10,7 @@ use lockwarden_lock::op::{Command, LockOp};
 use lockwarden_lock::pass_through::PassThrough;
 use lockwarden_lock::plan::Needs;
 use lockwarden_lock::settle::{Settled, settle};
+use lockwarden_lock::token::Process;
 use lockwarden_resp::Request;
 
 use super::awaited::{InFlight, Look};
@@ -198,6 +199,7 @@ impl Session {
                         || (known != Known::Good && self.client.connection.block.is_none()))
                     .then_some(needs),
                     speaks_for,
+                    told: Process::Pending,
                 };
                 self.run(inbox, flight, begun, active, muted).await
             }

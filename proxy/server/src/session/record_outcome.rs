@@ -21,7 +21,7 @@ use lockwarden_lock::plan::EnforcedTerms;
 use lockwarden_lock::reason::Reason;
 use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::time::{AskedMs, ProxyTime};
-use lockwarden_lock::token::Grant;
+use lockwarden_lock::token::{Grant, Process};
 
 use super::awaited::InFlight;
 use super::client::Client;
@@ -59,6 +59,8 @@ struct Settled<'a> {
     asked: Box<[Asked]>,
     /// How long the whole step took.
     took: Took,
+    /// The process that the record names.
+    told: Process,
     /// How far the client had taken its replies when its answer came.
     spoken_after: u64,
     /// When its answer came.
@@ -223,6 +225,7 @@ impl Client {
                 others_stand,
                 asked: asked_about(&flight.asked, index, locks.len()),
                 took: flight.took,
+                told: flight.told,
                 spoken_after,
                 now,
             };

@@ -171,6 +171,7 @@ impl Client {
             process: flight.speaks_for.unwrap_or(who.process),
             ..who
         };
+        flight.told = who.process;
         let prefix = &active.companion_prefix;
         let mut draw = random::grant;
         let step = plan(&mut flight.permitted, &who, prefix, &mut draw);

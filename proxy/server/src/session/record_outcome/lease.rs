@@ -66,9 +66,12 @@ impl Client {
         if self.first_command == FirstCommand::AtHand && granted.again.is_none() {
             self.may_be_job(one, &who, grant, granted.asked_ms == AskedMs(0), active);
         }
-        let identity = who.identity(&one.allowed.rules);
-        if who.process == Process::Pending && identity == who.client.with_process(Process::Pending)
-        {
+        let told = Who {
+            process: one.told,
+            ..who
+        };
+        let unnamed = who.client.with_process(Process::Pending);
+        if one.told == Process::Pending && told.identity(&one.allowed.rules) == unnamed {
             let peer = self.connection.peer();
             identify::identify_later(&self.shared, peer, one.key.clone(), grant);
         }

@@ -10,7 +10,7 @@ use lockwarden_lock::classify::Class;
 use lockwarden_lock::outcome::{Barred, Would};
 use lockwarden_lock::settle::{Settled, settle};
 use lockwarden_lock::time::{AskedMs, RedisTime, TtlMs};
-use lockwarden_lock::token::{FencingToken, SessionId};
+use lockwarden_lock::token::{FencingToken, Process, SessionId};
 
 use super::*;
 use crate::net::proxy_protocol::Origin;
@@ -163,7 +163,11 @@ impl Follower for Tells {
 }
 
 fn client(shared: &Arc<ProxyState>) -> Client {
-    let address = "10.0.0.7:40000".parse().expect("an address");
+    client_at(shared, "10.0.0.7:40000")
+}
+
+fn client_at(shared: &Arc<ProxyState>, address: &str) -> Client {
+    let address = address.parse().expect("an address");
     let (session, holder) = (SessionId(random::sixteen()), Holder::new());
     let peer = (address, Origin::Direct);
     let connection =
@@ -206,6 +210,7 @@ fn flight(client: &mut Client, words: &[&str], key: &str) -> InFlight {
         took: Took::default(),
         unchecked: None,
         speaks_for: None,
+        told: Process::Pending,
     };
     client.plan(&mut flight, false, &active);
     flight
@@ -315,6 +320,23 @@ fn events(heard: mpsc::Receiver<LockEvent>) -> impl Iterator<Item = String> {
         });
         Some(words.collect::<Vec<_>>().join(" "))
     })
+}
+
+#[tokio::test]
+async fn a_process_that_was_found_while_a_grant_was_on_its_way_is_added_to_the_record() {
+    let shared = state::for_tests(CONFIGURATION);
+    let mut client = client_at(&shared, "127.0.0.1:40000");
+    let flight = flight(&mut client, REQUESTS[0].1, "lock:a");
+    let peer = client.connection.peer().clone();
+    peer.found(Process::Known([7; 8]), None);
+    let (_, granted) = &outcomes()[0];
+    let answers = answers(granted, &flight, None);
+    let active = shared.active.load_full();
+    let accounted = client.account(&flight, &answers, &active, (0, Moment::now()));
+    accounted.expect("the answer fits");
+    let waiting = peer.take_unidentified();
+    let keys: Vec<&[u8]> = waiting.iter().map(|(key, _)| &key.key[..]).collect();
+    assert_eq!(keys, [b"lock:a"]);
 }
 
 #[test]
