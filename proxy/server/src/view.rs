@@ -24,6 +24,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod wait_cycles;
+pub(crate) mod why;
 mod wording;
 
 pub(crate) use api::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery, ReportQuery};

@@ -187,14 +187,14 @@ fn the_page_is_complete_without_script() {
             .get("/?lock=lock:order:42&namespace=locks&contains=order")
             .1;
         // Its parts are looked up one after the other, and the refusal may come between them.
-        (body.contains("not-owner") && body.contains("/api/v1/decisions?id=")).then_some(body)
+        (body.contains("not-owner") && body.contains("/why?id=")).then_some(body)
     });
     for part in [
         "lock:order:42",
         "billing-7",
         "billing-3",
         "<progress",
-        "/api/v1/decisions?id=",
+        "/why?id=",
         "curl -X POST",
         "lockwarden locks break",
         "value=\"order\"",
@@ -215,6 +215,62 @@ fn the_page_is_complete_without_script() {
         assert!(status == 200 && file.contains(kind), "{path}");
     }
     assert_eq!(proxy.get("/?db=no").0, 400);
+}
+
+#[test]
+fn a_refusal_opens_the_words_of_lockwarden_why_and_says_who_held_the_lock() {
+    let redis = Redis::start();
+    let proxy = Proxy::builder(&redis)
+        .more("[[namespace]]\nname = \"watched\"\nkeys = [\"watched:*\"]\nmode = \"monitor\"\n")
+        .start();
+    let (alice, bob) = (proxy.client(), proxy.client());
+    alice.sends("CLIENT SETNAME billing").gets("+OK");
+    bob.sends_arguments(&["CLIENT", "SETNAME", "<i>payments"])
+        .gets("+OK");
+    for (key, deleted) in [("lock:invoice:7", ":0"), ("watched:invoice:7", ":1")] {
+        alice.sends(format!("SET {key} a1 NX PX 9000")).gets("+OK");
+        bob.sends(format!("DEL {key}")).gets(deleted);
+    }
+    let refusals = wait_for_value("both to be known", || {
+        let all = json_of(&proxy, "/api/v1/decisions");
+        (all.as_array()?.len() == 2).then_some(all)
+    });
+    let admin = proxy.admin_address().to_string();
+    for refusal in refusals.as_array().expect("a list") {
+        let id = refusal["id"].as_str().expect("an id");
+        let told = &json_of(&proxy, &format!("/api/v1/why/{id}"))[0];
+        assert_eq!(told["holder"]["application"], "billing", "{told}");
+        assert_eq!(&told["decision"], refusal);
+        let asked = ["why", id, "--admin", &admin];
+        let terminal = run_to_end(&mut lockwarden(&asked)).stdout;
+        let (status, page) = proxy.get(&format!("/why?id={id}"));
+        assert_eq!(status, 200);
+        let lines = told["lines"].as_array().expect("lines");
+        assert!(lines.len() >= 5, "{told}");
+        for words in lines
+            .iter()
+            .map(|line| &line["words"])
+            .chain([&told["headline"]])
+        {
+            let words = words.as_str().expect("words");
+            assert!(terminal.contains(words), "{words}: {terminal}");
+            let escaped = words
+                .replace('<', "&lt;")
+                .replace('>', "&gt;")
+                .replace('"', "&quot;");
+            assert!(page.contains(&escaped), "{escaped}: {page}");
+        }
+        assert!(terminal.contains("granted to billing"), "{terminal}");
+        assert!(!page.contains("<i>payments"), "{page}");
+    }
+    let (status, page) = proxy.get("/why?id=NOSUCH");
+    assert_eq!(status, 404);
+    assert!(
+        page.contains("lockwarden why NOSUCH --log audit.jsonl"),
+        "{page}"
+    );
+    assert_eq!(proxy.get("/api/v1/why/NOSUCH").0, 404);
+    assert_eq!(proxy.get("/why").0, 400);
 }
 
 #[test]

@@ -17,6 +17,9 @@ use super::reply::{in_background, problem};
 use crate::text::escape::unspell;
 use crate::view::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery, ReportQuery};
 
+const NOT_REMEMBERED: &str = "this proxy does not remember a refusal with this id; what is older, or was decided by another proxy, \
+     stands in the audit trail";
+
 type Shared = State<Arc<dyn Control>>;
 
 pub(super) fn routes() -> Router<Arc<dyn Control>> {
@@ -25,6 +28,7 @@ pub(super) fn routes() -> Router<Arc<dyn Control>> {
         .route("/api/v1/locks", get(locks))
         .route("/api/v1/locks/{key}", get(lock))
         .route("/api/v1/decisions", get(decisions))
+        .route("/api/v1/why/{id}", get(why))
         .route("/api/v1/connections", get(connections))
         .route("/api/v1/clients", get(clients))
         .route("/api/v1/policies", get(policies))
@@ -110,6 +114,14 @@ async fn decisions(State(control): Shared, uri: Uri) -> Response {
             Format::Json => Json(moments).into_response(),
             Format::Csv => board::decisions_csv(&moments),
         },
+        Err(response) => response,
+    }
+}
+
+async fn why(State(control): Shared, Path(id): Path<String>) -> Response {
+    match in_background(move || control.views().why(&id)).await {
+        Ok(told) if told.is_empty() => problem(StatusCode::NOT_FOUND, NOT_REMEMBERED),
+        Ok(told) => Json(told).into_response(),
         Err(response) => response,
     }
 }

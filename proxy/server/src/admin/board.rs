@@ -11,6 +11,7 @@ mod csv;
 mod detail;
 mod discovery;
 mod events;
+mod frame;
 mod lists;
 mod locks;
 mod page;
@@ -18,19 +19,22 @@ mod parts;
 mod shown;
 #[cfg(test)]
 mod tests;
+mod why;
 mod wording;
 
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::Uri;
+use axum::extract::{Query, State};
 use axum::http::header::{self, HeaderMap, HeaderName};
+use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use serde::Deserialize;
 
 use super::control::Control;
-use super::reply::in_background;
+use super::reply::{in_background, problem};
+use crate::clock::now_ms;
 use crate::view::api::{Lock, Moment};
 use asked::{Asked, site};
 use events::Listeners;
@@ -53,6 +57,7 @@ pub(super) fn routes(port: Option<u16>) -> Router<Arc<dyn Control>> {
             get(move |control, uri, headers| board(control, uri, headers, port)),
         )
         .route("/discovery", get(discovered))
+        .route("/why", get(told))
         .route(
             "/events",
             get(move |control, uri, headers| {
@@ -117,6 +122,29 @@ async fn discovered(State(control): State<Arc<dyn Control>>) -> Response {
     let made = in_background(move || discovery::page(&control.views().discovery()).into_string());
     match made.await {
         Ok(text) => html(text),
+        Err(response) => response,
+    }
+}
+
+#[derive(Deserialize)]
+struct Id {
+    id: String,
+}
+
+/// A refusal that is not remembered is a page, too: it says where to look.
+async fn told(State(control): State<Arc<dyn Control>>, uri: Uri) -> Response {
+    let Query(Id { id }) = match Query::try_from_uri(&uri) {
+        Ok(query) => query,
+        Err(error) => return problem(StatusCode::BAD_REQUEST, &error.body_text()),
+    };
+    let made = in_background(move || {
+        let remembered = control.views().why(&id);
+        let text = why::page(&id, &remembered, now_ms()).into_string();
+        (remembered.is_empty(), text)
+    });
+    match made.await {
+        Ok((false, text)) => html(text),
+        Ok((true, text)) => (StatusCode::NOT_FOUND, html(text)).into_response(),
         Err(response) => response,
     }
 }

@@ -166,6 +166,10 @@ impl Views for Fake {
         Vec::new()
     }
 
+    fn why(&self, _: &str) -> Vec<told::Why> {
+        Vec::new()
+    }
+
     fn applications(&self) -> Vec<told::Application> {
         Vec::new()
     }

@@ -1,9 +1,6 @@
 //! `lockwarden why ID`: one decision, in words. Asks the running proxy, which remembers the latest, or
-//! looks into audit files; how a decision is told is in `why/wording.rs`.
+//! looks into audit files; how a decision is told is in `telemetry/audit/wording.rs`.
 
-mod wording;
-
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -13,10 +10,9 @@ use super::api_client::{ApiArgs, ApiClient, ApiError, load_config, path};
 use super::output::{Format, Output};
 use crate::app::exit_code;
 use crate::config::AuditTarget;
-use crate::telemetry::audit::{Client, Record, grant_of, records_with};
-use crate::text::numbers::utc;
-use crate::view::api;
-use crate::view::api::{LockDetail, Moment};
+use crate::telemetry::audit::{Client, Record, grant_of, records_with, told};
+use crate::view::api::Why;
+use crate::view::why::{as_client, record_of};
 
 /// What is asked.
 #[derive(Args, Debug)]
@@ -59,7 +55,7 @@ pub(super) fn why(args: &WhyArgs) -> ExitCode {
         Ok(records) => {
             for Found { record, holder } in &records {
                 match args.output.output {
-                    Format::Text => print!("{}", wording::told(record, holder.as_ref(), &id)),
+                    Format::Text => print!("{}", told(record, holder.as_ref(), &id).text(&id)),
                     Format::Json => println!("{}", json(record)),
                 }
             }
@@ -109,15 +105,16 @@ fn with_holders(records: Vec<Record>, files: &[PathBuf]) -> Vec<Found> {
 /// The proxy remembers a few thousand decisions; what is older stands in its audit file, if it is here.
 fn from_proxy(id: &str, args: &ApiArgs) -> Result<Vec<Found>, NoAnswer> {
     let client = ApiClient::new(args).map_err(NoAnswer::Proxy)?;
-    let moments: Vec<Moment> = client
-        .get(&path(&["decisions"], &[("id", id)]))
-        .map_err(NoAnswer::Proxy)?;
-    if !moments.is_empty() {
-        let found = moments.into_iter().map(|moment| Found {
-            holder: holder_of(&moment, &client),
-            record: as_record(moment),
-        });
-        return Ok(found.collect());
+    match client.get::<Vec<Why>>(&path(&["why", id], &[])) {
+        Ok(remembered) => {
+            let found = remembered.into_iter().map(|one| Found {
+                holder: one.holder.map(as_client),
+                record: record_of(one.decision),
+            });
+            return Ok(found.collect());
+        }
+        Err(ApiError::NotFound(_)) => {}
+        Err(error) => return Err(NoAnswer::Proxy(error)),
     }
     let configured = args.config().and_then(|file| load_config(Some(file)).ok());
     if let Some(AuditTarget::File(file)) = configured.and_then(|config| config.audit.target)
@@ -131,63 +128,4 @@ fn from_proxy(id: &str, args: &ApiArgs) -> Result<Vec<Found>, NoAnswer> {
          an audit file: --log FILE",
         client.address()
     )))
-}
-
-/// Who was granted the lease: the proxy remembers it while the lock is held, and for a while after.
-fn holder_of(moment: &Moment, client: &ApiClient) -> Option<Client> {
-    let fence = moment.fence?;
-    let db = moment.db.to_string();
-    let detail: LockDetail = client
-        .get(&path(&["locks", &moment.key], &[("db", &db)]))
-        .ok()?;
-    let held = detail.lock.filter(|lock| lock.fence == fence);
-    let granted = |told: &Moment| told.event == "acquired" && told.fence == Some(fence);
-    let told = detail.timeline.into_iter().rfind(granted);
-    let holder = held.and_then(|lock| lock.holder);
-    holder.or(told.and_then(|told| told.client)).map(as_client)
-}
-
-fn as_client(client: api::Client) -> Client {
-    let own = [client.name.as_ref(), client.user.as_ref()];
-    let address: Option<SocketAddr> = client.address.parse().ok();
-    let host = address.map(|address| address.ip().to_canonical().to_string());
-    let is_own =
-        own.contains(&Some(&client.application)) || host.as_ref() == Some(&client.application);
-    Client {
-        session: None,
-        application: (!is_own).then_some(client.application),
-        address: client.address,
-        name: client.name,
-        user: client.user,
-        library: client.library,
-    }
-}
-
-fn as_record(moment: Moment) -> Record {
-    Record {
-        time: utc(moment.at),
-        at: moment.at,
-        event: moment.event,
-        kind: moment.kind,
-        id: moment.id,
-        namespace: moment.namespace,
-        mode: moment.mode,
-        db: moment.db,
-        key: moment.key,
-        command: moment.command,
-        operation: moment.operation,
-        client: moment.client.map(as_client),
-        decision: moment.decision,
-        reason: moment.reason,
-        policy: moment.policy,
-        detail: moment.detail,
-        token: moment.token,
-        fence: moment.fence,
-        ttl_ms: moment.ttl_ms,
-        asked_ms: moment.asked_ms,
-        would_ttl_ms: moment.would_ttl_ms,
-        held_ms: moment.held_ms,
-        overlap: moment.overlap,
-        ..Record::default()
-    }
 }

@@ -1,7 +1,7 @@
 //! The audit trail: what was decided about locks, as JSON lines in a file or on standard output. It
 //! follows the [`EventLog`], words what is worth a line (`audit/record.rs`, `audit/fold_problems.rs`), and hands
 //! it to a thread that writes (`audit/queue.rs`, `audit/writer.rs`, `audit/sink.rs`): nobody on the way
-//! of a command waits for a disk. `audit/search.rs` finds lines again for `lockwarden why`;
+//! of a command waits for a disk. `audit/search.rs` finds lines again for `lockwarden why`, and `audit/wording.rs` says them in words;
 //! `docs/audit.md` is the same for operators.
 
 mod fold_problems;
@@ -9,6 +9,7 @@ mod queue;
 mod record;
 mod search;
 mod sink;
+mod wording;
 mod writer;
 
 use std::io;
@@ -23,9 +24,10 @@ use crate::config::{AuditConfig, AuditLevel, AuditTarget};
 use fold_problems::{Folded, ProblemFolder, is_problem};
 use queue::Line;
 use record::Notice;
-pub(crate) use record::{Answer, Client, InForce, Policy, Question, Record};
+pub(crate) use record::{Client, InForce, Policy, Record};
 pub(crate) use search::{grant_of, records_with};
 use sink::{LogFile, Sink};
+pub(crate) use wording::told;
 use writer::Writer;
 
 /// Notices that wait for the thread of the event log; an operator does not act faster.

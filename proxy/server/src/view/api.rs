@@ -355,6 +355,26 @@ pub(crate) struct Moment {
     pub(crate) held_ms: Option<u64>,
 }
 
+/// `GET /api/v1/why/{id}` answers those with this id: a refusal in words, as `lockwarden why` tells it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Why {
+    pub(crate) id: String,
+    /// What was sent, what came of it, and the reason.
+    pub(crate) headline: String,
+    pub(crate) lines: Vec<WhyLine>,
+    pub(crate) decision: Moment,
+    /// Who held the lock then, where that was seen.
+    pub(crate) holder: Option<Client>,
+}
+
+/// One line of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WhyLine {
+    /// `when`, `who`, `sent`, `lease`, `overlap`, `said`, `result`, `do`.
+    pub(crate) about: String,
+    pub(crate) words: String,
+}
+
 /// `GET /api/v1/clients`: what each application did, and what enforce mode would break, worst first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Application {

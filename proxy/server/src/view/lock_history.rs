@@ -232,6 +232,22 @@ impl LockSeen {
             .filter(move |wait| held && wait.tries >= POLLS && wait.goes_on(now))
     }
 
+    /// Who was granted the lease with this fencing token, or the one that is held where none is named; `None` where
+    /// that was not seen.
+    pub(super) fn granted_to(&self, fence: Option<u64>) -> Option<&Arc<Caller>> {
+        let named = fence.filter(|fence| *fence > 0);
+        let held = self.holding.as_ref();
+        let is_meant = |holding: &&Holding| named.is_none_or(|fence| fence == holding.fence);
+        if let Some(holding) = held.filter(is_meant) {
+            return holding.caller.as_ref();
+        }
+        let granted = |entry: &&Arc<LockEvent>| {
+            matches!(entry.happened, EventKind::Acquired { .. }) && entry.fence == named
+        };
+        let grant = self.timeline.iter().rev().find(granted);
+        named.and(grant)?.caller.as_ref()
+    }
+
     /// Forgets those that have given up; answers whether anybody is left.
     pub(super) fn forget_waits(&mut self, now: Instant) -> bool {
         self.waits.retain(|wait| wait.goes_on(now));

@@ -19,7 +19,7 @@ use super::store::Marks;
 use super::tally::Tally;
 use super::wait_cycles::Circle;
 use super::wording::{client, moment};
-use super::{api, discovery, report};
+use super::{api, discovery, report, why};
 use crate::backend::server_info::Standing;
 use crate::clock::{Moment, now_ms};
 use crate::registry::ungoverned::Equal;
@@ -54,6 +54,10 @@ impl Views for ViewService {
 
     fn decisions(&self, query: &DecisionsQuery) -> Vec<api::Moment> {
         decisions(self, query)
+    }
+
+    fn why(&self, id: &str) -> Vec<api::Why> {
+        why::why(self, id)
     }
 
     fn applications(&self) -> Vec<api::Application> {
@@ -215,6 +219,7 @@ fn decisions(service: &ViewService, query: &DecisionsQuery) -> Vec<api::Moment> 
         .decisions
         .iter()
         .rev()
+        .map(|decided| &decided.entry)
         .filter(|entry| {
             query.since.is_none_or(|since| entry.at_ms > since)
                 && query

@@ -40,6 +40,9 @@ pub(crate) trait Views: Send + Sync {
     /// What was refused, or would have been, the newest first.
     fn decisions(&self, query: &DecisionsQuery) -> Vec<api::Moment>;
 
+    /// The refusals with this id, in words.
+    fn why(&self, id: &str) -> Vec<api::Why>;
+
     /// What each application did.
     fn applications(&self) -> Vec<api::Application>;
 

@@ -22,7 +22,7 @@ use super::rolling_count::Lately;
 use super::tally::{Counts, Noted, Tally};
 use super::wait_cycles::{Circle, Edge, MAX_EDGES, circles};
 use crate::clock::Moment;
-use crate::telemetry::events::{EventKind, LockEvent};
+use crate::telemetry::events::{Caller, EventKind, LockEvent};
 use crate::telemetry::vocabulary::DecisionKind;
 
 /// Locks that something is remembered of.
@@ -56,7 +56,7 @@ pub(super) struct Seen {
     latest: Option<Moment>,
     pub(super) hot: HotLocks,
     /// The newest last.
-    pub(super) decisions: VecDeque<Arc<LockEvent>>,
+    pub(super) decisions: VecDeque<Decided>,
     pub(super) refused: Lately,
     pub(super) would_refuse: Lately,
     pub(super) overlaps: Lately,
@@ -92,6 +92,14 @@ pub(crate) enum Mark {
         /// See the variant.
         changed: bool,
     },
+}
+
+/// Something that was refused, or would have been.
+#[derive(Clone)]
+pub(super) struct Decided {
+    pub(super) entry: Arc<LockEvent>,
+    /// Who held the lock then, where that was seen.
+    pub(super) holder: Option<Arc<Caller>>,
 }
 
 /// What was seen in one namespace, since the start.
@@ -162,6 +170,8 @@ impl Seen {
             lock.namespace = entry.namespace.clone();
         }
         let told = Arc::new(entry.in_short(lock.key.clone()));
+        // Before it is folded: in monitor mode what would be refused ends the lease.
+        let holder = is_refusal(entry).then(|| lock.granted_to(entry.fence).cloned());
         let turn = lock.fold(&told);
         // A copy that is kept already: the key of the entry would keep a whole request in memory.
         let key = lock.key.clone();
@@ -184,7 +194,7 @@ impl Seen {
         self.measure(&key, &turn, entry, measures);
         self.count(&told, &turn);
         self.blame(&told, &turn);
-        self.remember(&told);
+        self.remember(&told, holder.flatten());
     }
 
     /// What only the time brings.
@@ -316,7 +326,7 @@ impl Seen {
         }
     }
 
-    fn remember(&mut self, entry: &Arc<LockEvent>) {
+    fn remember(&mut self, entry: &Arc<LockEvent>, holder: Option<Arc<Caller>>) {
         if entry.overlap {
             self.overlaps.add(entry.at);
         }
@@ -331,7 +341,10 @@ impl Seen {
         if self.decisions.len() >= MAX_DECISIONS {
             self.decisions.pop_front();
         }
-        self.decisions.push_back(entry.clone());
+        self.decisions.push_back(Decided {
+            entry: entry.clone(),
+            holder,
+        });
     }
 
     /// Time lines are counted anew, because locks are forgotten with theirs, and all of them are cut if
@@ -429,6 +442,13 @@ fn erases_others(entry: &LockEvent) -> bool {
     let reason = entry.verdict.as_ref().map(|verdict| verdict.reason);
     entry.happened == EventKind::Forwarded
         && matches!(reason, None | Some(Some(Reason::BulkDelete)))
+}
+
+fn is_refusal(entry: &LockEvent) -> bool {
+    entry.verdict.as_ref().is_some_and(|said| match said.kind {
+        DecisionKind::Deny | DecisionKind::WouldDeny => true,
+        DecisionKind::Allow | DecisionKind::Modify | DecisionKind::WouldModify => false,
+    })
 }
 
 fn ran_out(entry: &LockEvent) -> bool {

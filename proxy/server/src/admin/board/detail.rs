@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::asked::Asked;
 use super::locks::{age, client_name, fingerprint, holder, state, ttl};
-use super::parts::{Pace, steady, time};
+use super::parts::{Pace, record, steady, time};
 use super::shown::Shown;
 use super::wording::{duration, exact, shell};
 use crate::text::numbers::{counted, number, percent};
@@ -202,11 +202,6 @@ pub(super) fn event(moment: &Moment) -> &str {
     }
 }
 
-/// A link to the whole record.
-pub(super) fn record(id: &str) -> Markup {
-    html! { a href=(format!("/api/v1/decisions?id={}", percent(id))) title="The record as JSON" { "id " (id) } }
-}
-
 fn breaking(lock: &Lock, site: &str) -> Markup {
     let line = format!(
         "lockwarden locks break --admin {site} --db {} --fence {} --reason 'why' -- {}",
@@ -281,7 +276,7 @@ mod tests {
             "<b>refused</b>",
             "not-owner",
             "by then held for 5.8 s",
-            "decisions?id=7F3K2A",
+            "/why?id=7F3K2A",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }

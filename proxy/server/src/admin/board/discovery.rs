@@ -1,12 +1,12 @@
 //! The page about keys that no namespace has: which of them look like locks, why, and the configuration that would
 //! govern them, to be copied. What is looked for and how it is judged: `lockwarden-discovery`.
 
-use maud::{DOCTYPE, Markup, html};
+use maud::{Markup, html};
 
 use super::detail::copyable;
-use super::page::{brand, head};
+use super::frame::Frame;
 use super::wording::{duration, exact};
-use crate::text::numbers::{counted, number, time_of_day};
+use crate::text::numbers::{counted, number};
 use crate::view::api::{Discovery, KeyPattern};
 
 /// Patterns on the page; the JSON has all.
@@ -16,35 +16,20 @@ const MAX_APPLICATIONS: usize = 5;
 
 /// The whole page.
 pub(super) fn page(found: &Discovery) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            (head("Discovery · lockwarden"))
-            body {
-                a.skip href="#proposal" { "Skip to the configuration" }
-                header.top {
-                    (brand())
-                    p.live {
-                        span { "as of " (time_of_day(found.now)) " UTC" }
-                        a href="/discovery" { "Refresh" }
-                    }
-                }
-                main {
-                    h1 { "Keys that no namespace has" }
-                    (summary(found))
-                    div.part #patterns { (patterns(&found.patterns)) }
-                    div.part #proposal { (proposal(found)) }
-                }
-                footer {
-                    p {
-                        "Times are UTC. The same as JSON: " a href="/api/v1/discovery" { "discovery" }
-                        "; at a terminal: " code { "lockwarden discover" } ". "
-                        a href="/" { "The board" }
-                    }
-                }
-            }
-        }
-    }
+    let frame = Frame {
+        title: "Discovery",
+        skip: ("proposal", "the configuration"),
+        now: found.now,
+        address: "/discovery",
+        json: "/api/v1/discovery",
+        command: Some("lockwarden discover"),
+    };
+    frame.around(&html! {
+        h1 { "Keys that no namespace has" }
+        (summary(found))
+        div.part #patterns { (patterns(&found.patterns)) }
+        div.part #proposal { (proposal(found)) }
+    })
 }
 
 fn summary(found: &Discovery) -> Markup {

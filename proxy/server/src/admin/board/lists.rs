@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::detail::{copyable, event, record, tone};
+use super::detail::{copyable, event, tone};
 use super::locks::client_name;
-use super::parts::time;
+use super::parts::{lock_link, record, time};
 use super::wording::{duration, exact};
 use crate::text::numbers::{counted, number, percent};
 use crate::view::api::{
@@ -27,8 +27,8 @@ pub(super) fn cycles(hot: &Hot) -> Markup {
                     @for member in &cycle.members {
                         li {
                             (client_name(&member.client))
-                            " holds " (key(&member.holds, None))
-                            " and waits for " (key(&member.waits_for, None))
+                            " holds " (lock_link(&member.holds, 0))
+                            " and waits for " (lock_link(&member.waits_for, 0))
                         }
                     }
                     li.hint { "since " (time(cycle.since)) }
@@ -73,7 +73,7 @@ fn refusal(moment: &Moment) -> Markup {
         tr role="row" class=(if moment.overlap { "bad" } else { "" }) {
             td role="cell" data-label="Time" { (time(moment.at)) }
             td role="cell" data-label="Record" { @if let Some(id) = &moment.id { (record(id)) } }
-            th.key role="rowheader" scope="row" { (key(&moment.key, Some(moment.db))) }
+            th.key role="rowheader" scope="row" { (lock_link(&moment.key, moment.db)) }
             td role="cell" data-label="Command" { @if let Some(command) = &moment.command { code { (command) } } }
             td role="cell" data-label="Client" { (who(moment.client.as_ref())) }
             td role="cell" data-label="Reason" {
@@ -170,7 +170,7 @@ fn misuse_of(misuse: &Misuse, verb: &str, namespace: &str) -> Markup {
         p.hint {
             "For example "
             @if let Some(command) = &example.command { code { (command) } " " }
-            (key(&example.key, Some(example.db)))
+            (lock_link(&example.key, example.db))
             @if let Some(id) = &example.id { " · " (record(id)) }
         }
     }
@@ -267,7 +267,7 @@ pub(super) fn hot(hot: &Hot) -> Markup {
                     tbody role="rowgroup" {
                         @for lock in hot.locks.iter().take(10) {
                             tr role="row" {
-                                th.key role="rowheader" scope="row" { (key(&lock.key, Some(lock.db))) }
+                                th.key role="rowheader" scope="row" { (lock_link(&lock.key, lock.db)) }
                                 td.right role="cell" data-label="Tries" { @if lock.error > 0 { "at most " } (number(lock.tries)) }
                                 td.right role="cell" data-label="Met a holder" { (number(lock.contended)) }
                                 td role="cell" data-label="Namespace" { (lock.namespace) }
@@ -312,14 +312,5 @@ pub(super) fn policies(policies: &[Policy]) -> Markup {
                 }
             }
         }
-    }
-}
-
-/// A key, which leads to its lock.
-fn key(key: &str, db: Option<u32>) -> Markup {
-    let db = db.unwrap_or(0);
-    html! {
-        a href=(format!("/?lock={}&db={db}", percent(key))) { code dir="ltr" { (key) } }
-        @if db != 0 { " " small { "db " (db) } }
     }
 }

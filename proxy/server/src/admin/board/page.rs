@@ -4,6 +4,7 @@
 use maud::{DOCTYPE, Markup, html};
 
 use super::asked::Asked;
+use super::frame::{brand, head};
 use super::parts::{Pace, steady};
 use super::shown::Shown;
 use super::wording::duration;
@@ -51,31 +52,6 @@ pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
                     p { "Owner tokens are never shown. What stands for one (tok#…) tells equal ones, and means nothing outside this process." }
                 }
             }
-        }
-    }
-}
-
-/// What stands before every page.
-pub(super) fn head(title: &str) -> Markup {
-    html! {
-        head {
-            meta charset="utf-8";
-            meta name="viewport" content="width=device-width, initial-scale=1";
-            meta name="color-scheme" content="light dark";
-            title { (title) }
-            link rel="icon" href="/board/icon.svg" type="image/svg+xml";
-            link rel="stylesheet" href="/board/board.css";
-            script src="/board/board.js" defer {}
-        }
-    }
-}
-
-/// The way back to the board.
-pub(super) fn brand() -> Markup {
-    html! {
-        a.brand href="/" {
-            img src="/board/icon.svg" alt="" width="22" height="22";
-            "lockwarden"
         }
     }
 }

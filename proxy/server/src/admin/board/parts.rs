@@ -1,8 +1,8 @@
-//! How every part of the board writes moments.
+//! How every part of the board writes moments, and where it leads from the names of things.
 
 use maud::{Markup, html};
 
-use crate::text::numbers::{time_of_day, utc};
+use crate::text::numbers::{percent, time_of_day, utc};
 
 /// Who keeps ages and remaining TTLs going.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,4 +22,17 @@ pub(super) fn steady(at: u64) -> u64 {
 /// The time of a day, with the date behind it.
 pub(super) fn time(at: u64) -> Markup {
     html! { time datetime=(utc(at)) title=(utc(at)) { (time_of_day(at)) } }
+}
+
+/// A refusal, which leads to what it means.
+pub(super) fn record(id: &str) -> Markup {
+    html! { a href=(format!("/why?id={}", percent(id))) title="Why, and what to do" { "id " (id) } }
+}
+
+/// A key, which leads to its lock.
+pub(super) fn lock_link(key: &str, db: u32) -> Markup {
+    html! {
+        a href=(format!("/?lock={}&db={db}", percent(key))) { code dir="ltr" { (key) } }
+        @if db != 0 { " " small { "db " (db) } }
+    }
 }

@@ -1,16 +1,35 @@
 //! One record as a person reads it: what was sent, by whom, what stood in the way, what the policies
-//! said, what to do about it.
+//! said, what to do about it. `lockwarden why`, the API and the board all use these words.
 
 use std::fmt::Write as _;
 
 use lockwarden_lock::reason::Reason;
 
-use crate::telemetry::audit::{Answer, Client, Question, Record};
+use super::record::{Answer, Client, Question, Record};
+
+/// A record in words.
+pub(crate) struct Told {
+    pub(crate) headline: String,
+    /// What each says about (`who`, `sent`, `do`), and the words.
+    pub(crate) lines: Vec<(&'static str, String)>,
+}
+
+impl Told {
+    /// For a terminal, under the id that was asked for.
+    pub(crate) fn text(&self, id: &str) -> String {
+        let mut text = format!("{id}: {}\n\n", self.headline);
+        for (name, words) in &self.lines {
+            let _ = writeln!(text, "  {name:<8} {words}");
+        }
+        text.push('\n');
+        text
+    }
+}
 
 /// The record with this id, or one that stands for it. `holder` was granted the lease that it is about.
-pub(super) fn told(record: &Record, holder: Option<&Client>, id: &str) -> String {
-    let mut text = format!("{id}: {}\n\n", headline(record));
-    let mut say = |name: &str, words: String| {
+pub(crate) fn told(record: &Record, holder: Option<&Client>, id: &str) -> Told {
+    let mut lines = Vec::new();
+    let mut say = |name: &'static str, words: String| {
         // A policy's own words are text of others.
         let plain: String = words
             .chars()
@@ -22,7 +41,7 @@ pub(super) fn told(record: &Record, holder: Option<&Client>, id: &str) -> String
                 }
             })
             .collect();
-        let _ = writeln!(text, "  {name:<8} {plain}");
+        lines.push((name, plain));
     };
     say("when", record.time.replace('T', " ").replace('Z', " UTC"));
     if let Some(client) = &record.client {
@@ -63,8 +82,10 @@ pub(super) fn told(record: &Record, holder: Option<&Client>, id: &str) -> String
     if let Some(advice) = advice(record) {
         say("do", advice.to_owned());
     }
-    text.push('\n');
-    text
+    Told {
+        headline: headline(record),
+        lines,
+    }
 }
 
 fn headline(record: &Record) -> String {
@@ -246,11 +267,11 @@ fn folded(record: &Record, repeated: u64, id: &str) -> String {
 }
 
 fn reason_of(record: &Record) -> Option<Reason> {
-    let word = record.reason.as_deref()?;
-    Reason::ALL.into_iter().find(|reason| reason.word() == word)
+    Reason::from_word(record.reason.as_deref()?.as_bytes())
 }
 
-fn meaning(reason: Reason) -> Option<&'static str> {
+/// What a reason means, in a few words; one of a policy's own has none.
+pub(crate) fn meaning(reason: Reason) -> Option<&'static str> {
     match reason {
         Reason::NotOwner => Some("no proof that this client holds the lock"),
         Reason::Expired => Some("this client's own lease of the lock had ended"),
@@ -357,7 +378,7 @@ mod tests {
             ..Client::default()
         };
         assert_eq!(
-            told(&record, Some(&holder), "AAAAAA"),
+            told(&record, Some(&holder), "AAAAAA").text("AAAAAA"),
             "AAAAAA: DEL lock:a was refused: not-owner\n\
              \n  when     2026-11-21 11:52:39.232 UTC\
              \n  who      billing-7 at 127.0.0.2:43355, user default\
