@@ -15,6 +15,7 @@ mod lock;
 mod locks;
 mod orders;
 mod output;
+mod upgrade_check;
 mod why;
 
 use std::path::PathBuf;
@@ -54,6 +55,8 @@ enum Command {
         #[arg(long)]
         backend: bool,
     },
+    /// Say what is different with this version for a configuration that was written for an older one
+    UpgradeCheck(upgrade_check::UpgradeCheckArgs),
     /// Tell the classic story: a late DEL without the proxy, and with it
     Demo,
     /// Who holds which lock, who waits, and ending a lease on purpose
@@ -148,6 +151,7 @@ pub(crate) fn main() -> ExitCode {
             app::run(settings.source(), arrival)
         }
         Command::Check { settings, backend } => check::check(&settings.source(), backend),
+        Command::UpgradeCheck(args) => upgrade_check::upgrade_check(&args),
         Command::Demo => demo::demo(),
         Command::Locks(command) => locks::locks(&command),
         Command::Clients(args) => clients::clients(&args),

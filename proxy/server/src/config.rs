@@ -15,6 +15,7 @@ mod effective;
 mod enforce_for;
 mod file;
 mod finding;
+mod history;
 mod keys;
 mod logging;
 mod namespace;
@@ -30,6 +31,7 @@ mod settings;
 mod suggest;
 mod summary;
 mod types;
+mod upgrade;
 mod value;
 
 #[cfg(test)]
@@ -41,7 +43,8 @@ pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget, Limits};
 pub(crate) use backend::{Backend, BackendUrl, BackendUrlError, backend as parse_backend};
 pub(crate) use effective::Setting;
 pub(crate) use enforce_for::EnforceFor;
-pub(crate) use finding::{Finding, Report, Severity, Unusable};
+pub(crate) use finding::{Finding, Place, Report, Severity, Unusable};
+pub(crate) use history::{Effect, History, Version, What, WrittenFor};
 pub(crate) use logging::LogFormat;
 pub(crate) use namespace::NamespaceConfig;
 pub(crate) use network::Network;
@@ -54,6 +57,7 @@ pub(crate) use policy::{BUILT_IN_POLICIES, PolicyModule};
 pub(crate) use secret::{Secret, admin_token, admin_token_in};
 pub(crate) use summary::Summary;
 pub(crate) use types::{Config, Sessions};
+pub(crate) use upgrade::{Difference, Upgrade, compare as compare_upgrade};
 pub(crate) use value::milliseconds;
 
 use draft::Draft;

@@ -49,6 +49,7 @@ mod recipes;
 mod refused_blocks;
 mod taking;
 mod undelivered;
+mod upgrading;
 
 mod administration;
 mod audit;

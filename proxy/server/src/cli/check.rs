@@ -17,7 +17,7 @@ use crate::app::control::Source;
 use crate::app::exit_code;
 use crate::backend::server_info::WithoutLogin;
 use crate::backend::{Address, BackendError, Conversation, server_info};
-use crate::config::{Backend, Config, Finding, Report, Severity, Summary};
+use crate::config::{Backend, Config, Finding, Loaded, Report, Severity, Summary};
 use crate::maintenance::prefix_mark;
 use crate::ruleset::{activate, load_policies};
 use crate::text::durations::share;
@@ -28,23 +28,14 @@ const MAX_PAGES: usize = 200;
 
 /// Checks the configuration and its policies, and where asked to the backend.
 pub(crate) fn check(source: &Source, backend: bool) -> ExitCode {
-    let loaded = source.load();
-    let mut findings = loaded.findings;
-    if let Some(config) = &loaded.config {
-        match PolicyHost::new() {
-            Ok(host) => {
-                findings.extend(load_policies::load(&host, config).err().unwrap_or_default())
-            }
-            Err(error) => findings.push(Finding::error_in(None, None, error.to_string())),
-        }
-    }
+    let (loaded, findings) = with_policies(source.load());
     if !findings.is_empty() {
         println!("{}", Report(&findings));
     }
     let broken = findings
         .iter()
         .any(|finding| finding.severity == Severity::Error);
-    let config = match loaded.config {
+    let config = match loaded {
         Some(config) if !broken => config,
         Some(_) | None => return exit_code::configuration(),
     };
@@ -54,6 +45,20 @@ pub(crate) fn check(source: &Source, backend: bool) -> ExitCode {
     } else {
         ExitCode::SUCCESS
     }
+}
+
+/// What was loaded, and everything that is wrong with it, the policies' opinion of their settings included.
+pub(super) fn with_policies(loaded: Loaded) -> (Option<Config>, Vec<Finding>) {
+    let mut findings = loaded.findings;
+    if let Some(config) = &loaded.config {
+        match PolicyHost::new() {
+            Ok(host) => {
+                findings.extend(load_policies::load(&host, config).err().unwrap_or_default())
+            }
+            Err(error) => findings.push(Finding::error_in(None, None, error.to_string())),
+        }
+    }
+    (loaded.config, findings)
 }
 
 /// What is in force, and what it will cost.

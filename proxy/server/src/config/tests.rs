@@ -11,6 +11,7 @@ mod files;
 mod findings;
 mod layers;
 mod tables;
+mod upgrade;
 
 /// Loads `text` as a file called `c.toml`, with no environment and no flags. The directory is cut
 /// off the findings, so that they read as they would for a person who stands in it.
