@@ -21,6 +21,7 @@ use crate::administration::AdminCommand;
 use crate::companion::{PREFIX_MARK, lock_behind, names_companion};
 use crate::namespace::{NamespaceId, Namespaces};
 use crate::op::{Arguments, Command, LockCommand, LockOp, OpaqueCommand, OpaqueKind, Target};
+use crate::operator_command::OperatorCommand;
 use crate::pass_through::PassThrough;
 use crate::rules::Mode;
 use crate::script_facts::{ScriptFacts, ScriptSha};
@@ -90,6 +91,8 @@ pub enum Class<'a> {
     TooLong(Command, TooLong),
     /// `LOCKWARDEN FENCE key`, the proxy's own command: the fencing token of this connection's lease.
     Fence(PassThrough<'a>, Bytes),
+    /// What an operator asks the proxy itself.
+    Operator(OperatorCommand),
     /// An error that Redis would give, given here: nothing is forwarded on a guess.
     Error(String),
     /// The same for a command on a lock that this server does not list: where nothing is enforced, the error is the server's.
@@ -316,6 +319,9 @@ impl Classifier<'_> {
         let pass = PassThrough::of(request.frame(), true);
         if let Some(key) = asks_for_fence(&request) {
             return Class::Fence(pass, key);
+        }
+        if let Some(command) = OperatorCommand::read(&request) {
+            return Class::Operator(command);
         }
         let table = (self.foreign)();
         let spec = table.as_ref().and_then(|table| table.find(&request));

@@ -6,7 +6,7 @@
 //! ([`glob`], [`namespace`], [`companion`], [`hidden`]), which commands there are ([`table`]), what is
 //! known of an application's script ([`script_facts`]; the crate `lockwarden-lua` reads it), what a
 //! command means ([`classify`], [`op`]), what it may do ([`rules`], [`evidence`], [`settle`],
-//! [`administration`]), who may forward it ([`pass_through`]), how it is done ([`scripts`],
+//! [`administration`], [`operator_command`]), who may forward it ([`pass_through`]), how it is done ([`scripts`],
 //! [`own_request`], [`plan`]), what came of it ([`outcome`]) and the view of it all ([`lease`]).
 
 pub mod reason;
@@ -40,6 +40,7 @@ pub mod evidence;
 pub mod settle;
 
 pub mod administration;
+pub mod operator_command;
 
 pub mod scripts;
 

@@ -6,6 +6,7 @@ pub(crate) mod child_processes;
 pub(crate) mod control;
 mod endpoints;
 pub(crate) mod exit_code;
+mod operator;
 pub(crate) mod private_redis;
 mod signals;
 mod systemd;
@@ -34,6 +35,7 @@ use crate::net::listener::Arrival;
 use crate::ruleset::activate::{activate, labels};
 use crate::ruleset::load_policies;
 use crate::state::ProxyState;
+use crate::state::operator::AnswerOperator;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::events::{EventLog, Fingerprints, Follower, Following};
 use crate::telemetry::logging;
@@ -200,6 +202,8 @@ impl Prepared {
             views,
         );
         let controller = Arc::new(controller);
+        let answers: Arc<dyn AnswerOperator> = controller.clone();
+        shared.operator.is_answered_by(&answers);
         let serving = Serving {
             shared,
             controller,

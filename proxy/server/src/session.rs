@@ -25,6 +25,7 @@ mod learn;
 pub(crate) mod multiplexing;
 mod observed_reads;
 pub(crate) mod opaque_scripts;
+mod operator_commands;
 mod record_outcome;
 mod refusals;
 mod replica;

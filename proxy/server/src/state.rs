@@ -3,6 +3,7 @@
 //! what is in force.
 
 pub(crate) mod effects;
+pub(crate) mod operator;
 
 use std::io;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use crate::telemetry::discovery::Discovery;
 use crate::telemetry::events::EventLog;
 use crate::telemetry::logging::{ObservationFolder, RepeatFolder};
 use crate::telemetry::metrics::Metrics;
+use operator::Operator;
 
 /// See the module.
 pub(crate) struct ProxyState {
@@ -77,6 +79,8 @@ pub(crate) struct ProxyState {
     pub(crate) drain: watch::Sender<bool>,
     /// Somebody asked at the admin address to stop.
     pub(crate) stop_asked: Notify,
+    /// What an operator asks over RESP.
+    pub(crate) operator: Operator,
     pub(crate) started: Instant,
 }
 
@@ -122,6 +126,7 @@ impl ProxyState {
             ungoverned: Ungoverned::default(),
             drain: watch::Sender::new(false),
             stop_asked: Notify::new(),
+            operator: Operator::default(),
             started: Instant::now(),
         })
     }

@@ -110,6 +110,7 @@ mod logging_in;
 mod maintenance;
 mod nesting;
 mod operating;
+mod operator_commands;
 mod orders;
 #[cfg(feature = "otel")]
 mod otel;

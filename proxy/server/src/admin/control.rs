@@ -1,6 +1,7 @@
 //! What the admin side may ask of the proxy: all that it knows of it.
 
 use crate::config::Unusable;
+use crate::telemetry::audit;
 use crate::view::Views;
 use crate::view::api::{Break, Broken, LogChanged, Settings};
 
@@ -14,11 +15,12 @@ pub(crate) trait Control: Send + Sync + 'static {
     fn readiness(&self) -> Result<(), NotReady>;
 
     /// Switches one namespace, or all, to a mode, and says which modes are in force in those
-    /// that were asked for. It changes all of them or none.
+    /// that were asked for. It changes all of them or none. `by` is for the audit trail.
     fn set_mode(
         &self,
         namespace: Option<&str>,
         mode: &str,
+        by: audit::Client,
     ) -> Result<Vec<(String, String)>, ControlError>;
 
     /// Takes no new clients, lets those that are there finish, and ends the process; says what it

@@ -22,6 +22,7 @@ use super::control::{Control, Weaker};
 use super::reply::{Peer, in_background, problem};
 use super::token::{AdminToken, Origin};
 use super::{api_routes, board, commands};
+use crate::telemetry::audit;
 
 /// No order is longer than a namespace's name and a mode.
 const BODY: usize = 16 * 1024;
@@ -288,7 +289,11 @@ async fn mode(
         Err(error) => return problem(StatusCode::BAD_REQUEST, &error.to_string()),
     };
     let done = in_background(move || {
-        let modes = control.set_mode(order.namespace.as_deref(), &order.mode);
+        let by = audit::Client {
+            address: peer.to_string(),
+            ..audit::Client::default()
+        };
+        let modes = control.set_mode(order.namespace.as_deref(), &order.mode, by);
         (order, modes)
     });
     match done.await {

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::config::{Finding, Unusable};
+use crate::telemetry::audit;
 use crate::view::api::{Break, Broken, LogChanged, Settings};
 use crate::view::{ConnectionsQuery, DecisionsQuery, LocksQuery, ReportQuery, Views, api as told};
 
@@ -28,7 +29,9 @@ impl Control for Fake {
         &self,
         namespace: Option<&str>,
         mode: &str,
+        by: audit::Client,
     ) -> Result<Vec<(String, String)>, ControlError> {
+        assert!(by.address.starts_with("127.0.0.1:"), "{by:?}");
         if !["enforce", "monitor"].contains(&mode) {
             return Err(ControlError::Invalid(format!("no mode {mode:?}")));
         }

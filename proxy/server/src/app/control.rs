@@ -24,6 +24,7 @@ use crate::maintenance::break_lease::{BreakError, BreakOrder};
 use crate::ruleset::activate::{activate, labels, policy_infos};
 use crate::ruleset::{Active, Rollouts, load_policies};
 use crate::state::ProxyState;
+use crate::telemetry::audit;
 use crate::telemetry::logging::LogFilter;
 use crate::telemetry::metrics::PolicyUse;
 use crate::text::numbers::counted;
@@ -193,6 +194,7 @@ impl Control for Controller {
         &self,
         namespace: Option<&str>,
         mode: &str,
+        by: audit::Client,
     ) -> Result<Vec<(String, String)>, ControlError> {
         let mode = match mode {
             "enforce" => Mode::Enforce,
@@ -248,10 +250,11 @@ impl Control for Controller {
             .map(|(name, mode)| format!("{name}={mode}"))
             .collect();
         let active = self.shared.active.load();
-        self.shared.audit.notice(
+        self.shared.audit.ordered(
             "mode-switched",
             || active.in_force(),
             Some(&words.join(" ")),
+            Some(by),
         );
         self.views.mark(Mark::Switched);
         for (name, mode) in &switched {

@@ -227,7 +227,8 @@ impl Client {
         rule(command, &setting)
     }
 
-    fn is_listed(&self, active: &Active) -> bool {
+    /// Whether it is one of `admin_identities`.
+    pub(super) fn is_listed(&self, active: &Active) -> bool {
         let identities = &active.administration.identities;
         identities.contains(&self.connection.user) || identities.contains(&self.connection.name)
     }

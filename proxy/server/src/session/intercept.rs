@@ -122,6 +122,9 @@ impl Session {
                 self.forward(CommandClass::PassThrough, pass, muted);
             }
             Class::Fence(_, key) => Box::pin(self.tell_fence(inbox, key, muted)).await?,
+            Class::Operator(command) => {
+                Box::pin(self.ask_proxy(inbox, command, muted)).await?;
+            }
             Class::ErrorOfOthers(error) => {
                 let mode = active.rules(error.target.namespace).mode;
                 match error.forward(mode) {

@@ -348,6 +348,7 @@ fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
         | Class::ComputedFunction(_)
         | Class::UnknownFunction(_)
         | Class::Fence(..)
+        | Class::Operator(_)
         | Class::Error(_)
         | Class::ErrorOfOthers(..) => Needs::Nothing,
     }
@@ -361,6 +362,7 @@ fn traffic(class: &Class<'_>) -> Traffic {
         | Class::Listing(..)
         | Class::ScriptExists(_)
         | Class::Fence(..)
+        | Class::Operator(_)
         | Class::Session(..)
         | Class::Error(_)
         | Class::ErrorOfOthers(..) => true,

@@ -147,6 +147,17 @@ impl Audit {
         in_force: impl FnOnce() -> Vec<InForce>,
         detail: Option<&str>,
     ) {
+        self.ordered(event, in_force, detail, None);
+    }
+
+    /// The same where it is known who ordered it.
+    pub(crate) fn ordered(
+        &self,
+        event: &str,
+        in_force: impl FnOnce() -> Vec<InForce>,
+        detail: Option<&str>,
+        client: Option<Client>,
+    ) {
         if self.line.is_none() || self.level() == AuditLevel::Off {
             return;
         }
@@ -155,6 +166,7 @@ impl Audit {
         notice.audit = Some(self.level().word().to_owned());
         notice.namespaces = in_force();
         notice.detail = detail.map(str::to_owned);
+        notice.client = client;
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
         if notices.len() < MAX_NOTICES {
             notices.push((Instant::now(), notice));

@@ -6,6 +6,7 @@
 use std::str::FromStr;
 use std::time::{Duration, UNIX_EPOCH};
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 /// How a list is wanted.
@@ -39,6 +40,9 @@ pub(crate) struct LocksQuery {
     pub(crate) namespace: Option<String>,
     /// What their keys contain, spelled as keys are shown.
     pub(crate) contains: Option<String>,
+    /// A glob that their keys match, bytes as they are: not part of the API.
+    #[serde(skip)]
+    pub(crate) pattern: Option<Bytes>,
     /// Only those of which something is to be said.
     #[serde(default)]
     pub(crate) problems: bool,

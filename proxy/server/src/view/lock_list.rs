@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::glob::Glob;
 use lockwarden_lock::lease::Lease;
 use memchr::memmem;
 
@@ -57,6 +58,10 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
     let contains = query.contains.as_deref().unwrap_or_default();
     let contains = unspell(contains).unwrap_or_else(|| contains.into());
     let contains = memmem::Finder::new(&contains);
+    let pattern = query.pattern.clone().map(Glob::new);
+    let is_named = |key: &[u8]| {
+        contains.find(key).is_some() && pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
+    };
     let seen = service.view.seen();
     let troubled = troubled(&seen);
     let mut matching = 0;
@@ -71,7 +76,7 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
             .as_deref()
             .is_none_or(|name| name == &*details.name);
         let lives = lease.ends.is_none_or(|ends| ends > now);
-        if !asked_for || !lives || contains.find(&key.key).is_none() {
+        if !asked_for || !lives || !is_named(&key.key) {
             return;
         }
         let state = state(troubled.get(key), lease);

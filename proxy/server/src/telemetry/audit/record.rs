@@ -192,6 +192,9 @@ pub(crate) struct Notice {
     pub(crate) namespaces: Vec<InForce>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) detail: Option<String>,
+    /// Who ordered it: at the admin address only where from is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) client: Option<Client>,
     /// How many lines could not be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost: Option<u64>,

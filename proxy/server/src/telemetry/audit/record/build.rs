@@ -115,7 +115,8 @@ impl Marks {
 }
 
 impl Client {
-    fn of(caller: &Caller) -> Client {
+    /// A client of the proxy.
+    pub(crate) fn of(caller: &Caller) -> Client {
         let text = |bytes: &[u8]| (!bytes.is_empty()).then(|| spell(bytes));
         Client {
             session: Some(caller.session.0),

@@ -1,0 +1,188 @@
+//! The commands by which an operator asks the proxy itself, over the connection that Redis is spoken on: `LOCKWARDEN LOCKS`,
+//! `WHY`, `MODE`, `CLIENTS`, `HELP`. Reads them; who may send them is `administration`'s list, and what is answered is put
+//! together where all that is known of locks comes together.
+
+use bytes::Bytes;
+use lockwarden_resp::Request;
+
+use crate::rules::Mode;
+
+/// The longest pattern, id or name that is looked at, bytes.
+const MAX_WORD_BYTES: usize = 1024;
+
+/// What an operator asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OperatorCommand {
+    /// The locks that are held.
+    Locks {
+        /// A glob for their keys; `None`: all of them.
+        pattern: Option<Bytes>,
+    },
+    /// One decision in words.
+    Why {
+        /// What its error reply carries.
+        id: Bytes,
+    },
+    /// Another mode.
+    Mode {
+        /// The namespace; `None`: all of them.
+        namespace: Option<Bytes>,
+        /// See the variant.
+        mode: Mode,
+    },
+    /// Who is connected.
+    Clients,
+    /// What can be asked.
+    Help,
+    /// One of these with words that it does not take.
+    Mistaken {
+        /// The command, in upper case.
+        command: &'static str,
+        /// What it takes.
+        usage: &'static str,
+    },
+}
+
+impl OperatorCommand {
+    /// The command of a request. `None` for everything else, such as a word that is not known here: that is Redis's to
+    /// refuse, as it does without a proxy.
+    pub fn read(request: &Request<'_>) -> Option<OperatorCommand> {
+        let mut words = request.args();
+        if !words.next()?.eq_ignore_ascii_case(b"lockwarden") {
+            return None;
+        }
+        let word = words.next()?;
+        let (command, usage) = *COMMANDS
+            .iter()
+            .find(|(command, _)| word.eq_ignore_ascii_case(command.as_bytes()))?;
+        // One more than any takes.
+        let words: Vec<&[u8]> = words.take(3).collect();
+        let is_long = words.iter().any(|word| word.len() > MAX_WORD_BYTES);
+        let read = (!is_long).then(|| understood(command, &words)).flatten();
+        Some(read.unwrap_or(OperatorCommand::Mistaken { command, usage }))
+    }
+
+    /// Its word behind `LOCKWARDEN`.
+    pub fn word(&self) -> &'static str {
+        match self {
+            OperatorCommand::Locks { .. } => "LOCKS",
+            OperatorCommand::Why { .. } => "WHY",
+            OperatorCommand::Mode { .. } => "MODE",
+            OperatorCommand::Clients => "CLIENTS",
+            OperatorCommand::Help => "HELP",
+            OperatorCommand::Mistaken { command, .. } => command,
+        }
+    }
+}
+
+/// Each command, and how it is typed.
+const COMMANDS: [(&str, &str); 5] = [
+    ("LOCKS", "LOCKWARDEN LOCKS [pattern]"),
+    ("WHY", "LOCKWARDEN WHY id"),
+    ("MODE", "LOCKWARDEN MODE [namespace] enforce|monitor"),
+    ("CLIENTS", "LOCKWARDEN CLIENTS"),
+    ("HELP", "LOCKWARDEN HELP"),
+];
+
+fn understood(command: &str, words: &[&[u8]]) -> Option<OperatorCommand> {
+    let copied = |word: &[u8]| Bytes::copy_from_slice(word);
+    match (command, words) {
+        ("LOCKS", []) => Some(OperatorCommand::Locks { pattern: None }),
+        ("LOCKS", [pattern]) => Some(OperatorCommand::Locks {
+            pattern: Some(copied(pattern)),
+        }),
+        ("WHY", [id]) => Some(OperatorCommand::Why { id: copied(id) }),
+        ("MODE", [mode]) => Some(OperatorCommand::Mode {
+            namespace: None,
+            mode: mode_of(mode)?,
+        }),
+        ("MODE", [namespace, mode]) => Some(OperatorCommand::Mode {
+            namespace: Some(copied(namespace)),
+            mode: mode_of(mode)?,
+        }),
+        ("CLIENTS", []) => Some(OperatorCommand::Clients),
+        ("HELP", []) => Some(OperatorCommand::Help),
+        _ => None,
+    }
+}
+
+fn mode_of(word: &[u8]) -> Option<Mode> {
+    let modes = [Mode::Enforce, Mode::Monitor];
+    modes
+        .into_iter()
+        .find(|mode| word.eq_ignore_ascii_case(mode.word().as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use lockwarden_resp::OwnedRequest;
+
+    use super::*;
+
+    fn read(line: &str) -> Option<OperatorCommand> {
+        let words = line.split(' ').map(str::as_bytes);
+        OperatorCommand::read(&OwnedRequest::new(words).request())
+    }
+
+    #[test]
+    fn a_command_is_read_in_any_spelling() {
+        let mode = |namespace: Option<&'static str>, mode| OperatorCommand::Mode {
+            namespace: namespace.map(|name| Bytes::from_static(name.as_bytes())),
+            mode,
+        };
+        for (line, expected) in [
+            ("LOCKWARDEN HELP", OperatorCommand::Help),
+            ("lockwarden Clients", OperatorCommand::Clients),
+            ("LOCKWARDEN LOCKS", OperatorCommand::Locks { pattern: None }),
+            (
+                "LOCKWARDEN LOCKS lock:*",
+                OperatorCommand::Locks {
+                    pattern: Some(Bytes::from_static(b"lock:*")),
+                },
+            ),
+            (
+                "LOCKWARDEN WHY 7F3K2A",
+                OperatorCommand::Why {
+                    id: Bytes::from_static(b"7F3K2A"),
+                },
+            ),
+            (
+                "LOCKWARDEN MODE orders Enforce",
+                mode(Some("orders"), Mode::Enforce),
+            ),
+            ("LOCKWARDEN MODE monitor", mode(None, Mode::Monitor)),
+        ] {
+            assert_eq!(read(line), Some(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_command_with_the_wrong_words_is_told_from_one_that_is_unknown() {
+        let long = format!("LOCKWARDEN LOCKS {}", "*".repeat(MAX_WORD_BYTES + 1));
+        for (line, command) in [
+            ("LOCKWARDEN LOCKS a b", "LOCKS"),
+            ("LOCKWARDEN WHY", "WHY"),
+            ("LOCKWARDEN MODE", "MODE"),
+            ("LOCKWARDEN MODE orders loud", "MODE"),
+            ("LOCKWARDEN MODE orders enforce now", "MODE"),
+            ("LOCKWARDEN CLIENTS all", "CLIENTS"),
+            ("LOCKWARDEN HELP me", "HELP"),
+            (&long, "LOCKS"),
+        ] {
+            let read = read(line).expect(line);
+            assert!(
+                matches!(read, OperatorCommand::Mistaken { .. }),
+                "{line}: {read:?}"
+            );
+            assert_eq!(read.word(), command);
+        }
+        for line in [
+            "LOCKWARDEN",
+            "LOCKWARDEN FENCE a",
+            "LOCKWARDEN OTHER",
+            "GET a",
+        ] {
+            assert_eq!(read(line), None, "{line}");
+        }
+    }
+}
