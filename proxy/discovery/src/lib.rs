@@ -22,7 +22,7 @@ mod patterns;
 mod shape;
 
 pub use collector::{Collector, KeyHash, Pattern};
-pub use patterns::MAX_PATTERNS;
+pub use patterns::{MAX_PATTERNS, Merged, PatternId, Patterns};
 pub use sighting::{Did, Sighting, Spelling, Stored};
 pub use usage::{ByApplication, Usage};
 pub use verdict::{Confidence, Kind, Verdict};

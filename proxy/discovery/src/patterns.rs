@@ -17,18 +17,20 @@ const MAX_PLACES: usize = 8;
 
 /// The place of a pattern among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct PatternId(usize);
+pub struct PatternId(usize);
 
 /// One pattern went into another, which is more general.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Merged {
-    pub(crate) from: PatternId,
-    pub(crate) into: PatternId,
+pub struct Merged {
+    /// See the struct.
+    pub from: PatternId,
+    /// See the struct.
+    pub into: PatternId,
 }
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Patterns {
+pub struct Patterns {
     /// Every shape that was a pattern, with where it went.
     all: Vec<(Shape, Option<PatternId>)>,
     by_shape: HashMap<Shape, PatternId>,
@@ -40,7 +42,7 @@ pub(crate) struct Patterns {
 
 impl Patterns {
     /// The pattern of a key, and which patterns became one on its account. `None` if there is no room for another one.
-    pub(crate) fn find(&mut self, key: &[u8], merged: &mut Vec<Merged>) -> Option<PatternId> {
+    pub fn find(&mut self, key: &[u8], merged: &mut Vec<Merged>) -> Option<PatternId> {
         let shape = Shape::of(key);
         if let Some(known) = self.known(&shape) {
             return Some(known);
@@ -61,13 +63,18 @@ impl Patterns {
         })
     }
 
+    /// As a Redis glob.
+    pub fn glob(&self, id: PatternId) -> Vec<u8> {
+        self.shape(id).glob()
+    }
+
     /// Its shape.
     pub(crate) fn shape(&self, id: PatternId) -> &Shape {
         &self.all[id.0].0
     }
 
     /// The pattern that this one is part of by now.
-    pub(crate) fn current(&self, id: PatternId) -> PatternId {
+    pub fn current(&self, id: PatternId) -> PatternId {
         let mut at = id;
         while let Some(next) = self.all[at.0].1 {
             at = next;

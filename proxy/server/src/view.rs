@@ -10,8 +10,11 @@ mod connections;
 pub(crate) mod discovery;
 mod hold_times;
 mod hot_locks;
+mod key_patterns;
+mod leases;
 mod lock_history;
 mod lock_list;
+mod pattern_list;
 mod periods;
 mod queries;
 mod recent_events;
@@ -27,7 +30,9 @@ mod wait_cycles;
 pub(crate) mod why;
 mod wording;
 
-pub(crate) use api::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery, ReportQuery};
+pub(crate) use api::{
+    ConnectionsQuery, DecisionsQuery, Format, LocksQuery, PatternsQuery, ReportQuery,
+};
 pub(crate) use queries::gauges;
 pub(crate) use service::{Fold, ViewService, Views};
 pub(crate) use store::Mark;

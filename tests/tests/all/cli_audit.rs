@@ -136,6 +136,61 @@ fn a_while_in_monitor_mode_names_every_fault_and_whose_it_is() {
     assert!(legacy.runs(), "nobody was harmed");
 }
 
+/// The program says in its own lines how long it works: 150 ms on an order, 500 ms on an invoice. While nobody is refused
+/// anything, most of its locks are deleted by others before.
+#[test]
+fn a_lock_is_held_until_the_release_of_that_grant_whoever_deleted_it_before() {
+    let redis = Redis::start();
+    let proxy = configuration(&redis).start();
+    let Some(_legacy) = Legacy::start(&proxy) else {
+        return;
+    };
+    let of = |glob: &str, more: &str| {
+        let (status, answer) = proxy.get(&format!("/api/v1/patterns?namespace=locks{more}"));
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        let patterns = answer["patterns"].as_array().expect("a list").clone();
+        patterns.into_iter().find(|one| one["pattern"] == glob)
+    };
+    let enough = |glob: &'static str| {
+        wait_for_value("twenty leases that were given back", || {
+            of(glob, "").filter(|one| one["holds"]["count"].as_u64() >= Some(20))
+        })
+    };
+    let (invoices, orders) = (enough("lock:invoice"), enough("lock:order"));
+    let p50 = |one: &Value| one["holds"]["p50_ms"].as_u64().expect("a number");
+    // A busy machine makes work longer; nothing makes it shorter.
+    assert!((500..900).contains(&p50(&invoices)), "{invoices}");
+    assert!((150..450).contains(&p50(&orders)), "{orders}");
+    assert_eq!(invoices["ttl_ms"], 300);
+    assert!(invoices["advice"].is_string(), "its TTL is too short");
+    assert_eq!(invoices["applications"][0]["application"], "invoices");
+    assert_eq!(invoices["history"], serde_json::json!([]), "not asked for");
+    // Those of a day are never given back.
+    wait_for("the marks of two nights", || {
+        of("lock:done:*", "").is_some_and(|one| one["held"].as_u64() >= Some(2))
+    });
+
+    let told = of("lock:invoice", "&pattern=lock:invoice&history=true").expect("it is there");
+    let history = told["history"].as_array().expect("a list");
+    let deleted =
+        |lease: &&Value| lease["end"] == "deleted-by-another" && lease["held_ms"].is_u64();
+    let lease = history
+        .iter()
+        .find(deleted)
+        .expect("one of the late deletions");
+    let number = |field: &str| lease[field].as_u64().expect("a number");
+    assert!(number("held_ms") >= 500, "{lease}");
+    assert!(
+        number("until") - number("since") < number("held_ms"),
+        "{lease}"
+    );
+    assert_eq!(lease["client"]["application"], "invoices");
+    assert_eq!(of("lock:invoice", "&pattern=lock:order"), None);
+    let (status, answer) = proxy.get("/api/v1/patterns?nosuch=1");
+    assert_eq!(status, 400, "{answer}");
+}
+
 /// What enforce mode would change by itself, told of those who bring it about; and nothing is changed.
 #[test]
 fn watching_tells_what_enforce_mode_would_change_and_changes_nothing() {

@@ -15,7 +15,9 @@ use super::board;
 use super::control::Control;
 use super::reply::{in_background, problem};
 use crate::text::escape::unspell;
-use crate::view::{ConnectionsQuery, DecisionsQuery, Format, LocksQuery, ReportQuery};
+use crate::view::{
+    ConnectionsQuery, DecisionsQuery, Format, LocksQuery, PatternsQuery, ReportQuery,
+};
 
 const NOT_REMEMBERED: &str = "this proxy does not remember a refusal with this id; what is older, or was decided by another proxy, \
      stands in the audit trail";
@@ -34,6 +36,7 @@ pub(super) fn routes() -> Router<Arc<dyn Control>> {
         .route("/api/v1/policies", get(policies))
         .route("/api/v1/hot", get(hot))
         .route("/api/v1/report", get(report))
+        .route("/api/v1/patterns", get(patterns))
         .route("/api/v1/config", get(config))
         .route("/api/v1/settings", get(settings))
         .route("/api/v1/discovery", get(discovery))
@@ -151,6 +154,13 @@ async fn report(State(control): Shared, uri: Uri) -> Response {
         Err(response) => return response,
     };
     answer(move || control.views().report(&query)).await
+}
+
+async fn patterns(State(control): Shared, uri: Uri) -> Response {
+    match asked::<PatternsQuery>(&uri) {
+        Ok(query) => answer(move || control.views().patterns(&query)).await,
+        Err(response) => response,
+    }
 }
 
 async fn config(State(control): Shared) -> Response {

@@ -7,7 +7,9 @@ use super::*;
 use crate::config::{Finding, Unusable};
 use crate::telemetry::audit;
 use crate::view::api::{Break, Broken, LogChanged, Settings};
-use crate::view::{ConnectionsQuery, DecisionsQuery, LocksQuery, ReportQuery, Views, api as told};
+use crate::view::{
+    ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery, Views, api as told,
+};
 
 #[derive(Default)]
 struct Fake {
@@ -195,6 +197,14 @@ impl Views for Fake {
             namespaces: Vec::new(),
             applications: Vec::new(),
             unclaimed_patterns: 0,
+        }
+    }
+
+    fn patterns(&self, _: &PatternsQuery) -> told::LockPatterns {
+        told::LockPatterns {
+            since: 1,
+            now: 2,
+            patterns: Vec::new(),
         }
     }
 

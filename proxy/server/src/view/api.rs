@@ -116,6 +116,8 @@ pub(crate) struct Holds {
     pub(crate) count: u64,
     pub(crate) p50_ms: u64,
     pub(crate) p99_ms: u64,
+    #[serde(default)]
+    pub(crate) p999_ms: u64,
     pub(crate) max_ms: u64,
     /// How many of them ran out before they were given back.
     pub(crate) ran_out: u64,
@@ -488,6 +490,86 @@ impl TryFrom<String> for Since {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Counting {
     pub(crate) since: u64,
+}
+
+/// What `GET /api/v1/patterns` may be asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PatternsQuery {
+    pub(crate) namespace: Option<String>,
+    /// One of them, as it is shown.
+    pub(crate) pattern: Option<String>,
+    /// Leases that were over before do not count.
+    pub(crate) since: Option<Since>,
+    /// With the last leases of each.
+    #[serde(default)]
+    pub(crate) history: bool,
+}
+
+/// `GET /api/v1/patterns?namespace=&pattern=&since=&history=true`: how long locks are held, by what their keys have in
+/// common; the busiest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LockPatterns {
+    /// Since when leases count, Unix ms.
+    pub(crate) since: u64,
+    pub(crate) now: u64,
+    pub(crate) patterns: Vec<LockPattern>,
+}
+
+/// Keys of a namespace that are alike, and the leases of those locks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LockPattern {
+    pub(crate) namespace: String,
+    /// A Redis glob; `*` where the keys had no room among the patterns.
+    pub(crate) pattern: String,
+    /// One of its keys, and its database.
+    pub(crate) example: String,
+    pub(crate) db: u32,
+    pub(crate) first_seen: u64,
+    pub(crate) last_seen: u64,
+    /// Operations on its locks, whatever `since` says.
+    pub(crate) operations: u64,
+    pub(crate) acquired: u64,
+    pub(crate) contended: u64,
+    /// Leases that go on now.
+    pub(crate) held: u64,
+    /// How long its last leases were held: from the grant to the release of that grant.
+    pub(crate) holds: Holds,
+    /// The TTL that half of them were given at most; `None`: they had none.
+    pub(crate) ttl_ms: Option<u64>,
+    /// How many of those leases the proxy renewed.
+    pub(crate) kept_alive: u64,
+    /// What that says about the TTL to ask for, in words.
+    pub(crate) advice: Option<String>,
+    /// Whose the last leases were, the most first.
+    pub(crate) applications: Vec<LeaseUser>,
+    /// The last leases, the oldest first, and then those that go on; empty unless asked for.
+    pub(crate) history: Vec<PastLease>,
+}
+
+/// An application of which some of the last leases of a pattern were.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LeaseUser {
+    pub(crate) application: String,
+    pub(crate) leases: u64,
+}
+
+/// One of the last leases of a pattern.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PastLease {
+    pub(crate) key: String,
+    pub(crate) db: u32,
+    pub(crate) fence: u64,
+    /// Who took it, where that was seen.
+    pub(crate) client: Option<Client>,
+    pub(crate) since: u64,
+    /// When the lock was free for others; `None`: it is held.
+    pub(crate) until: Option<u64>,
+    /// `released`, `ran-out`, `deleted-by-another`, `replaced`, `taken-over`, `broken`, `unseen`; `held`.
+    pub(crate) end: String,
+    /// From the grant until its holder gave it back, which may be long after `until`. `None`: it has not.
+    pub(crate) held_ms: Option<u64>,
+    pub(crate) ttl_ms: Option<u64>,
 }
 
 /// `GET /api/v1/report`: a verdict per namespace and per application.

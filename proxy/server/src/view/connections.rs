@@ -12,7 +12,7 @@ use lockwarden_lock::token::SessionId;
 
 use super::api;
 use super::api::ConnectionsQuery;
-use super::lock_history::ms;
+use super::leases::ms;
 use super::service::ViewService;
 use super::wording::client;
 use crate::clock::now_ms;

@@ -18,6 +18,8 @@ const USUAL_TTLS: [u64; 17] = [
 /// A lease that is over. Small, because there are many; what is longer than 49 days is 49 days long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hold {
+    /// When it was over, Unix time, s.
+    at_s: u32,
     held_ms: u32,
     ttl_ms: u32,
     /// It ran out before it was given back.
@@ -27,9 +29,16 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Of a lease that lasted so long, with the TTL that it was given last, 0 for none.
-    pub(super) fn new(held_ms: u64, ttl_ms: u64, ran_out: bool, kept: bool) -> Hold {
+    /// Of a lease that was over at this Unix time, ms, and lasted so long, with the TTL that it was given last, 0 for
+    /// none.
+    pub(super) fn new(
+        until_ms: u64,
+        held_ms: u64,
+        ttl_ms: u64,
+        (ran_out, kept): (bool, bool),
+    ) -> Hold {
         Hold {
+            at_s: small(until_ms / 1_000),
             held_ms: small(held_ms),
             ttl_ms: small(ttl_ms),
             ran_out,
@@ -38,8 +47,8 @@ impl Hold {
     }
 }
 
-fn small(ms: u64) -> u32 {
-    u32::try_from(ms).unwrap_or(u32::MAX)
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// The last of them.
@@ -72,14 +81,46 @@ impl Holds {
         }
     }
 
+    /// Those of them that were over since this Unix time, ms.
+    pub(super) fn since(&self, from_ms: u64) -> Holds {
+        let from_s = small(from_ms / 1_000);
+        let last = self.last.iter().filter(|hold| hold.at_s >= from_s);
+        Holds {
+            last: last.copied().collect(),
+            most: self.most,
+        }
+    }
+
+    /// Adds those of another pattern that is the same by now.
+    pub(super) fn merge(&mut self, other: &Holds) {
+        self.last.extend(&other.last);
+        self.last.make_contiguous().sort_by_key(|hold| hold.at_s);
+        let more = self.last.len().saturating_sub(self.most);
+        self.last.drain(..more);
+    }
+
+    /// The TTL that most of them were given; `None` where they had none.
+    pub(super) fn usual_ttl_ms(&self) -> Option<u64> {
+        let given = self.last.iter().filter(|hold| hold.ttl_ms > 0);
+        let mut given: Vec<u64> = given.map(|hold| hold.ttl_ms.into()).collect();
+        given.sort_unstable();
+        (!given.is_empty()).then(|| percentile(&given, 500))
+    }
+
+    /// How many of them keep-alive renewed.
+    pub(super) fn kept(&self) -> u64 {
+        self.last.iter().filter(|hold| hold.kept).count() as u64
+    }
+
     pub(super) fn summary(&self) -> api::Holds {
         let mut held: Vec<u64> = self.last.iter().map(|hold| hold.held_ms.into()).collect();
         held.sort_unstable();
         let ran_out = self.last.iter().filter(|hold| hold.ran_out);
         api::Holds {
             count: held.len() as u64,
-            p50_ms: percentile(&held, 50),
-            p99_ms: percentile(&held, 99),
+            p50_ms: percentile(&held, 500),
+            p99_ms: percentile(&held, 990),
+            p999_ms: percentile(&held, 999),
             max_ms: held.last().copied().unwrap_or(0),
             ran_out: ran_out.count() as u64,
         }
@@ -101,8 +142,8 @@ impl Holds {
             all.sort_unstable();
             all
         };
-        let p99 = percentile(&sorted(|hold| hold.held_ms), 99);
-        let ttl = percentile(&sorted(|hold| hold.ttl_ms), 50);
+        let p99 = percentile(&sorted(|hold| hold.held_ms), 990);
+        let ttl = percentile(&sorted(|hold| hold.ttl_ms), 500);
         let ran_out = own.iter().filter(|hold| hold.ran_out).count() as u64;
         let (work, given, wanted) = (duration(p99), duration(ttl), duration(enough(p99)));
         let of = own.len();
@@ -141,9 +182,9 @@ pub(super) fn enough(work_ms: u64) -> u64 {
     usual.unwrap_or_else(|| wanted.div_ceil(hour).saturating_mul(hour))
 }
 
-/// The smallest of the sorted values that so many of 100 do not exceed; 0 of none.
-fn percentile(sorted: &[u64], percent: usize) -> u64 {
-    let place = (sorted.len() * percent).div_ceil(100).max(1) - 1;
+/// The smallest of the sorted values that so many of 1,000 do not exceed; 0 of none.
+fn percentile(sorted: &[u64], per_mille: usize) -> u64 {
+    let place = (sorted.len() * per_mille).div_ceil(1_000).max(1) - 1;
     sorted.get(place).copied().unwrap_or(0)
 }
 
@@ -154,7 +195,7 @@ mod tests {
     fn holds(each: impl IntoIterator<Item = (u64, u64, bool)>) -> Holds {
         let mut holds = Holds::new(1_000);
         for (held_ms, ttl_ms, ran_out) in each {
-            holds.add(Hold::new(held_ms, ttl_ms, ran_out, false));
+            holds.add(Hold::new(0, held_ms, ttl_ms, (ran_out, false)));
         }
         holds
     }
@@ -163,12 +204,13 @@ mod tests {
     fn percentiles_are_those_of_the_last_leases() {
         let mut holds = Holds::new(100);
         for held_ms in 1..=250 {
-            holds.add(Hold::new(held_ms, 0, held_ms == 200, false));
+            holds.add(Hold::new(0, held_ms, 0, (held_ms == 200, false)));
         }
         let expected = api::Holds {
             count: 100,
             p50_ms: 200,
             p99_ms: 249,
+            p999_ms: 250,
             max_ms: 250,
             ran_out: 1,
         };

@@ -1,17 +1,20 @@
 //! What was seen of one lock: who holds it, who held it and ran out of time, who polls it, and the last
 //! of what happened. Pure: the time comes with the entries.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lockwarden_discovery::PatternId;
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::evidence::{DbKey, SURELY_BEFORE_END};
-use lockwarden_lock::plan::EnforcedTerms;
 
 use super::advice::Finding;
-use super::hold_times::{Hold, Holds};
-use crate::telemetry::events::{Caller, EventKind, Fingerprint, LockEvent};
+use super::hold_times::Holds;
+use super::leases::{End, Ended, Former, Holding, Late, Otherwise};
+use crate::telemetry::events::{Caller, EventKind, LockEvent, SessionNumber};
+use crate::telemetry::vocabulary::Observation;
 
 /// The last of what happened to a lock.
 const MAX_MOMENTS: usize = 32;
@@ -19,7 +22,7 @@ const MAX_MOMENTS: usize = 32;
 const FEW_MOMENTS: usize = 4;
 /// Leases of a lock whose lengths are remembered.
 const MAX_HOLDS: usize = 100;
-/// Holders whose time ran out that are remembered.
+/// Leases that are over of which more may be heard.
 const MAX_FORMER: usize = 4;
 /// Connections that poll one lock; of more the longest silent is forgotten.
 const MAX_WAITS: usize = 128;
@@ -29,8 +32,6 @@ const POLLS: u64 = 2;
 const PAUSES: u32 = 4;
 const MIN_PATIENCE: Duration = Duration::from_secs(2);
 const MAX_PATIENCE: Duration = Duration::from_secs(60);
-/// An EXPIRE so soon after the SETNX belongs to the same idiom.
-const TTL_FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(super) struct LockSeen {
@@ -46,53 +47,10 @@ pub(super) struct LockSeen {
     /// It was changed around all proxies.
     pub(super) bypassed: bool,
     waits: Vec<Wait>,
-}
-
-/// A lease whose beginning was seen.
-#[derive(Clone, Debug)]
-pub(super) struct Holding {
-    pub(super) caller: Option<Arc<Caller>>,
-    pub(super) token: Option<Fingerprint>,
-    pub(super) fence: u64,
-    pub(super) since: Instant,
-    pub(super) since_ms: u64,
-    /// The TTL that it was given last, ms; 0 for none.
-    pub(super) ttl_ms: u64,
-    /// When that is over, renewals left aside.
-    pub(super) ends: Option<Instant>,
-    /// Keep-alive renews it.
-    pub(super) kept: bool,
-    /// A former holder acted during it.
-    pub(super) overlapped: bool,
-    /// Something went to Redis unjudged, which may have changed it.
-    unsure: bool,
-    /// It has been counted as one that lives on keep-alive.
-    pub(super) outlives_its_ttl: bool,
-    /// Where nothing is enforced: how it would go in enforce mode, where that is another way.
-    pub(super) otherwise: Option<Otherwise>,
-}
-
-/// A lease with the terms that its application asked for, which enforce mode would have given others.
-#[derive(Clone, Debug)]
-pub(super) struct Otherwise {
-    /// How it began, or came to these terms.
-    began: Arc<LockEvent>,
-    terms: EnforcedTerms,
-    /// It has no TTL, and that has not been told yet.
-    wants_ttl: bool,
-    /// It lasted longer than those terms, and that has been told.
-    outlived: bool,
-}
-
-/// A holder whose time ran out.
-#[derive(Clone, Debug)]
-pub(super) struct Former {
-    pub(super) caller: Arc<Caller>,
-    since: Instant,
-    pub(super) ttl_ms: u64,
-    held_ms: u64,
-    /// How long it was at work, once it was heard of again.
-    pub(super) worked_ms: Option<u64>,
+    /// A connection that gives back what another one takes, as was found: jobs are handed over so.
+    handed_over_by: Option<SessionNumber>,
+    /// What its key is like.
+    pub(super) pattern: Option<PatternId>,
 }
 
 /// A connection that was refused the lock.
@@ -108,10 +66,10 @@ pub(super) struct Wait {
 /// What an entry meant beyond itself.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    /// A lease is over.
-    pub(super) ended: Option<Ended>,
-    /// The holder of a lease that ran out after the first time was at work for the second, ms.
-    pub(super) worked: Option<(u64, u64)>,
+    /// Leases that are over. One may be told of twice: its end becomes known later.
+    pub(super) ended: Vec<Ended>,
+    /// The holder of a lease that was over before was at work until now.
+    pub(super) late: Option<Late>,
     /// The client that got the lock had waited for so long.
     pub(super) waited: Option<Duration>,
     /// So much of its TTL was left when it was given back, between 0 and 1.
@@ -126,15 +84,8 @@ pub(super) struct Turn {
     pub(super) otherwise: Vec<(Finding, Arc<Caller>, Arc<LockEvent>)>,
 }
 
-/// How a lease ended.
-#[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) hold: Hold,
-    pub(super) caller: Option<Arc<Caller>>,
-}
-
 impl LockSeen {
-    pub(super) fn new(key: DbKey) -> LockSeen {
+    pub(super) fn new(key: DbKey, pattern: Option<PatternId>) -> LockSeen {
         LockSeen {
             key,
             namespace: Arc::default(),
@@ -144,68 +95,44 @@ impl LockSeen {
             former: VecDeque::new(),
             bypassed: false,
             waits: Vec::new(),
+            handed_over_by: None,
+            pattern,
         }
     }
 
     pub(super) fn fold(&mut self, entry: &Arc<LockEvent>) -> Turn {
         let mut turn = Turn::default();
         let mut told = true;
+        // Whether it is about the lease that is held now, by a client that may speak for it.
+        let mut of_now = false;
         match entry.happened {
-            EventKind::Acquired {
-                again,
-                replaced,
-                ran_out,
-                kept,
-            } => {
+            EventKind::Acquired { again, .. } => {
                 let same = self
                     .holding
                     .as_ref()
                     .is_some_and(|holding| again && Some(holding.fence) == entry.fence);
                 if !same {
-                    if ran_out {
-                        self.end(entry.at, true, &mut turn);
-                    } else if replaced {
-                        self.end(entry.at, false, &mut turn);
-                    } else if let Some(mut holding) = self.holding.take() {
-                        turn.otherwise = holding.would_go_otherwise(entry.at, true);
-                    }
-                    turn.waited = self.got_it(entry);
-                    self.holding = Some(Holding::new(entry, kept));
+                    self.acquired(entry, &mut turn);
                 }
             }
             EventKind::Contended { .. } => told = self.refused(entry),
-            EventKind::Extended { kept } => {
-                let holding = self
-                    .holding
-                    .get_or_insert_with(|| Holding::new(entry, kept));
-                holding.kept = kept;
-                holding.give(entry.ttl_ms.unwrap_or(0), entry.at);
-                holding.otherwise = Otherwise::of(entry);
+            EventKind::Extended { kept } => of_now = self.extended(entry, kept, &mut turn),
+            EventKind::Released { taken_over } => {
+                of_now = self.released(entry, taken_over, &mut turn);
             }
-            EventKind::Released { .. } => self.released(entry, &mut turn),
-            EventKind::RanOut => {
-                // One that was told late is not about the lease that began since.
-                let held = Duration::from_millis(entry.held_ms.unwrap_or(0));
-                let is_over = |holding: &Holding| holding.since + held <= entry.at;
-                if self.holding.as_ref().is_some_and(is_over) {
-                    self.end(entry.at, true, &mut turn);
-                } else if self.holding.is_none() {
-                    self.holds.add(hold_of(entry));
-                    turn.ended = Some(Ended {
-                        hold: hold_of(entry),
-                        caller: None,
-                    });
-                }
-            }
+            EventKind::RanOut => self.ran_out(entry, &mut turn),
             EventKind::Absent { ran_out } => self.absent(entry, ran_out, &mut turn),
             EventKind::Ungoverned => {
                 turn.bypassed = self.believed_alive(entry.at);
                 if turn.bypassed.is_some() {
-                    self.holding = None;
+                    self.over(entry, End::Unseen, &mut turn);
                 }
             }
-            EventKind::Broken => self.holding = None,
+            EventKind::Broken => self.over(entry, End::Broken, &mut turn),
             EventKind::Unjudged(_) | EventKind::Forwarded | EventKind::Failed => self.is_unsure(),
+            EventKind::Observed(Observation::HandedOver) => {
+                self.handed_over_by = entry.caller.as_ref().map(|caller| caller.session);
+            }
             EventKind::Refused
             | EventKind::Different
             | EventKind::Unchanged
@@ -214,7 +141,9 @@ impl LockSeen {
         // What no client did was found by the sweeper.
         let found = entry.happened == EventKind::Ungoverned && entry.caller.is_none();
         self.bypassed |= found || turn.bypassed.is_some();
-        self.heard_of_again(entry, &mut turn);
+        if !of_now {
+            self.heard_of_again(entry, &mut turn);
+        }
         if let (true, Some(holding)) = (entry.overlap, &mut self.holding) {
             holding.overlapped = true;
         }
@@ -277,97 +206,219 @@ impl LockSeen {
         (lives && !holding.unsure && holding.fence > 0).then_some(holding.fence)
     }
 
-    fn end(&mut self, at: Instant, ran_out: bool, turn: &mut Turn) {
-        let Some(mut holding) = self.holding.take() else {
+    fn acquired(&mut self, entry: &Arc<LockEvent>, turn: &mut Turn) {
+        let EventKind::Acquired {
+            replaced,
+            ran_out,
+            kept,
+            ..
+        } = entry.happened
+        else {
             return;
         };
-        turn.otherwise = holding.would_go_otherwise(at, true);
-        let over = match holding.ends {
-            // Noticed late, it was held no longer than its TTL; what was renewed is not known so well.
-            Some(ends) if ran_out && !holding.kept => ends.min(at),
-            Some(_) | None => at,
+        let end = match (ran_out, replaced) {
+            (true, _) => End::RanOut,
+            (false, true) if entry.is_refused() => End::Replaced,
+            (false, true) => End::TakenOver,
+            // Its release may be told yet.
+            (false, false) => End::Unseen,
         };
-        let held_ms = ms(over.saturating_duration_since(holding.since));
-        let hold = Hold::new(held_ms, holding.ttl_ms, ran_out, holding.kept);
-        self.holds.add(hold);
-        if let (true, Some(caller)) = (ran_out, &holding.caller) {
-            if self.former.len() >= MAX_FORMER {
-                self.former.pop_front();
-            }
-            // Kept to find out how long the holder really worked, if it is heard of again.
-            self.former.push_back(Former {
-                caller: caller.clone(),
-                since: holding.since,
-                ttl_ms: holding.ttl_ms,
-                held_ms,
-                worked_ms: None,
-            });
+        self.over(entry, end, turn);
+        if let Some(caller) = &entry.caller {
+            // What it does from now on is about this lease.
+            let own = self.former.iter_mut();
+            own.filter(|former| former.is_open_for(caller.session))
+                .for_each(|former| former.closed = true);
         }
-        turn.ended = Some(Ended {
-            hold,
-            caller: holding.caller,
-        });
+        turn.waited = self.got_it(entry);
+        self.holding = Some(Holding::new(entry, kept));
     }
 
-    fn released(&mut self, entry: &LockEvent, turn: &mut Turn) {
-        let Some(holding) = &self.holding else {
-            // Taken before the view began, or forgotten.
-            if entry.held_ms.is_some() {
-                self.holds.add(hold_of(entry));
-                turn.ended = Some(Ended {
-                    hold: hold_of(entry),
-                    caller: None,
-                });
+    /// Returns whether it is the lease of now.
+    fn extended(&mut self, entry: &Arc<LockEvent>, kept: bool, turn: &mut Turn) -> bool {
+        match self.compared(entry) {
+            // Told late: the lease is over by now.
+            Ordering::Less => return false,
+            Ordering::Equal => {}
+            Ordering::Greater => self.over(entry, End::Unseen, turn),
+        }
+        let holding = self
+            .holding
+            .get_or_insert_with(|| Holding::new(entry, kept));
+        holding.kept = kept;
+        holding.give(entry.ttl_ms.unwrap_or(0), entry.at);
+        holding.otherwise = Otherwise::of(entry);
+        !entry.is_refused()
+    }
+
+    /// Returns whether a lease was given back by a client that may do that.
+    fn released(&mut self, entry: &LockEvent, taken_over: bool, turn: &mut Turn) -> bool {
+        let by = entry.caller.as_ref().map(|caller| caller.session);
+        let handed_over = by.is_some() && self.handed_over_by.take() == by;
+        if let Some(mut former) = self.told_late(entry) {
+            let by_another = self.is_by_another(entry, &former.lease, handed_over);
+            if by_another {
+                former.end = End::Deleted;
+                turn.ended.push(former.ended());
+                self.former.push_back(former);
+            } else {
+                self.given_back(former.lease, entry, turn);
             }
+            return !by_another;
+        }
+        if self.compared(entry) == Ordering::Greater {
+            // The grant of the lease that this ends was not seen.
+            self.over(entry, End::Unseen, turn);
+        }
+        match &self.holding {
+            Some(holding) if self.compared(entry) == Ordering::Equal => {
+                if taken_over {
+                    self.over(entry, End::TakenOver, turn);
+                    return false;
+                }
+                if self.is_by_another(entry, holding, handed_over) {
+                    self.over(entry, End::Deleted, turn);
+                    return false;
+                }
+                if let Some(lease) = self.holding.take() {
+                    self.given_back(lease, entry, turn);
+                }
+            }
+            // Taken before the view began, or forgotten.
+            Some(_) | None => {
+                if entry.is_refused() || taken_over || entry.held_ms.is_none() {
+                    return false;
+                }
+                self.only_its_end(entry, End::Released, turn);
+            }
+        }
+        true
+    }
+
+    /// The fencing token of what an entry is about, compared with that of the lease of now. Equal where there is none.
+    fn compared(&self, entry: &LockEvent) -> Ordering {
+        let now = self.holding.as_ref().map_or(0, |holding| holding.fence);
+        match (entry.fence.unwrap_or(0), now) {
+            (0, _) | (_, 0) => Ordering::Equal,
+            (told, now) => told.cmp(&now),
+        }
+    }
+
+    /// The lease that a release ended, where the next grant was told before it: only what one connection does is told
+    /// in order.
+    fn told_late(&mut self, entry: &LockEvent) -> Option<Former> {
+        let fence = entry.fence.filter(|fence| *fence > 0)?;
+        let is_it = |former: &Former| former.lease.fence == fence && former.end == End::Unseen;
+        let place = self.former.iter().rposition(is_it)?;
+        self.former.remove(place)
+    }
+
+    /// Whether a lease was ended by a client that does not act for its holder. Where nothing is enforced, such a release
+    /// goes through.
+    fn is_by_another(&self, entry: &LockEvent, lease: &Holding, handed_over: bool) -> bool {
+        let by = entry.caller.as_ref().map(|caller| caller.session);
+        let of = lease.caller.as_ref().map(|caller| caller.session);
+        if handed_over || (by.is_some() && by == of) {
+            return false;
+        }
+        // One that was the holder before means its own lease, unless it names the owner token of this one.
+        let is_late = |former: &Former| by.is_some_and(|by| former.is_open_for(by));
+        let means_its_own = entry.token.is_none() && self.former.iter().any(is_late);
+        entry.is_refused() || entry.overlap || means_its_own
+    }
+
+    /// The lease is over, by its end or by another client's doing. Its holder may be at work still.
+    fn over(&mut self, entry: &LockEvent, end: End, turn: &mut Turn) {
+        let Some(mut lease) = self.holding.take() else {
             return;
         };
+        turn.otherwise = lease.would_go_otherwise(entry.at, true);
+        let former = Former::new(lease, end, entry.at);
+        let ended = former.ended();
+        if let Some(hold) = ended.hold {
+            self.holds.add(hold);
+        }
+        turn.ended.push(ended);
+        if self.former.len() >= MAX_FORMER {
+            self.former.pop_front();
+        }
+        self.former.push_back(former);
+    }
+
+    /// The lease was given back, by its holder or by a client that acts for it.
+    fn given_back(&mut self, mut lease: Holding, entry: &LockEvent, turn: &mut Turn) {
+        turn.otherwise = lease.would_go_otherwise(entry.at, true);
         let by = entry.caller.as_ref().map(|caller| caller.session);
-        let of = holding.caller.as_ref().map(|caller| caller.session);
-        let refused = entry.verdict.as_ref().and_then(|verdict| verdict.reason);
+        let of = lease.caller.as_ref().map(|caller| caller.session);
         // Where the release was judged wrong, another connection is no sign of a pool.
-        turn.pooled = of.is_some() && by.is_some() && by != of && refused.is_none();
-        if let (Some(ends), false) = (holding.ends, holding.kept) {
+        turn.pooled = of.is_some() && by.is_some() && by != of && !entry.is_refused();
+        if let (Some(ends), false) = (lease.ends, lease.kept) {
             let left = ends.saturating_duration_since(entry.at).as_secs_f64();
-            let given = Duration::from_millis(holding.ttl_ms).as_secs_f64();
+            let given = Duration::from_millis(lease.ttl_ms).as_secs_f64();
             turn.left = Some((left / given).min(1.0));
         }
-        self.end(entry.at, false, turn);
+        let ended = lease.ended(End::Released, lease.age_ms(entry.at));
+        if let Some(hold) = ended.hold {
+            self.holds.add(hold);
+        }
+        turn.ended.push(ended);
+    }
+
+    /// A lease of which only the end was seen.
+    fn only_its_end(&mut self, entry: &LockEvent, end: End, turn: &mut Turn) {
+        let ended = Ended::without_beginning(entry, end);
+        if let Some(hold) = ended.hold {
+            self.holds.add(hold);
+        }
+        turn.ended.push(ended);
+    }
+
+    fn ran_out(&mut self, entry: &LockEvent, turn: &mut Turn) {
+        // One that was told late is not about the lease that began since.
+        let held = Duration::from_millis(entry.held_ms.unwrap_or(0));
+        let is_over = |holding: &Holding| holding.since + held <= entry.at;
+        if self.holding.as_ref().is_some_and(is_over) {
+            self.over(entry, End::RanOut, turn);
+        } else if self.holding.is_none() {
+            self.only_its_end(entry, End::RanOut, turn);
+        }
     }
 
     fn absent(&mut self, entry: &LockEvent, ran_out: bool, turn: &mut Turn) {
+        let alive = self.believed_alive(entry.at);
         if !ran_out {
-            turn.gone = self.believed_alive(entry.at);
-            if let Some(mut holding) = self.holding.take() {
-                turn.otherwise = holding.would_go_otherwise(entry.at, true);
-            }
+            turn.gone = alive;
+            self.over(entry, End::Unseen, turn);
             return;
         }
         // Nobody released the lease, says its record; and its time was not over.
-        turn.bypassed = self.believed_alive(entry.at);
-        if turn.bypassed.is_some() {
-            self.holding = None;
-            return;
+        turn.bypassed = alive;
+        match alive {
+            Some(_) => self.over(entry, End::Unseen, turn),
+            None => self.over(entry, End::RanOut, turn),
         }
-        self.end(entry.at, true, turn);
     }
 
     /// A former holder gives back or extends what it does not hold any more: so long was it at work.
     fn heard_of_again(&mut self, entry: &LockEvent, turn: &mut Turn) {
-        let late = matches!(
-            entry.operation,
-            Some(Operation::Release | Operation::Extend)
-        );
-        let (true, Some(caller)) = (late, &entry.caller) else {
+        let gives_back = match entry.operation {
+            Some(Operation::Release) => true,
+            Some(Operation::Extend) => false,
+            Some(_) | None => return,
+        };
+        let Some(caller) = &entry.caller else {
             return;
         };
-        let is_it = |former: &&mut Former| {
-            former.caller.session == caller.session && former.worked_ms.is_none()
+        let of_caller = |former: &&mut Former| former.is_open_for(caller.session);
+        let Some(former) = self.former.iter_mut().rev().find(of_caller) else {
+            return;
         };
-        if let Some(former) = self.former.iter_mut().rev().find(is_it) {
-            let worked_ms = ms(entry.at.saturating_duration_since(former.since));
-            former.worked_ms = Some(worked_ms);
-            self.holds.worked(former.held_ms, worked_ms);
-            turn.worked = Some((former.held_ms, worked_ms));
+        if let Some(late) = former.heard_of_again(entry.at, gives_back) {
+            match late.hold {
+                Some(hold) => self.holds.add(hold),
+                None => self.holds.worked(late.was_ms, late.worked_ms),
+            }
+            turn.late = Some(late);
         }
     }
 
@@ -428,80 +479,6 @@ impl LockSeen {
     }
 }
 
-impl Holding {
-    /// Begins with this entry, or, where its beginning was not seen, as long before as that says.
-    fn new(entry: &Arc<LockEvent>, kept: bool) -> Holding {
-        let held = entry.held_ms.unwrap_or(0);
-        let since = entry.at.checked_sub(Duration::from_millis(held));
-        let mut holding = Holding {
-            caller: entry.caller.clone(),
-            token: entry.token,
-            fence: entry.fence.unwrap_or(0),
-            since: since.unwrap_or(entry.at),
-            since_ms: entry.at_ms.saturating_sub(held),
-            ttl_ms: 0,
-            ends: None,
-            kept,
-            overlapped: false,
-            unsure: false,
-            outlives_its_ttl: false,
-            otherwise: Otherwise::of(entry),
-        };
-        holding.give(entry.ttl_ms.unwrap_or(0), entry.at);
-        holding
-    }
-
-    fn give(&mut self, ttl_ms: u64, at: Instant) {
-        self.ttl_ms = ttl_ms;
-        // A time beyond the clock is for ever.
-        let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
-        self.ends = ttl.and_then(|ttl| at.checked_add(ttl));
-    }
-
-    pub(super) fn age_ms(&self, now: Instant) -> u64 {
-        ms(now.saturating_duration_since(self.since))
-    }
-
-    /// What is found out by now that enforce mode would change in it, each once. A TTL that follows at once, as
-    /// in SETNX and EXPIRE, is one that was asked for; so a lease is given a moment for that, unless it `is_over`.
-    pub(super) fn would_go_otherwise(
-        &mut self,
-        now: Instant,
-        is_over: bool,
-    ) -> Vec<(Finding, Arc<Caller>, Arc<LockEvent>)> {
-        let (Some(otherwise), Some(caller)) = (&mut self.otherwise, &self.caller) else {
-            return Vec::new();
-        };
-        let began = &otherwise.began;
-        let age = now.saturating_duration_since(began.at);
-        let mut found = Vec::new();
-        if otherwise.wants_ttl && (is_over || age >= TTL_FOLLOWS_WITHIN) {
-            otherwise.wants_ttl = false;
-            found.push((Finding::NoTtl, caller.clone(), began.clone()));
-        }
-        if !otherwise.outlived && ms(age) > otherwise.terms.ttl_ms.0 {
-            otherwise.outlived = true;
-            let finding = match otherwise.terms.kept {
-                true => Finding::NeedsKeepAlive,
-                false => Finding::WouldRunOut,
-            };
-            found.push((finding, caller.clone(), began.clone()));
-        }
-        found
-    }
-}
-
-impl Otherwise {
-    fn of(entry: &Arc<LockEvent>) -> Option<Otherwise> {
-        Some(Otherwise {
-            began: entry.clone(),
-            terms: entry.would_give?,
-            wants_ttl: entry.asked_ms == Some(0),
-            outlived: false,
-        })
-    }
-}
-
 impl Wait {
     fn new(caller: &Arc<Caller>, entry: &LockEvent) -> Wait {
         Wait {
@@ -525,14 +502,4 @@ impl Wait {
         };
         now.saturating_duration_since(self.last) <= patience
     }
-}
-
-/// A lease of which only the end was seen.
-fn hold_of(entry: &LockEvent) -> Hold {
-    let ran_out = entry.happened == EventKind::RanOut;
-    Hold::new(entry.held_ms.unwrap_or(0), 0, ran_out, false)
-}
-
-pub(super) fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

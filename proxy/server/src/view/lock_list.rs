@@ -13,7 +13,8 @@ use memchr::memmem;
 
 use super::api;
 use super::api::LocksQuery;
-use super::lock_history::{LockSeen, Wait, ms};
+use super::leases::ms;
+use super::lock_history::{LockSeen, Wait};
 use super::remarks::remarks;
 use super::service::ViewService;
 use super::store::Seen;

@@ -3,23 +3,23 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use lockwarden_lock::decision::FaultKind;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::rules::Mode;
 
-use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, ReportQuery, Since};
+use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery};
 use super::connections::connections;
-use super::lock_history::ms;
+use super::leases::ms;
 use super::lock_list::{lock, locks};
+use super::pattern_list::patterns;
 use super::service::{View, ViewService, Views};
-use super::store::Marks;
 use super::tally::Tally;
 use super::wait_cycles::Circle;
 use super::wording::{client, moment};
-use super::{api, discovery, report, why};
+use super::{api, discovery, pattern_list, report, why};
 use crate::backend::server_info::Standing;
 use crate::clock::{Moment, now_ms};
 use crate::registry::ungoverned::Equal;
@@ -74,6 +74,10 @@ impl Views for ViewService {
 
     fn report(&self, query: &ReportQuery) -> api::Report {
         reported(self, query)
+    }
+
+    fn patterns(&self, query: &PatternsQuery) -> api::LockPatterns {
+        patterns(self, query)
     }
 
     fn namespaces(&self) -> Vec<api::Namespace> {
@@ -160,7 +164,7 @@ fn namespaces(service: &ViewService) -> Vec<api::Namespace> {
                 without_ttl: held.held_none,
                 ungoverned: details.metrics.ungoverned_found(),
                 holds: known.map_or_else(Default::default, |known| known.holds.summary()),
-                advice: known.and_then(|known| known.holds.advice()),
+                advice: pattern_list::advice(&seen, &details.name),
             }
         })
         .collect()
@@ -299,17 +303,12 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
     let held = service.shared.mirror.held(active.details.len());
     let endless = endless(service, active.details.len());
     let now = Moment::now();
-    let started = Moment {
-        at: service.shared.started,
-        unix_ms: now
-            .unix_ms
-            .saturating_sub(ms(service.shared.started.elapsed())),
-    };
+    let started = service.started(now);
     let seen = service.view.seen();
     let counted;
     let (tally, since) = match query.since {
         Some(since) => {
-            let from = since.begin(&seen.marks, now);
+            let from = seen.marks.begin(since, now);
             let from = from.filter(|from| from.at > started.at);
             counted = seen.periods.since(from.unwrap_or(started));
             (&counted.0, counted.1)
@@ -344,26 +343,6 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
         namespaces: namespaces.collect(),
         unclaimed_patterns: discovery::unclaimed(&service.shared),
         applications: applications_of(service, tally),
-    }
-}
-
-impl Since {
-    /// The moment from which on it counts; `None` is the start. What never happened has been so from the start.
-    fn begin(self, marks: &Marks, now: Moment) -> Option<Moment> {
-        let ago = |ago: Duration| Moment {
-            at: now.at.checked_sub(ago).unwrap_or(now.at),
-            unix_ms: now.unix_ms.saturating_sub(ms(ago)),
-        };
-        match self {
-            // Before the clock began is before the start.
-            Since::Ago(span) => now.at.checked_sub(span).map(|_| ago(span)),
-            Since::Time(unix_ms) => {
-                let span = Duration::from_millis(now.unix_ms.saturating_sub(unix_ms));
-                now.at.checked_sub(span).map(|_| ago(span))
-            }
-            Since::LastChange => marks.change,
-            Since::Reload => marks.reload,
-        }
     }
 }
 

@@ -6,7 +6,8 @@ use lockwarden_lock::evidence::DbKey;
 
 use super::api;
 use super::hold_times::{ENOUGH, enough};
-use super::lock_history::{Former, LockSeen, ms};
+use super::leases::{End, Former, ms};
+use super::lock_history::LockSeen;
 use super::wait_cycles::Circle;
 use crate::text::durations::{duration, times};
 use crate::text::escape::spell;
@@ -24,17 +25,14 @@ pub(super) fn remarks(
         .map(|circle| of_circle(circle, &lock.key))
         .collect();
     let holds = lock.holds.summary();
-    let late = lock
-        .former
-        .iter()
-        .rev()
-        .find(|former| former.worked_ms.is_some());
-    let last = lock.former.back();
-    match (late, last) {
-        (Some(former), _) => remarks.push(of_late_work(former, &holds)),
-        (None, Some(former)) => remarks.push(of_lost_holder(former)),
-        (None, None) => {}
-    }
+    let former = || lock.former.iter().rev();
+    let told = match former().find(|former| former.outlasted_its_ttl()) {
+        Some(former) => of_late_work(former, &holds),
+        None => former()
+            .find(|former| former.end == End::RanOut)
+            .and_then(of_lost_holder),
+    };
+    remarks.extend(told);
     if lock.bypassed {
         remarks.push(
             "it was changed around the proxy: somebody reaches Redis by another way".to_owned(),
@@ -109,7 +107,7 @@ fn of_circle(circle: &Circle, lock: &DbKey) -> String {
     )
 }
 
-fn of_late_work(former: &Former, holds: &api::Holds) -> String {
+fn of_late_work(former: &Former, holds: &api::Holds) -> Option<String> {
     let worked = former.worked_ms.unwrap_or(0);
     let longest = worked.max(holds.p99_ms);
     let usual = match holds.count {
@@ -120,20 +118,25 @@ fn of_late_work(former: &Former, holds: &api::Holds) -> String {
             duration(holds.p99_ms)
         ),
     };
-    format!(
+    Some(format!(
         "{}'s work took {}, its TTL was {}{usual}: ask for at least {}, or extend while working",
-        former.caller.application(),
+        former.lease.caller.as_ref()?.application(),
         duration(worked),
-        duration(former.ttl_ms),
+        duration(former.lease.ttl_ms),
         duration(enough(longest))
-    )
+    ))
 }
 
-fn of_lost_holder(former: &Former) -> String {
-    format!(
-        "{}'s lease ran out after its TTL of {}, and it has not been heard of since: it works on without \
-         the lock, or it died",
-        former.caller.application(),
-        duration(former.ttl_ms)
-    )
+fn of_lost_holder(former: &Former) -> Option<String> {
+    let since = match former.closed {
+        true => {
+            "it took the lock anew without having given it back: it does not release, or lost the lock to its own TTL"
+        }
+        false => "it has not been heard of since: it works on without the lock, or it died",
+    };
+    Some(format!(
+        "{}'s lease ran out after its TTL of {}, and {since}",
+        former.lease.caller.as_ref()?.application(),
+        duration(former.lease.ttl_ms)
+    ))
 }

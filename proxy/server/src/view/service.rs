@@ -7,7 +7,8 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 
 use super::api;
-use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, ReportQuery};
+use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery};
+use super::leases::ms;
 use super::store::{Mark, Measure, Seen};
 use crate::clock::Moment;
 use crate::state::ProxyState;
@@ -55,6 +56,9 @@ pub(crate) trait Views: Send + Sync {
     /// A verdict per namespace and application.
     fn report(&self, query: &ReportQuery) -> api::Report;
 
+    /// How long locks are held, by what their keys have in common.
+    fn patterns(&self, query: &PatternsQuery) -> api::LockPatterns;
+
     /// The namespaces in force.
     fn namespaces(&self) -> Vec<api::Namespace>;
 
@@ -81,6 +85,16 @@ impl ViewService {
         ViewService {
             shared,
             view: Arc::default(),
+        }
+    }
+
+    /// When the process started.
+    pub(super) fn started(&self, now: Moment) -> Moment {
+        let at = self.shared.started;
+        let passed = now.at.saturating_duration_since(at);
+        Moment {
+            at,
+            unix_ms: now.unix_ms.saturating_sub(ms(passed)),
         }
     }
 

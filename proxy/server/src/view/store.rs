@@ -13,8 +13,11 @@ use lockwarden_lock::reason::Reason;
 use lockwarden_lock::rules::Mode;
 
 use super::advice::Finding;
+use super::api::Since;
 use super::hold_times::Holds;
 use super::hot_locks::HotLocks;
+use super::key_patterns::KeyPatterns;
+use super::leases::{End, ms};
 use super::lock_history::{LockSeen, Turn};
 use super::periods::Periods;
 use super::recent_events::Recent;
@@ -55,6 +58,7 @@ pub(super) struct Seen {
     /// When the last entry was left.
     latest: Option<Moment>,
     pub(super) hot: HotLocks,
+    pub(super) patterns: KeyPatterns,
     /// The newest last.
     pub(super) decisions: VecDeque<Decided>,
     pub(super) refused: Lately,
@@ -78,6 +82,26 @@ pub(super) struct Marks {
     pub(super) change: Option<Moment>,
     /// The configuration was loaded again.
     pub(super) reload: Option<Moment>,
+}
+
+impl Marks {
+    /// The moment from which on a report counts; `None` is the start. What never happened has been so from the start.
+    pub(super) fn begin(&self, since: Since, now: Moment) -> Option<Moment> {
+        let ago = |ago: Duration| Moment {
+            at: now.at.checked_sub(ago).unwrap_or(now.at),
+            unix_ms: now.unix_ms.saturating_sub(ms(ago)),
+        };
+        match since {
+            // Before the clock began is before the start.
+            Since::Ago(span) => now.at.checked_sub(span).map(|_| ago(span)),
+            Since::Time(unix_ms) => {
+                let span = Duration::from_millis(now.unix_ms.saturating_sub(unix_ms));
+                now.at.checked_sub(span).map(|_| ago(span))
+            }
+            Since::LastChange => self.change,
+            Since::Reload => self.reload,
+        }
+    }
 }
 
 /// What makes a moment one from which on a report may count.
@@ -133,6 +157,7 @@ impl Default for Seen {
             marks: Marks::default(),
             latest: None,
             hot: HotLocks::default(),
+            patterns: KeyPatterns::default(),
             decisions: VecDeque::new(),
             refused: Lately::new(HOUR),
             would_refuse: Lately::new(HOUR),
@@ -165,7 +190,9 @@ impl Seen {
         }
         self.latest = Some(moment_of(entry));
         let own = |at: &DbKey| at.copied(MAX_KEY);
-        let lock = self.locks.used(at, own, |key| LockSeen::new(key.clone()));
+        let patterns = &mut self.patterns;
+        let new = |key: &DbKey| LockSeen::new(key.clone(), patterns.find(&key.key));
+        let lock = self.locks.used(at, own, new);
         if !Arc::ptr_eq(&lock.namespace, &entry.namespace) {
             lock.namespace = entry.namespace.clone();
         }
@@ -173,6 +200,7 @@ impl Seen {
         // Before it is folded: in monitor mode what would be refused ends the lease.
         let holder = is_refusal(entry).then(|| lock.granted_to(entry.fence).cloned());
         let turn = lock.fold(&told);
+        let pattern = lock.pattern;
         // A copy that is kept already: the key of the entry would keep a whole request in memory.
         let key = lock.key.clone();
 
@@ -192,6 +220,7 @@ impl Seen {
             self.shorten();
         }
         self.measure(&key, &turn, entry, measures);
+        self.patterns.fold(pattern, &told, &turn);
         self.count(&told, &turn);
         self.blame(&told, &turn);
         self.remember(&told, holder.flatten());
@@ -214,6 +243,10 @@ impl Seen {
         match mark {
             Mark::Reset => {
                 self.tally = Tally::default();
+                self.patterns.reset();
+                for namespace in self.namespaces.values_mut() {
+                    namespace.holds = Holds::new(MAX_HOLDS);
+                }
                 self.marks.reset = Some(now);
             }
             Mark::Switched => self.marks.change = Some(now),
@@ -272,11 +305,14 @@ impl Seen {
             Some(known) => known,
             None => self.namespaces.entry(entry.namespace.clone()).or_default(),
         };
-        if let Some(ended) = &turn.ended {
-            namespace.holds.add(ended.hold);
+        for hold in turn.ended.iter().filter_map(|ended| ended.hold) {
+            namespace.holds.add(hold);
         }
-        if let Some((held_ms, worked_ms)) = turn.worked {
-            namespace.holds.worked(held_ms, worked_ms);
+        if let Some(late) = &turn.late {
+            match late.hold {
+                Some(hold) => namespace.holds.add(hold),
+                None => namespace.holds.worked(late.was_ms, late.worked_ms),
+            }
         }
     }
 
@@ -291,10 +327,10 @@ impl Seen {
     /// Puts what was found to whose it is.
     fn blame(&mut self, entry: &Arc<LockEvent>, turn: &Turn) {
         let at = moment_of(entry);
-        if let Some(ended) = turn.ended.as_ref().filter(|ended| ended.hold.ran_out)
-            && let Some(holder) = &ended.caller
-        {
-            self.note(at, &Noted::Found(Finding::RanOut, holder, entry));
+        for ended in turn.ended.iter().filter(|ended| ended.end == End::RanOut) {
+            if let Some(holder) = &ended.caller {
+                self.note(at, &Noted::Found(Finding::RanOut, holder, entry));
+            }
         }
         for (finding, holder, began) in &turn.otherwise {
             self.note(at, &Noted::Found(*finding, holder, began));

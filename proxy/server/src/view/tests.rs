@@ -82,17 +82,22 @@ impl Played {
         (key, asked_ms): (&'static str, u64),
         (would_ms, kept): (u64, bool),
     ) -> &mut Played {
+        self.watched_as(who, happened, (key, asked_ms), (would_ms, kept), |_| {})
+    }
+
+    /// The same, with more to say.
+    fn watched_as(
+        &mut self,
+        who: u64,
+        happened: EventKind,
+        asked: (&'static str, u64),
+        would: (u64, bool),
+        more: impl FnOnce(&mut LockEvent),
+    ) -> &mut Played {
+        let (key, asked_ms) = asked;
         self.tells(who, happened, key, |entry| {
-            entry.mode = Mode::Monitor;
-            (entry.ttl_ms, entry.asked_ms) = (Some(asked_ms), Some(asked_ms));
-            entry.verdict = Some(Verdict::permitted(DecisionKind::Allow));
-            if would_ms != asked_ms {
-                entry.verdict = Some(Verdict::permitted(DecisionKind::WouldModify));
-                entry.would_give = Some(EnforcedTerms {
-                    ttl_ms: TtlMs(would_ms),
-                    kept,
-                });
-            }
+            watched(entry, asked_ms, would);
+            more(entry);
         })
     }
 
@@ -115,6 +120,7 @@ impl Played {
             EventKind::Released { .. } | EventKind::Absent { .. } | EventKind::Refused => {
                 Some(Operation::Release)
             }
+            EventKind::Extended { .. } => Some(Operation::Extend),
             EventKind::RanOut | EventKind::Observed(_) => None,
             _ => Some(Operation::Acquire),
         };
@@ -169,6 +175,19 @@ impl Played {
             equal_values_examples: Vec::new(),
         };
         report::namespace(standing, &self.seen.tally)
+    }
+}
+
+fn watched(entry: &mut LockEvent, asked_ms: u64, (would_ms, kept): (u64, bool)) {
+    entry.mode = Mode::Monitor;
+    (entry.ttl_ms, entry.asked_ms) = (Some(asked_ms), Some(asked_ms));
+    entry.verdict = Some(Verdict::permitted(DecisionKind::Allow));
+    if would_ms != asked_ms {
+        entry.verdict = Some(Verdict::permitted(DecisionKind::WouldModify));
+        entry.would_give = Some(EnforcedTerms {
+            ttl_ms: TtlMs(would_ms),
+            kept,
+        });
     }
 }
 
@@ -660,6 +679,238 @@ fn what_enforce_mode_would_change_is_told_of_those_who_bring_it_about() {
         said.verdict
     );
     assert!(!said.ready && said.verdict.contains("would-run-out in app-5 (1 time)"));
+}
+
+/// Of a pattern, as it is told.
+fn pattern(played: &Played, glob: &str) -> api::LockPattern {
+    let seen = &played.seen.patterns;
+    let mut all = seen.of("orders").map(|(id, one)| (seen.glob(id), one));
+    let (glob, one) = all.find(|(name, _)| name == glob).expect("it was seen");
+    one.told(("orders", glob), 0, &[], true)
+}
+
+/// The lengths of the last leases of a pattern: how many, the median and the longest, ms.
+fn lengths(played: &Played, glob: &str) -> (u64, u64, u64) {
+    let holds = pattern(played, glob).holds;
+    (holds.count, holds.p50_ms, holds.max_ms)
+}
+
+fn ends(pattern: &api::LockPattern) -> Vec<(&str, u64, Option<u64>)> {
+    let all = pattern.history.iter();
+    all.map(|one| {
+        (
+            &*one.end,
+            one.until.expect("it is over") - one.since,
+            one.held_ms,
+        )
+    })
+    .collect()
+}
+
+/// The one that did not get the lock deletes it all the same, and so on: each worked for 150 ms.
+#[test]
+fn a_lease_is_held_until_its_own_holder_gives_it_back() {
+    let mut played = Played::new();
+    for round in 0..10_u64 {
+        let who = 1 + round % 2;
+        played
+            .acquires(who, "lock:order:7", 10_000, round + 1)
+            .after(50);
+        if round > 0 {
+            // The one before is at its end by now. It deletes what is not its own any more.
+            played
+                .after(50)
+                .tells(3 - who, RELEASED, "lock:order:7", |entry| {
+                    entry.fence = Some(round + 1);
+                    entry.verdict = would_refuse(Reason::Expired);
+                });
+        } else {
+            played.tells(3, RELEASED, "lock:order:7", |entry| {
+                entry.fence = Some(round + 1);
+                entry.verdict = would_refuse(Reason::NotOwner);
+            });
+        }
+    }
+    // All but the last were given back by their holders: the first 150 ms after its grant, the others 200.
+    assert_eq!(lengths(&played, "lock:order:*"), (9, 200, 200));
+    let told = pattern(&played, "lock:order:*");
+    assert_eq!(told.holds.ran_out, 0);
+    assert_eq!(
+        ends(&told)[..2],
+        [
+            ("deleted-by-another", 50, Some(150)),
+            ("deleted-by-another", 100, Some(200))
+        ]
+    );
+    assert_eq!(
+        ends(&told)[9],
+        ("deleted-by-another", 100, None),
+        "it works on"
+    );
+    let lock = played.seen.lock(&of("lock:order:7")).unwrap();
+    assert_eq!(lock.holds.summary(), told.holds);
+}
+
+/// It works for 500 ms with a TTL of 300, and deletes what others hold by then.
+#[test]
+fn work_that_outlasts_its_lease_counts_with_its_whole_length() {
+    let mut played = Played::new();
+    let mut fence = 0;
+    for _ in 0..40 {
+        fence += 1;
+        played.tells(
+            1,
+            if fence == 1 {
+                ACQUIRED
+            } else {
+                AFTER_ONE_THAT_RAN_OUT
+            },
+            "lock:invoice",
+            |entry| {
+                (entry.ttl_ms, entry.fence) = (Some(300), Some(fence));
+            },
+        );
+        fence += 1;
+        played
+            .after(310)
+            .tells(2, AFTER_ONE_THAT_RAN_OUT, "lock:invoice", |entry| {
+                (entry.ttl_ms, entry.fence) = (Some(300), Some(fence));
+            });
+        played
+            .after(190)
+            .tells(1, RELEASED, "lock:invoice", |entry| {
+                entry.fence = Some(fence);
+                entry.overlap = true;
+                entry.verdict = would_refuse(Reason::Expired);
+            });
+        fence += 1;
+        played.after(10).acquires(3, "lock:invoice", 300, fence);
+        played
+            .after(300)
+            .tells(2, RELEASED, "lock:invoice", |entry| {
+                entry.fence = Some(fence);
+                entry.overlap = true;
+                entry.verdict = would_refuse(Reason::Expired);
+            });
+        played
+            .after(200)
+            .by(3, EventKind::Absent { ran_out: false }, "lock:invoice");
+    }
+    let told = pattern(&played, "lock:invoice");
+    assert_eq!(
+        (told.holds.count, told.holds.p50_ms, told.holds.max_ms),
+        (120, 500, 500)
+    );
+    assert_eq!(told.holds.ran_out, 40);
+    let advice = told.advice.expect("its TTL is too short");
+    assert!(advice.contains("1.0 s"), "{advice}");
+    assert!(played.remarks("lock:invoice")[0].contains("work took 500 ms, its TTL was 300 ms"));
+}
+
+/// Two connections tell what they did in another order than it happened in.
+#[test]
+fn a_release_that_is_told_after_the_next_grant_is_not_that_ones() {
+    let mut played = Played::new();
+    let step = EventKind::Extended { kept: true };
+    let release = |played: &mut Played, who, fence| {
+        played.tells(who, RELEASED, "lock:a", |entry| entry.fence = Some(fence));
+    };
+    for fence in (1..=99).step_by(2) {
+        let named = |fence| move |entry: &mut LockEvent| entry.fence = Some(fence);
+        played.watched_as(1, ACQUIRED, ("lock:a", 0), (30_000, true), named(fence));
+        played.watched_as(1, step, ("lock:a", 20_000), (20_000, true), named(fence));
+        played.after(40);
+        // It was free; but the release is told 1 ms later.
+        played.watched_as(2, ACQUIRED, ("lock:a", 0), (30_000, true), named(fence + 1));
+        played.after(1);
+        release(&mut played, 1, fence);
+        played.watched_as(
+            2,
+            step,
+            ("lock:a", 20_000),
+            (20_000, true),
+            named(fence + 1),
+        );
+        played.after(29);
+        release(&mut played, 2, fence + 1);
+        played.after(20);
+    }
+    for what in ["no-ttl", "pooled"] {
+        assert_eq!(
+            (played.found(1, what), played.found(2, what)),
+            (0, 0),
+            "{what}"
+        );
+    }
+    assert_eq!(lengths(&played, "lock:a"), (100, 30, 41));
+    assert!(
+        ends(&pattern(&played, "lock:a"))
+            .iter()
+            .all(|(end, _, _)| *end == "released")
+    );
+}
+
+#[test]
+fn a_job_that_others_are_meant_to_give_back_is_held_until_they_do() {
+    let mut played = Played::new();
+    for fence in 1..=30 {
+        played.acquires(1, "lock:job", 60_000, fence).after(700);
+        if fence > 5 {
+            played.by(2, EventKind::Observed(Observation::HandedOver), "lock:job");
+        }
+        played.tells(2, RELEASED, "lock:job", |entry| {
+            entry.fence = Some(fence);
+            entry.verdict = would_refuse(Reason::NotOwner);
+        });
+    }
+    assert_eq!(lengths(&played, "lock:job"), (25, 700, 700));
+}
+
+#[test]
+fn a_holder_that_takes_the_lock_anew_did_not_work_since_the_first_time() {
+    let mut played = Played::new();
+    played.acquires(1, "lock:cool", 1_000, 1).after(60_000);
+    played.tells(1, AFTER_ONE_THAT_RAN_OUT, "lock:cool", |entry| {
+        (entry.ttl_ms, entry.fence) = (Some(1_000), Some(2));
+    });
+    played
+        .after(100)
+        .tells(1, RELEASED, "lock:cool", |entry| entry.fence = Some(2));
+    assert_eq!(lengths(&played, "lock:cool"), (2, 100, 1_000));
+    assert!(played.remarks("lock:cool")[0].contains("took the lock anew"));
+}
+
+#[test]
+fn patterns_are_told_apart_by_namespace_and_are_of_a_bounded_number() {
+    let mut played = Played::new();
+    let letters =
+        |number: usize| [number / 26, number % 26].map(|place| char::from(b'a' + place as u8));
+    for number in 0..600 {
+        let word: String = letters(number).iter().collect();
+        for (namespace, fence) in [("orders", 1), ("stock", 2)] {
+            let key = DbKey::new(0, format!("{word}:{word}q:{word}z").into());
+            let entry = LockEvent {
+                at: played.now(),
+                key,
+                happened: ACQUIRED,
+                namespace: namespace.into(),
+                fence: Some(fence),
+                ..example("")
+            };
+            played.seen.fold(&entry, &mut Vec::new());
+        }
+    }
+    let count = |namespace| played.seen.patterns.of(namespace).count();
+    assert!(count("orders") + count("stock") <= 256 + 2);
+    let rest = pattern(&played, "*");
+    assert!(rest.acquired > 0);
+    let all: u64 = played
+        .seen
+        .patterns
+        .of("orders")
+        .map(|(_, one)| one.told(("", String::new()), 0, &[], false).acquired)
+        .sum();
+    assert_eq!(all, 600);
 }
 
 proptest! {

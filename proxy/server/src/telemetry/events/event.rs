@@ -95,6 +95,12 @@ impl LockEvent {
 }
 
 impl LockEvent {
+    /// Whether it was refused, or would have been where nothing is enforced.
+    pub(crate) fn is_refused(&self) -> bool {
+        let verdict = self.verdict.as_ref();
+        verdict.is_some_and(|verdict| verdict.reason.is_some())
+    }
+
     /// Something that happened to a lock of this namespace, of which no more is known.
     pub(crate) fn new(
         now: Moment,
