@@ -14,11 +14,12 @@ use wasmtime::Engine;
 
 use crate::bindings::v1;
 use crate::check;
+use crate::digest::hex;
 use crate::engine::{self, POOLED_INSTANCES};
 use crate::error::{HostError, LoadError};
 use crate::generation::{Chain, Generation, PolicyInfo};
 use crate::instance::Member;
-use crate::loader::{self, Compiled, hex};
+use crate::loader::{self, Compiled};
 use crate::meter::{Meters, Observer, PolicyCounters};
 use crate::source::{BUILT_IN_NAMES, ModuleSource, PolicySource, builtin};
 use crate::ticker::Ticker;

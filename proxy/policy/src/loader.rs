@@ -7,11 +7,11 @@ use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
 use wasmtime::component::{Component, HasSelf, Linker};
 use wasmtime::{Engine, Module};
 
 use crate::bindings::v1;
+use crate::digest::{hex, sha256 as digest_of};
 use crate::engine::MAX_MEMORY_BYTES;
 use crate::error::{LoadError, one_line};
 use crate::source::{ModuleSource, PolicySource};
@@ -48,7 +48,7 @@ pub(crate) fn compile(engine: &Engine, source: &PolicySource) -> Result<Compiled
             &read
         }
     };
-    let sha256: [u8; 32] = Sha256::digest(bytes).into();
+    let sha256: [u8; 32] = digest_of(bytes);
     if let Some(wanted) = source.sha256.filter(|wanted| *wanted != sha256) {
         return Err(LoadError::Pin {
             policy: source.name.clone(),
@@ -226,11 +226,6 @@ fn dedup(names: Vec<String>) -> Vec<String> {
         once.push(format!("and {more} more"));
     }
     once
-}
-
-/// Bytes as lower-case hex.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

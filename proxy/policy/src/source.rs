@@ -4,6 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::digest::{hex, sha256};
+
 /// A policy to be loaded.
 #[derive(Clone, Debug)]
 pub struct PolicySource {
@@ -78,6 +80,14 @@ pub struct BuiltIn {
     pub(crate) module: &'static [u8],
 }
 
+impl BuiltIn {
+    /// The SHA-256 of its module, in hex.
+    #[must_use]
+    pub fn sha256(&self) -> String {
+        hex(&sha256(self.module))
+    }
+}
+
 /// The names of the policies that ship with the proxy, in the order of the default chain.
 pub const BUILT_IN_NAMES: [&str; 3] = ["owner-token", "fencing", "ttl-ceiling"];
 
@@ -103,4 +113,10 @@ static BUILT_IN: [BuiltIn; 3] = [
 #[must_use]
 pub fn builtin(name: &str) -> Option<&'static BuiltIn> {
     BUILT_IN.iter().find(|policy| policy.name == name)
+}
+
+/// The policies that ship with the proxy, in the order of the default chain.
+#[must_use]
+pub fn builtins() -> &'static [BuiltIn] {
+    &BUILT_IN
 }

@@ -16,6 +16,7 @@ mod locks;
 mod orders;
 mod output;
 mod upgrade_check;
+mod version;
 mod why;
 
 use std::path::PathBuf;
@@ -94,8 +95,8 @@ enum Command {
     Completions(generate::CompletionsArgs),
     /// Print the manual page
     Man(generate::ManArgs),
-    /// Print what was built
-    Version,
+    /// Print what was built, and which policies it has; with --running what a running proxy was built of
+    Version(version::VersionArgs),
 }
 
 #[derive(Args, Debug)]
@@ -167,7 +168,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Lock(args) => lock::lock(&args),
         Command::Completions(args) => generate::completions(&args, Cli::command()),
         Command::Man(args) => generate::man(&args, Cli::command()),
-        Command::Version => generate::version(&metrics::BUILD),
+        Command::Version(args) => version::version(&args),
         Command::Metrics { docs } => {
             metrics::print_catalogue(docs);
             ExitCode::SUCCESS

@@ -115,6 +115,7 @@ mod orders;
 #[cfg(feature = "otel")]
 mod otel;
 mod transparency;
+mod versions;
 mod view;
 mod wire;
 mod without_scripts;

@@ -34,6 +34,7 @@ pub(super) fn routes() -> Router<Arc<dyn Control>> {
         .route("/api/v1/connections", get(connections))
         .route("/api/v1/clients", get(clients))
         .route("/api/v1/policies", get(policies))
+        .route("/api/v1/version", get(version))
         .route("/api/v1/hot", get(hot))
         .route("/api/v1/report", get(report))
         .route("/api/v1/patterns", get(patterns))
@@ -142,6 +143,10 @@ async fn clients(State(control): Shared) -> Response {
 
 async fn policies(State(control): Shared) -> Response {
     answer(move || control.views().policies()).await
+}
+
+async fn version(State(control): Shared) -> Response {
+    answer(move || control.views().version()).await
 }
 
 async fn hot(State(control): Shared) -> Response {

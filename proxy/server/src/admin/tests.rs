@@ -179,6 +179,10 @@ impl Views for Fake {
         Vec::new()
     }
 
+    fn version(&self) -> told::Version {
+        told::Version::of_this()
+    }
+
     fn policies(&self) -> Vec<told::Policy> {
         Vec::new()
     }
@@ -580,6 +584,7 @@ fn what_is_known_of_locks_is_open_on_the_admin_address_alone() {
         "decisions",
         "clients",
         "policies",
+        "version",
         "hot",
         "report",
         "config",

@@ -59,6 +59,18 @@ impl ApiArgs {
         }
     }
 
+    /// Where a command that has flags of its own finds the proxy: as these say, else as the environment does.
+    pub(super) fn of(admin: Option<&str>, config: Option<&Path>) -> ApiArgs {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let said = || variable("LOCKWARDEN_ADMIN")?.into_string().ok();
+        let named = || variable("LOCKWARDEN_CONFIG").map(PathBuf::from);
+        ApiArgs {
+            admin: admin.map(str::to_owned).or_else(said),
+            admin_token_file: None,
+            config: config.map(Path::to_owned).or_else(named),
+        }
+    }
+
     /// The configuration that was named.
     pub(super) fn config(&self) -> Option<&Path> {
         self.config.as_deref()

@@ -1,4 +1,4 @@
-//! What the command line says of itself: its version, its completions, its manual pages. All of it is made of
+//! What the command line says of itself: its completions and its manual pages. All of it is made of
 //! the definitions that parse it, so it cannot be out of date.
 
 use std::io;
@@ -10,7 +10,6 @@ use clap_complete::Shell;
 
 use super::output;
 use crate::app::exit_code;
-use crate::telemetry::metrics::BuildInfo;
 
 /// Of which shell.
 #[derive(Args, Debug)]
@@ -52,20 +51,6 @@ pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
 fn all_pages(command: Command, directory: &Path) -> io::Result<()> {
     std::fs::create_dir_all(directory)?;
     clap_mangen::generate_to(command, directory)
-}
-
-/// Prints what was built, in words that a bug report needs.
-pub(super) fn version(build: &BuildInfo<'_>) -> ExitCode {
-    let text = format!(
-        "lockwarden {}\nrevision {}\npolicy interface lockwarden:policy {}, on Wasmtime {}\n{} {}\n",
-        build.version,
-        build.revision,
-        build.policy_abi,
-        build.wasmtime,
-        std::env::consts::OS,
-        std::env::consts::ARCH,
-    );
-    printed(text.as_bytes())
 }
 
 fn printed(text: &[u8]) -> ExitCode {

@@ -65,6 +65,8 @@ pub(crate) struct BuildInfo<'a> {
     pub(crate) wasmtime: &'a str,
     /// The newest WIT version that policies may use.
     pub(crate) policy_abi: &'a str,
+    /// The cargo features that it was built with.
+    pub(crate) features: &'a [&'a str],
 }
 
 /// What this binary was built of.
@@ -74,7 +76,13 @@ pub(crate) const BUILD: BuildInfo<'static> = BuildInfo {
     revision: env!("LOCKWARDEN_REVISION"),
     wasmtime: "48",
     policy_abi: "1.0",
+    features: FEATURES,
 };
+
+#[cfg(feature = "otel")]
+const FEATURES: &[&str] = &["otel"];
+#[cfg(not(feature = "otel"))]
+const FEATURES: &[&str] = &[];
 
 type Mirror = Box<dyn Fn() -> Vec<NamespaceMirror> + Send + Sync>;
 

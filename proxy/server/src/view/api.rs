@@ -7,7 +7,10 @@ use std::str::FromStr;
 use std::time::{Duration, UNIX_EPOCH};
 
 use bytes::Bytes;
+use lockwarden_policy::PolicyInfo;
 use serde::{Deserialize, Serialize};
+
+use crate::telemetry::metrics::BUILD;
 
 /// How a list is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -134,6 +137,67 @@ pub(crate) struct Policy {
     pub(crate) mode: String,
     pub(crate) evaluations: u64,
     pub(crate) failures: u64,
+}
+
+/// What was built, and which policies it has. `GET /api/v1/version`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Version {
+    pub(crate) version: String,
+    /// Of the source, `unknown` outside a checkout.
+    pub(crate) revision: String,
+    /// The cargo features that it was built with.
+    pub(crate) features: Vec<String>,
+    /// The newest version of `lockwarden:policy` that policies may use.
+    pub(crate) policy_interface: String,
+    pub(crate) wasmtime: String,
+    pub(crate) os: String,
+    pub(crate) arch: String,
+    /// The policies that ship with it.
+    pub(crate) built_in: Vec<PolicyDigest>,
+    /// The policies that are loaded; none where no proxy runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) in_force: Option<Vec<PolicyDigest>>,
+}
+
+/// Which module a policy is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PolicyDigest {
+    pub(crate) name: String,
+    /// The SHA-256 of its module, in hex.
+    pub(crate) sha256: String,
+}
+
+impl Version {
+    /// That of this binary.
+    pub(crate) fn of_this() -> Version {
+        let owned = |text: &&str| (*text).to_owned();
+        Version {
+            version: BUILD.version.to_owned(),
+            revision: BUILD.revision.to_owned(),
+            features: BUILD.features.iter().map(owned).collect(),
+            policy_interface: BUILD.policy_abi.to_owned(),
+            wasmtime: BUILD.wasmtime.to_owned(),
+            os: std::env::consts::OS.to_owned(),
+            arch: std::env::consts::ARCH.to_owned(),
+            built_in: lockwarden_policy::builtins()
+                .iter()
+                .map(|policy| PolicyDigest {
+                    name: policy.name.to_owned(),
+                    sha256: policy.sha256(),
+                })
+                .collect(),
+            in_force: None,
+        }
+    }
+}
+
+impl PolicyDigest {
+    pub(crate) fn of(loaded: &PolicyInfo) -> PolicyDigest {
+        PolicyDigest {
+            name: loaded.name.to_string(),
+            sha256: loaded.sha256.clone(),
+        }
+    }
 }
 
 /// The figures at the head of the board.

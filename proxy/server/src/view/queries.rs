@@ -64,6 +64,15 @@ impl Views for ViewService {
         applications(self)
     }
 
+    fn version(&self) -> api::Version {
+        let active = self.shared.active.load_full();
+        let policies = active.generation.policies().iter();
+        api::Version {
+            in_force: Some(policies.map(api::PolicyDigest::of).collect()),
+            ..api::Version::of_this()
+        }
+    }
+
     fn policies(&self) -> Vec<api::Policy> {
         policies(self)
     }

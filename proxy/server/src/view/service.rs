@@ -50,6 +50,9 @@ pub(crate) trait Views: Send + Sync {
     /// The loaded policies.
     fn policies(&self) -> Vec<api::Policy>;
 
+    /// What was built, and which policies are in force.
+    fn version(&self) -> api::Version;
+
     /// The locks that are asked for most, and circles of waiters.
     fn hot(&self) -> api::Hot;
 

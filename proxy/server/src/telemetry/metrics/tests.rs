@@ -13,6 +13,7 @@ const BUILD: BuildInfo<'static> = BuildInfo {
     revision: "unknown",
     wasmtime: "48.0.8",
     policy_abi: "lockwarden:policy@1.0",
+    features: &[],
 };
 
 fn metrics(namespaces: &[(&str, ModeLabel)]) -> Arc<Metrics> {

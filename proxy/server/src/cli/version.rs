@@ -1,0 +1,135 @@
+//! `lockwarden version`: what was built, and which policies it has; also of a configuration, and of a proxy that runs.
+//! It is what a bug report needs.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use lockwarden_policy::PolicyHost;
+use serde::Serialize;
+
+use super::api_client::{ApiArgs, ApiClient, ApiError, finish, load_config, path};
+use super::output;
+use super::output::{Format, Output, plain};
+use crate::config::Report;
+use crate::ruleset::load_policies;
+use crate::view::api::{PolicyDigest, Version};
+
+#[derive(Args, Debug)]
+pub(super) struct VersionArgs {
+    /// Also the policies of this configuration, as they would be loaded
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Also what a running proxy was built of, and the policies that are in force there; without a URL the proxy is found
+    /// as by other commands
+    #[arg(long, value_name = "URL", num_args = 0..=1)]
+    running: Option<Option<String>>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What is told; also the JSON.
+#[derive(Serialize)]
+struct Told {
+    #[serde(flatten)]
+    this: Version,
+    /// The policies of the configuration that was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configured: Option<Vec<PolicyDigest>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    running: Option<Running>,
+}
+
+/// A proxy that was asked.
+#[derive(Serialize)]
+struct Running {
+    proxy: String,
+    #[serde(flatten)]
+    version: Version,
+}
+
+/// Prints it.
+pub(super) fn version(args: &VersionArgs) -> ExitCode {
+    finish(told(args))
+}
+
+fn told(args: &VersionArgs) -> Result<ExitCode, ApiError> {
+    let configured = args.config.as_deref().map(configured).transpose()?;
+    let running = args.running.as_ref().map(|url| {
+        let place = ApiArgs::of(url.as_deref(), args.config.as_deref());
+        let client = ApiClient::new(&place)?;
+        let version = client.get(&path(&["version"], &[]))?;
+        Ok::<_, ApiError>(Running {
+            proxy: client.address(),
+            version,
+        })
+    });
+    let told = Told {
+        this: Version::of_this(),
+        configured,
+        running: running.transpose()?,
+    };
+    output::print(&match args.output.output {
+        Format::Json => output::json(&told),
+        Format::Text => told.words(args.config.as_deref()),
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The policies that a configuration names, loaded as the proxy would.
+fn configured(file: &Path) -> Result<Vec<PolicyDigest>, ApiError> {
+    let config = load_config(Some(file)).map_err(|wrong| ApiError::Usage(wrong.to_string()))?;
+    let host = PolicyHost::new().map_err(|error| ApiError::Usage(error.to_string()))?;
+    let loaded = load_policies::load(&host, &config);
+    let generation = loaded.map_err(|wrong| ApiError::Usage(Report(&wrong).to_string()))?;
+    Ok(generation.policies().iter().map(PolicyDigest::of).collect())
+}
+
+impl Told {
+    fn words(&self, config: Option<&Path>) -> String {
+        let mut text = built(&self.this);
+        text.push_str(&policies("built-in policy", &self.this.built_in));
+        if let (Some(configured), Some(config)) = (&self.configured, config) {
+            let config = config.display().to_string();
+            // Writing to a String cannot fail, here and below.
+            let _ = writeln!(text, "\n{}:", plain(&config));
+            text.push_str(&policies("policy", configured));
+        }
+        if let Some(running) = &self.running {
+            let _ = writeln!(text, "\nthe proxy at {}:", plain(&running.proxy));
+            text.push_str(&built(&running.version));
+            let in_force = running.version.in_force.as_deref().unwrap_or_default();
+            text.push_str(&policies("policy in force", in_force));
+        }
+        text
+    }
+}
+
+fn built(version: &Version) -> String {
+    let features = match version.features.as_slice() {
+        [] => "none".to_owned(),
+        features => features.join(" "),
+    };
+    let text = [
+        format!("lockwarden {}", version.version),
+        format!("revision {}", version.revision),
+        format!(
+            "policy interface lockwarden:policy {}, on Wasmtime {}",
+            version.policy_interface, version.wasmtime
+        ),
+        format!("{} {}", version.os, version.arch),
+        format!("features {features}"),
+    ];
+    text.iter()
+        .map(|line| format!("{}\n", plain(line)))
+        .collect()
+}
+
+fn policies(what: &str, policies: &[PolicyDigest]) -> String {
+    let line = |policy: &PolicyDigest| {
+        let line = format!("{what} {} sha256 {}", policy.name, policy.sha256);
+        format!("{}\n", plain(&line))
+    };
+    policies.iter().map(line).collect()
+}
