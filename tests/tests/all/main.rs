@@ -58,6 +58,7 @@ mod blocks;
 mod board;
 mod board_axe;
 mod board_discovery;
+mod board_filters;
 mod board_pictures;
 mod breaking;
 mod bypass;

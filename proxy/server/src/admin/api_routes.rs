@@ -30,6 +30,7 @@ pub(super) fn routes() -> Router<Arc<dyn Control>> {
         .route("/api/v1/locks", get(locks))
         .route("/api/v1/locks/{key}", get(lock))
         .route("/api/v1/decisions", get(decisions))
+        .route("/api/v1/incidents", get(incidents))
         .route("/api/v1/why/{id}", get(why))
         .route("/api/v1/connections", get(connections))
         .route("/api/v1/clients", get(clients))
@@ -118,6 +119,13 @@ async fn decisions(State(control): Shared, uri: Uri) -> Response {
             Format::Json => Json(moments).into_response(),
             Format::Csv => board::decisions_csv(&moments),
         },
+        Err(response) => response,
+    }
+}
+
+async fn incidents(State(control): Shared, uri: Uri) -> Response {
+    match asked::<DecisionsQuery>(&uri) {
+        Ok(query) => answer(move || control.views().incidents(&query)).await,
         Err(response) => response,
     }
 }

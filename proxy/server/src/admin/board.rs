@@ -16,6 +16,7 @@ mod lists;
 mod locks;
 mod page;
 mod parts;
+mod reasons;
 mod shown;
 #[cfg(test)]
 mod tests;
@@ -58,6 +59,10 @@ pub(super) fn routes(port: Option<u16>) -> Router<Arc<dyn Control>> {
         )
         .route("/discovery", get(discovered))
         .route("/why", get(told))
+        .route(
+            "/reasons",
+            get(async || html(reasons::page(now_ms()).into_string())),
+        )
         .route(
             "/events",
             get(move |control, uri, headers| {

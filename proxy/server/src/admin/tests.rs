@@ -171,6 +171,10 @@ impl Views for Fake {
         Vec::new()
     }
 
+    fn incidents(&self, _: &DecisionsQuery) -> Vec<told::Incident> {
+        Vec::new()
+    }
+
     fn why(&self, _: &str) -> Vec<told::Why> {
         Vec::new()
     }

@@ -4,6 +4,7 @@
 use std::str;
 
 use bytes::Bytes;
+use lockwarden_lock::glob::Glob;
 use lockwarden_lock::operator_command::OperatorCommand;
 use lockwarden_lock::rules::Mode;
 use lockwarden_resp::Value;
@@ -14,7 +15,7 @@ use crate::state::operator::{AnswerOperator, error};
 use crate::telemetry::audit;
 use crate::telemetry::events::Caller;
 use crate::text::escape::spell;
-use crate::view::api::{Connection, Lock, LockState, NamedLock};
+use crate::view::api::{Connection, KeyGlob, Lock, LockState, NamedLock};
 use crate::view::{ConnectionsQuery, LocksQuery, Views};
 
 /// Locks or clients in a reply, at most.
@@ -87,7 +88,7 @@ impl Controller {
 
 fn locks(views: &dyn Views, pattern: Option<Bytes>) -> Value {
     let locks = views.locks(&LocksQuery {
-        pattern,
+        pattern: pattern.map(|pattern| KeyGlob(Glob::new(pattern))),
         limit: Some(MAX_LISTED),
         ..LocksQuery::default()
     });

@@ -6,11 +6,13 @@
 use std::str::FromStr;
 use std::time::{Duration, UNIX_EPOCH};
 
-use bytes::Bytes;
+use lockwarden_lock::glob::Glob;
+use lockwarden_lock::reason::Reason;
 use lockwarden_policy::PolicyInfo;
 use serde::{Deserialize, Serialize};
 
 use crate::telemetry::metrics::BUILD;
+use crate::text::escape::unspell;
 
 /// How a list is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -27,10 +29,16 @@ pub(crate) enum Format {
 #[derive(Clone, Debug, Default, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct DecisionsQuery {
-    /// Unix ms: later ones only.
-    pub(crate) since: Option<u64>,
+    /// Later ones only.
+    pub(crate) since: Option<After>,
     pub(crate) id: Option<String>,
     pub(crate) namespace: Option<String>,
+    /// Of the client, as it is shown.
+    pub(crate) application: Option<String>,
+    pub(crate) reason: Option<ReasonWord>,
+    pub(crate) pattern: Option<KeyGlob>,
+    /// What their keys contain, spelled as keys are shown.
+    pub(crate) contains: Option<String>,
     pub(crate) limit: Option<usize>,
     #[serde(default)]
     pub(crate) format: Format,
@@ -43,15 +51,74 @@ pub(crate) struct LocksQuery {
     pub(crate) namespace: Option<String>,
     /// What their keys contain, spelled as keys are shown.
     pub(crate) contains: Option<String>,
-    /// A glob that their keys match, bytes as they are: not part of the API.
-    #[serde(skip)]
-    pub(crate) pattern: Option<Bytes>,
+    pub(crate) pattern: Option<KeyGlob>,
+    /// Of the holder, as it is shown.
+    pub(crate) application: Option<String>,
     /// Only those of which something is to be said.
     #[serde(default)]
     pub(crate) problems: bool,
     pub(crate) limit: Option<usize>,
     #[serde(default)]
     pub(crate) format: Format,
+}
+
+/// A Redis glob over keys, spelled as keys are shown.
+#[derive(Clone, Debug, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct KeyGlob(pub(crate) Glob);
+
+/// Bytes of a glob that are looked at; matching takes at most its length times that of a key.
+const MAX_GLOB: usize = 1_024;
+
+/// Not a glob.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "a pattern is a Redis glob of at most {MAX_GLOB} bytes, in which a backslash is spelled \\\\, and a byte \\xNN"
+)]
+pub(crate) struct NoGlob;
+
+impl TryFrom<String> for KeyGlob {
+    type Error = NoGlob;
+
+    fn try_from(text: String) -> Result<KeyGlob, NoGlob> {
+        let bytes = unspell(&text).filter(|bytes| bytes.len() <= MAX_GLOB);
+        Ok(KeyGlob(Glob::new(bytes.ok_or(NoGlob)?.into())))
+    }
+}
+
+/// A reason, by its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct ReasonWord(pub(crate) Reason);
+
+/// Not a reason.
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is no reason of a refusal")]
+pub(crate) struct NoReason(String);
+
+impl TryFrom<String> for ReasonWord {
+    type Error = NoReason;
+
+    fn try_from(word: String) -> Result<ReasonWord, NoReason> {
+        let reason = Reason::from_word(word.as_bytes());
+        reason.map(ReasonWord).ok_or(NoReason(word))
+    }
+}
+
+/// After which moment: Unix ms, or what a report may be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct After(pub(crate) Since);
+
+impl TryFrom<String> for After {
+    type Error = NoTime;
+
+    fn try_from(text: String) -> Result<After, NoTime> {
+        match text.parse() {
+            Ok(unix_ms) => Ok(After(Since::Time(unix_ms))),
+            Err(_) => text.parse().map(After),
+        }
+    }
 }
 
 /// What is asked of the connections of clients.
@@ -443,6 +510,36 @@ pub(crate) struct WhyLine {
     /// `when`, `who`, `sent`, `lease`, `overlap`, `said`, `result`, `do`.
     pub(crate) about: String,
     pub(crate) words: String,
+}
+
+/// `GET /api/v1/incidents` answers a list: refusals, put together by who did what to whom.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Incident {
+    /// `payments-worker deleted lock:invoice:7, which billing held, 12 times`.
+    pub(crate) sentence: String,
+    /// The parts of the sentence: who …
+    pub(crate) application: Option<String>,
+    /// … did or was kept from doing what …
+    pub(crate) did: String,
+    /// … to which lock, the last of them; empty where a command named none …
+    pub(crate) key: String,
+    pub(crate) db: u32,
+    /// … and under which circumstances, how often.
+    pub(crate) then: String,
+    /// The other application that held the lock, where that was seen.
+    pub(crate) holder: Option<String>,
+    pub(crate) namespace: String,
+    pub(crate) reason: String,
+    /// `deny` or `would-deny`.
+    pub(crate) decision: String,
+    /// A former holder acted while another held the lock.
+    pub(crate) overlap: bool,
+    /// How many locks it is about.
+    pub(crate) keys: u64,
+    pub(crate) count: u64,
+    pub(crate) last: u64,
+    /// Of the last of them.
+    pub(crate) id: Option<String>,
 }
 
 /// `GET /api/v1/clients`: what each application did, and what enforce mode would break, worst first.

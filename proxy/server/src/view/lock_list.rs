@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::glob::Glob;
 use lockwarden_lock::lease::Lease;
 use memchr::memmem;
 
@@ -59,9 +58,9 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
     let contains = query.contains.as_deref().unwrap_or_default();
     let contains = unspell(contains).unwrap_or_else(|| contains.into());
     let contains = memmem::Finder::new(&contains);
-    let pattern = query.pattern.clone().map(Glob::new);
+    let pattern = query.pattern.as_ref();
     let is_named = |key: &[u8]| {
-        contains.find(key).is_some() && pattern.as_ref().is_none_or(|pattern| pattern.matches(key))
+        contains.find(key).is_some() && pattern.is_none_or(|pattern| pattern.0.matches(key))
     };
     let seen = service.view.seen();
     let troubled = troubled(&seen);
@@ -78,6 +77,11 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
             .is_none_or(|name| name == &*details.name);
         let lives = lease.ends.is_none_or(|ends| ends > now);
         if !asked_for || !lives || !is_named(&key.key) {
+            return;
+        }
+        if let Some(name) = &query.application
+            && !holds(&seen, key, lease, name)
+        {
             return;
         }
         let state = state(troubled.get(key), lease);
@@ -115,6 +119,14 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
         matching,
         locks: locks.collect(),
     }
+}
+
+/// Whether an application holds this lease, as far as that was seen.
+fn holds(seen: &Seen, key: &DbKey, lease: &Lease, application: &str) -> bool {
+    let holding = seen.lock(key).and_then(|lock| lock.holding.as_ref());
+    let holding = holding.filter(|holding| holding.fence == lease.fence.0);
+    let caller = holding.and_then(|holding| holding.caller.as_ref());
+    caller.is_some_and(|caller| caller.application() == application)
 }
 
 /// The locks of which something is to be said that the mirror does not know, by the lease that it is about.

@@ -2,7 +2,6 @@
 //! words of the API. The locks themselves are in `lock_list.rs`.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -12,14 +11,15 @@ use lockwarden_lock::rules::Mode;
 
 use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery};
 use super::connections::connections;
+use super::decisions::decisions;
 use super::leases::ms;
 use super::lock_list::{lock, locks};
 use super::pattern_list::patterns;
 use super::service::{View, ViewService, Views};
 use super::tally::Tally;
 use super::wait_cycles::Circle;
-use super::wording::{client, moment};
-use super::{api, discovery, pattern_list, report, why};
+use super::wording::client;
+use super::{api, discovery, incidents, pattern_list, report, why};
 use crate::backend::server_info::Standing;
 use crate::clock::{Moment, now_ms};
 use crate::registry::ungoverned::Equal;
@@ -28,8 +28,6 @@ use crate::state::ProxyState;
 use crate::telemetry::metrics::NamespaceMirror;
 use crate::text::escape::spell;
 
-/// Decisions in an answer that does not say how many; there are never more than are kept.
-const USUAL_DECISIONS: usize = 100;
 /// Locks without a TTL that the report names, of each namespace.
 const MAX_EXAMPLES: usize = 20;
 /// Locks with one value that the report names.
@@ -54,6 +52,10 @@ impl Views for ViewService {
 
     fn decisions(&self, query: &DecisionsQuery) -> Vec<api::Moment> {
         decisions(self, query)
+    }
+
+    fn incidents(&self, query: &DecisionsQuery) -> Vec<api::Incident> {
+        incidents::incidents(self, query)
     }
 
     fn why(&self, id: &str) -> Vec<api::Why> {
@@ -222,34 +224,6 @@ fn policy_mode(active: &Active, policy: &str) -> &'static str {
         // Also where it depends on the client.
         Some(_) => "mixed",
     }
-}
-
-/// `GET /api/v1/decisions`: the newest first.
-fn decisions(service: &ViewService, query: &DecisionsQuery) -> Vec<api::Moment> {
-    let limit = query.limit.unwrap_or(USUAL_DECISIONS);
-    let seen = service.view.seen();
-    let found: Vec<Arc<_>> = seen
-        .decisions
-        .iter()
-        .rev()
-        .map(|decided| &decided.entry)
-        .filter(|entry| {
-            query.since.is_none_or(|since| entry.at_ms > since)
-                && query
-                    .id
-                    .as_deref()
-                    .is_none_or(|id| entry.id.as_deref() == Some(id))
-                && query
-                    .namespace
-                    .as_deref()
-                    .is_none_or(|name| *name == *entry.namespace)
-        })
-        .take(limit)
-        .cloned()
-        .collect();
-    // Wording them needs no lock.
-    drop(seen);
-    found.iter().map(|entry| moment(entry)).collect()
 }
 
 /// `GET /api/v1/clients`.

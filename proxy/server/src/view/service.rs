@@ -41,6 +41,9 @@ pub(crate) trait Views: Send + Sync {
     /// What was refused, or would have been, the newest first.
     fn decisions(&self, query: &DecisionsQuery) -> Vec<api::Moment>;
 
+    /// The same, put together by who did what to whom.
+    fn incidents(&self, query: &DecisionsQuery) -> Vec<api::Incident>;
+
     /// The refusals with this id, in words.
     fn why(&self, id: &str) -> Vec<api::Why>;
 

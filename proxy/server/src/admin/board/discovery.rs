@@ -21,7 +21,7 @@ pub(super) fn page(found: &Discovery) -> Markup {
         skip: ("proposal", "the configuration"),
         now: found.now,
         address: "/discovery",
-        json: "/api/v1/discovery",
+        json: Some("/api/v1/discovery"),
         command: Some("lockwarden discover"),
     };
     frame.around(&html! {

@@ -13,7 +13,7 @@ pub(super) struct Frame<'a> {
     /// This page's own address.
     pub(super) address: &'a str,
     /// Where the same is as JSON.
-    pub(super) json: &'a str,
+    pub(super) json: Option<&'a str>,
     /// The command that says the same at a terminal.
     pub(super) command: Option<&'a str>,
 }
@@ -37,9 +37,10 @@ impl Frame<'_> {
                     main { (main) }
                     footer {
                         p {
-                            "Times are UTC. The same as " a href=(self.json) { "JSON" }
-                            @if let Some(command) = self.command { "; at a terminal: " code { (command) } }
-                            ". " a href="/" { "The board" }
+                            "Times are UTC. "
+                            @if let Some(json) = self.json { "The same as " a href=(json) { "JSON" } ". " }
+                            @if let Some(command) = self.command { "At a terminal: " code { (command) } ". " }
+                            a href="/" { "The board" }
                         }
                     }
                 }

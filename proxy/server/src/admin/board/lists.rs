@@ -2,9 +2,10 @@
 
 use maud::{Markup, html};
 
+use super::asked::Asked;
 use super::detail::{copyable, event, tone};
 use super::locks::client_name;
-use super::parts::{lock_link, record, time};
+use super::parts::{lock_link, reason_link, record, time};
 use super::wording::{duration, exact};
 use crate::text::numbers::{counted, number, percent};
 use crate::view::api::{
@@ -39,11 +40,21 @@ pub(super) fn cycles(hot: &Hot) -> Markup {
 }
 
 /// What was refused, or would have been.
-pub(super) fn refusals(moments: &[Moment]) -> Markup {
+pub(super) fn refusals(moments: &[Moment], asked: &Asked) -> Markup {
     html! {
-        h2 { "Last refusals " span.as-file { a href="/api/v1/decisions?format=csv" { "CSV" } } }
+        h2 {
+            "Last refusals "
+            span.as-file {
+                a href=(format!("/api/v1/decisions{}", asked.refusals_query(None))) { "JSON" } " · "
+                a href=(format!("/api/v1/decisions{}", asked.refusals_query(Some("csv")))) { "CSV" }
+            }
+        }
         @if moments.is_empty() {
-            p.empty { "Nothing was refused, and nothing would have been." }
+            @if asked.narrows_refusals() {
+                p.empty { "No refusal matches. " a href="/#refusals" { "Show all" } }
+            } @else {
+                p.empty { "Nothing was refused, and nothing would have been." }
+            }
         } @else {
             div.scroll role="region" aria-label="Last refusals" tabindex="0" {
                 table.stack role="table" {
@@ -77,7 +88,7 @@ fn refusal(moment: &Moment) -> Markup {
             td role="cell" data-label="Command" { @if let Some(command) = &moment.command { code { (command) } } }
             td role="cell" data-label="Client" { (who(moment.client.as_ref())) }
             td role="cell" data-label="Reason" {
-                @if let Some(reason) = &moment.reason { (reason) }
+                @if let Some(reason) = &moment.reason { (reason_link(reason)) }
                 @if let Some(detail) = &moment.detail { br; small { bdi { (detail) } } }
                 @if moment.overlap { br; small.bad { "overlap" } }
             }

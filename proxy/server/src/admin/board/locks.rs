@@ -1,5 +1,6 @@
 //! The list of held locks and the form that narrows it.
 
+use lockwarden_lock::reason::Reason;
 use maud::{Markup, html};
 
 use super::asked::{Asked, LARGE_LIST, LIST};
@@ -9,10 +10,21 @@ use super::wording::{duration, shell};
 use crate::text::numbers::number;
 use crate::view::api::{Client, Lock, LockState};
 
+/// Applications that the form suggests.
+const MAX_SUGGESTED: usize = 256;
+/// Times that are asked for most.
+const SPANS: [(&str, &str); 5] = [
+    ("15m", "in the last 15 min"),
+    ("1h", "in the last hour"),
+    ("1d", "in the last day"),
+    ("last-change", "since the last change"),
+    ("reload", "since the last reload"),
+];
+
 /// The form stands outside the parts that are replaced, so that nobody loses what he types.
 pub(super) fn filter(shown: &Shown, asked: &Asked) -> Markup {
     html! {
-        form.filter method="get" action="/" role="search" aria-label="Locks" {
+        form.filter method="get" action="/" role="search" aria-label="Locks and refusals" {
             label {
                 "Namespace "
                 select name="namespace" {
@@ -27,11 +39,41 @@ pub(super) fn filter(shown: &Shown, asked: &Asked) -> Markup {
                 input type="search" name="contains" value=[asked.contains.as_deref()] autocomplete="off" spellcheck="false";
             }
             label {
+                "Key pattern "
+                input.short type="search" name="pattern" value=[asked.pattern.as_deref()] placeholder="lock:order:*" autocomplete="off" spellcheck="false";
+            }
+            label {
+                "Application "
+                input.short type="search" name="application" value=[asked.application.as_deref()] list="applications" autocomplete="off" spellcheck="false";
+            }
+            datalist #applications {
+                @for application in shown.report.applications.iter().take(MAX_SUGGESTED) { option value=(application.application) {} }
+            }
+            label {
+                "Reason "
+                select name="reason" {
+                    option value="" { "any" }
+                    @for reason in Reason::ALL {
+                        option value=(reason) selected[asked.reason.as_deref() == Some(reason.word())] { (reason) }
+                    }
+                }
+            }
+            label {
+                "Refused "
+                select name="since" {
+                    option value="" { "at any time" }
+                    @for (span, name) in SPANS {
+                        option value=(span) selected[asked.since.as_deref() == Some(span)] { (name) }
+                    }
+                    @if let Some(other) = other_time(asked) { option value=(other) selected { "since " (other) } }
+                }
+            }
+            label {
                 input type="checkbox" name="problems" value="1" checked[asked.problems];
                 " Only problems"
             }
             button type="submit" { "Show" }
-            @if asked.narrows() { a href="/" { "Show all" } }
+            @if asked.narrows() || asked.narrows_refusals() { a href="/" { "Show all" } }
             span.as-file {
                 a href=(format!("/api/v1/locks{}", asked.list_query(None))) { "JSON" }
                 " · "
@@ -39,6 +81,12 @@ pub(super) fn filter(shown: &Shown, asked: &Asked) -> Markup {
             }
         }
     }
+}
+
+/// A time that was asked for and is none of the usual ones.
+fn other_time(asked: &Asked) -> Option<&str> {
+    let since = asked.since.as_deref();
+    since.filter(|since| SPANS.iter().all(|(span, _)| span != since))
 }
 
 pub(super) fn section(shown: &Shown, asked: &Asked, pace: Pace) -> Markup {

@@ -5,12 +5,16 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::asked::Asked;
 use super::frame::{brand, head};
-use super::parts::{Pace, steady};
+use super::parts::{Pace, application_link, lock_link, steady};
 use super::shown::Shown;
 use super::wording::duration;
 use super::{detail, lists, locks};
-use crate::text::numbers::{counted, number, time_of_day};
-use crate::view::api::{Overview, Totals};
+use crate::text::numbers::{counted, number, percent, time_of_day};
+use crate::view::api::{Cycle, Incident, Overview, Totals};
+
+/// Circles of waiters at the head of the page, and members that each names.
+const CYCLES: usize = 2;
+const MEMBERS: usize = 4;
 
 /// The whole page. `site` is how the reader's browser names this address.
 pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
@@ -42,13 +46,16 @@ pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
                 footer {
                     p {
                         "Times are UTC. The same as JSON: "
-                        @for (place, path) in ["overview", "locks", "decisions", "clients", "policies", "hot", "report", "discovery"].iter().enumerate() {
+                        @for (place, path) in ["overview", "locks", "decisions", "incidents", "clients", "policies", "hot", "report", "discovery"].iter().enumerate() {
                             @if place > 0 { " · " }
                             a href=(format!("/api/v1/{path}")) { (path) }
                         }
                         ". For scripts of your own: " a href="/metrics" { "metrics" } "."
                     }
-                    p { a href="/discovery" { "Keys that no namespace has" } ", and which of them are locks." }
+                    p {
+                        a href="/discovery" { "Keys that no namespace has" } ", and which of them are locks. "
+                        a href="/reasons" { "What each reason of a refusal means" } "."
+                    }
                     p { "Owner tokens are never shown. What stands for one (tok#…) tells equal ones, and means nothing outside this process." }
                 }
             }
@@ -70,7 +77,7 @@ pub(super) fn parts(
         ("detail", detail::section(shown, asked, site, pace)),
         ("locks", locks::section(shown, asked, pace)),
         ("cycles", lists::cycles(&shown.hot)),
-        ("refusals", lists::refusals(&shown.refusals)),
+        ("refusals", lists::refusals(&shown.refusals, asked)),
         ("clients", lists::clients(&shown.report)),
         (
             "namespaces",
@@ -179,29 +186,34 @@ fn figures(totals: &Totals) -> Markup {
     }
 }
 
-/// What somebody on call should read first, the worst first.
+/// A sentence at the head of the page, and how bad it is.
+type Notice = (&'static str, Markup);
+
+/// What somebody on call should read first: who did what to which lock, then what else stands out.
 fn notices(shown: &Shown) -> Markup {
     let totals = &shown.overview.totals;
-    let mut found: Vec<(&str, String, &str)> = Vec::new();
-    let mut find = |is: bool, tone, text: &dyn Fn() -> String, href| {
+    let mut found: Vec<Notice> = Vec::new();
+    if shown.overview.unseen > 0 {
+        let entries = counted(shown.overview.unseen, "entry", "entries");
+        let text = html! {
+            a href="/metrics" {
+                "This page is incomplete: " (entries) " came faster than they could be taken in. Metrics and answers to clients are not affected."
+            }
+        };
+        found.push(("warn", text));
+    }
+    found.extend(shown.incidents.iter().map(incident));
+    found.extend(shown.hot.cycles.iter().take(CYCLES).map(cycle));
+    let mut find = |is: bool, tone, href: &str, text: &dyn Fn() -> String| {
         if is {
-            found.push((tone, text(), href));
+            found.push((tone, html! { a href=(href) { (text()) } }));
         }
     };
+    let is_named = shown.incidents.iter().any(|incident| incident.overlap);
     find(
-        shown.overview.unseen > 0,
-        "warn",
-        &|| {
-            let entries = counted(shown.overview.unseen, "entry", "entries");
-            format!(
-                "This page is incomplete: {entries} came faster than they could be taken in. Metrics and answers to clients are not affected."
-            )
-        },
-        "/metrics",
-    );
-    find(
-        totals.overlaps_last_day > 0,
+        totals.overlaps_last_day > 0 && !is_named,
         "bad",
+        "/?since=1d#refusals",
         &|| {
             let times = match totals.overlaps_last_day {
                 1 => "Once".to_owned(),
@@ -211,66 +223,95 @@ fn notices(shown: &Shown) -> Markup {
                 "{times} in the last 24 h somebody acted on a lock that another held by then: what it guards may be wrong."
             )
         },
-        "#refusals",
-    );
-    find(
-        !shown.hot.cycles.is_empty(),
-        "bad",
-        &|| "Clients wait for each other, and none can go on.".to_owned(),
-        "#cycles",
     );
     find(
         totals.without_ttl > 0,
         "warn",
-        &|| match totals.without_ttl {
-            1 => "1 lock has no TTL: if its holder dies, it stays.".to_owned(),
-            more => format!(
-                "{} locks have no TTL: if their holders die, they stay.",
-                number(more)
-            ),
-        },
         "/?problems=1#locks",
+        &|| without_ttl(shown),
     );
-    find(
-        totals.unclaimed_patterns > 0,
-        "note",
-        &|| {
-            let patterns = counted(totals.unclaimed_patterns, "pattern", "patterns");
-            let verb = if totals.unclaimed_patterns == 1 {
-                "is"
-            } else {
-                "are"
-            };
-            format!("{patterns} of locks {verb} in no namespace: nothing governs them.")
-        },
-        "/discovery",
-    );
+    find(totals.unclaimed_patterns > 0, "note", "/discovery", &|| {
+        let patterns = counted(totals.unclaimed_patterns, "pattern", "patterns");
+        let verb = if totals.unclaimed_patterns == 1 {
+            "is"
+        } else {
+            "are"
+        };
+        format!("{patterns} of locks {verb} in no namespace: nothing governs them.")
+    });
     let (refused, would) = (totals.refused_last_hour, totals.would_refuse_last_hour);
-    find(
-        refused + would > 0,
-        "note",
-        &|| {
-            let refused_text = counted(refused, "call was refused", "calls were refused");
-            let would_text = counted(would, "call", "calls");
-            let would_text = format!("{would_text} would be refused in enforce mode");
-            match (refused, would) {
-                (0, _) => format!("In the last hour {would_text}."),
-                (_, 0) => format!("In the last hour {refused_text}."),
-                _ => format!("In the last hour {refused_text}, and {would_text}."),
-            }
-        },
-        "#refusals",
-    );
+    find(refused + would > 0, "note", "/?since=1h#refusals", &|| {
+        let refused_text = counted(refused, "call was refused", "calls were refused");
+        let would_text = counted(would, "call", "calls");
+        let would_text = format!("{would_text} would be refused in enforce mode");
+        match (refused, would) {
+            (0, _) => format!("In the last hour {would_text}."),
+            (_, 0) => format!("In the last hour {refused_text}."),
+            _ => format!("In the last hour {refused_text}, and {would_text}."),
+        }
+    });
     let idle = shown.overview.backend.up && shown.overview.backend.problem.is_none();
     html! {
         @if found.is_empty() {
             @if idle { p.calm { "Nothing needs attention." } }
         } @else {
             ul.notices {
-                @for (tone, text, href) in &found {
-                    li class=(tone) { a href=(href) { (text) } }
-                }
+                @for (tone, text) in &found { li class=(tone) { (text) } }
             }
         }
+    }
+}
+
+/// Who did what to whose lock, with the way to what that means.
+fn incident(incident: &Incident) -> Notice {
+    let text = html! {
+        span.names {
+            (application_link(incident.application.as_deref()))
+            " " (incident.did) " "
+            @if incident.key.is_empty() { "locks" } @else { (lock_link(&incident.key, incident.db)) }
+            bdi { (incident.then) } ". "
+            @match &incident.id {
+                Some(id) => {
+                    a href=(format!("/why?id={}", percent(id))) aria-label=(format!("Why, and what to do: {}", incident.sentence)) { "Why, and what to do" }
+                }
+                None => a href=(format!("/reasons#{}", percent(&incident.reason))) { "What " (incident.reason) " means" },
+            }
+        }
+    };
+    (if incident.overlap { "bad" } else { "warn" }, text)
+}
+
+/// Who waits for whom, in one sentence; the list below has all.
+fn cycle(cycle: &Cycle) -> Notice {
+    let text = html! {
+        span.names {
+            @for (place, member) in cycle.members.iter().take(MEMBERS).enumerate() {
+                @if place > 0 { "; " }
+                (application_link(Some(&member.client.application)))
+                " holds " (lock_link(&member.holds, 0))
+                " and waits for " (lock_link(&member.waits_for, 0))
+            }
+            @if cycle.members.len() > MEMBERS { "; and so on" }
+            ". " a href="#cycles" { "None of them can go on." }
+        }
+    };
+    ("bad", text)
+}
+
+fn without_ttl(shown: &Shown) -> String {
+    let namespaces = shown.report.namespaces.iter();
+    let mut examples = namespaces.flat_map(|namespace| &namespace.without_ttl_examples);
+    let example = examples.next();
+    match (shown.overview.totals.without_ttl, example) {
+        (1, Some(key)) => format!("{key} has no TTL: if its holder dies, it stays."),
+        (1, None) => "1 lock has no TTL: if its holder dies, it stays.".to_owned(),
+        (more, Some(key)) => format!(
+            "{} locks have no TTL, such as {key}: if their holders die, they stay.",
+            number(more)
+        ),
+        (more, None) => format!(
+            "{} locks have no TTL: if their holders die, they stay.",
+            number(more)
+        ),
     }
 }

@@ -36,3 +36,18 @@ pub(super) fn lock_link(key: &str, db: u32) -> Markup {
         @if db != 0 { " " small { "db " (db) } }
     }
 }
+
+/// An application, which leads to what it was refused.
+pub(super) fn application_link(name: Option<&str>) -> Markup {
+    html! {
+        @match name {
+            Some(name) => a href=(format!("/?application={}#refusals", percent(name))) { bdi { b { (name) } } },
+            None => "a client",
+        }
+    }
+}
+
+/// The reason of a refusal, which leads to what it means.
+pub(super) fn reason_link(reason: &str) -> Markup {
+    html! { a href=(format!("/reasons#{}", percent(reason))) { (reason) } }
+}

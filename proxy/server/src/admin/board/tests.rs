@@ -133,6 +133,7 @@ fn idle() -> Shown {
             locks: Vec::new(),
         },
         detail: None,
+        incidents: Vec::new(),
         refusals: Vec::new(),
         report: report(Vec::new()),
         hot: Hot {
@@ -236,6 +237,23 @@ fn whatever_a_client_chose_is_text() {
         remarks: vec![evil.to_owned()],
     });
     shown.refusals = vec![moment];
+    shown.incidents = vec![api::Incident {
+        sentence: evil.to_owned(),
+        application: Some(evil.to_owned()),
+        did: evil.to_owned(),
+        key: evil.to_owned(),
+        db: 0,
+        then: evil.to_owned(),
+        holder: Some(evil.to_owned()),
+        namespace: evil.to_owned(),
+        reason: evil.to_owned(),
+        decision: "deny".to_owned(),
+        overlap: true,
+        keys: 1,
+        count: 1,
+        last: NOW,
+        id: Some(evil.to_owned()),
+    }];
     shown.report = report(vec![api::Application {
         application: evil.to_owned(),
         libraries: vec![evil.to_owned()],
@@ -263,7 +281,10 @@ fn whatever_a_client_chose_is_text() {
             }],
         }],
     };
-    let query = format!("?lock={0}&contains={0}&namespace={0}", percent(evil));
+    let query = format!(
+        "?lock={0}&contains={0}&namespace={0}&pattern={0}&application={0}",
+        percent(evil)
+    );
     let text = text(&shown, &query);
     assert_eq!(text.matches("<script").count(), 1, "the page's own: {text}");
     assert!(!text.contains("<img src=x"), "{text}");
@@ -340,12 +361,21 @@ fn a_query_is_understood_whoever_wrote_it() {
     let empty = asked("?namespace=&contains=&limit=200");
     assert_eq!(empty, asked(""));
     assert_eq!(empty.query(), "");
-    let full = asked("?namespace=a%26b&contains=x&problems=1&limit=99999&lock=lock%3Aa%2Fb&db=3");
+    let full = asked(
+        "?namespace=a%26b&contains=x&pattern=lock%3A*&application=a&reason=not-owner&since=1h&problems=1&limit=99999&lock=lock%3Aa%2Fb&db=3",
+    );
     assert_eq!(full.limit, LARGE_LIST);
     assert_eq!(
         full.query(),
-        "?namespace=a%26b&contains=x&problems=true&limit=1000&lock=lock%3Aa%2Fb&db=3"
+        "?namespace=a%26b&contains=x&pattern=lock%3A%2A&application=a&problems=true&reason=not-owner&since=1h&limit=1000&lock=lock%3Aa%2Fb&db=3"
     );
     assert_eq!(asked(&full.query()), full);
-    assert!(Asked::of(&"/?db=x".parse().unwrap()).is_err());
+    assert_eq!(
+        full.refusals_query(Some("csv")),
+        "?namespace=a%26b&contains=x&pattern=lock%3A%2A&application=a&reason=not-owner&since=1h&limit=10000&format=csv"
+    );
+    for mistake in ["db=x", "reason=no-owner", "since=yesterday", "pattern=%5Cq"] {
+        let address = format!("/?{mistake}").parse().unwrap();
+        assert!(Asked::of(&address).is_err(), "{mistake}");
+    }
 }

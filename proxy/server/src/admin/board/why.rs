@@ -15,7 +15,7 @@ pub(super) fn page(id: &str, remembered: &[Why], now: u64) -> Markup {
         skip: ("told", "what happened"),
         now,
         address: &format!("/why?id={}", percent(id)),
-        json: &format!("/api/v1/why/{}", percent(id)),
+        json: Some(&format!("/api/v1/why/{}", percent(id))),
         command: None,
     };
     frame.around(&html! {

@@ -299,7 +299,12 @@ fn advice(record: &Record) -> Option<&'static str> {
     if record.event == "unjudged" || record.event == "ungoverned" {
         return None;
     }
-    Some(match reason_of(record)? {
+    advice_on(reason_of(record)?)
+}
+
+/// What to do about a refusal for this reason; a policy's own has its own words.
+pub(crate) fn advice_on(reason: Reason) -> Option<&'static str> {
+    Some(match reason {
         Reason::NotOwner => {
             "release with compare-and-delete and a value of your own for each acquire; over a pool, name \
              its connections (CLIENT SETNAME)"
