@@ -23,6 +23,7 @@ mod reply;
 mod server;
 pub mod soak;
 pub mod spelling;
+mod terminal;
 mod words;
 mod world;
 
@@ -41,5 +42,6 @@ pub use record::{Record, State};
 pub use redis::Redis;
 pub use reply::Reply;
 pub use server::Server;
+pub use terminal::Terminal;
 pub use words::split as split_words;
 pub use world::{World, WorldKind};

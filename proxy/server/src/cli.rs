@@ -15,6 +15,7 @@ mod lock;
 mod locks;
 mod orders;
 mod output;
+mod top;
 mod upgrade_check;
 mod version;
 mod why;
@@ -63,6 +64,8 @@ enum Command {
     /// Who holds which lock, who waits, and ending a lease on purpose
     #[command(subcommand)]
     Locks(locks::LocksCommand),
+    /// Watch locks, applications and refusals of a running proxy on a live screen
+    Top(top::TopArgs),
     /// Who is connected to a running proxy, as whom, and which locks each holds and waits for
     Clients(clients::ClientsArgs),
     /// What is in force in a running proxy: every key of the configuration, and where its value came from
@@ -155,6 +158,7 @@ pub(crate) fn main() -> ExitCode {
         Command::UpgradeCheck(args) => upgrade_check::upgrade_check(&args),
         Command::Demo => demo::demo(),
         Command::Locks(command) => locks::locks(&command),
+        Command::Top(args) => top::top(&args),
         Command::Clients(args) => clients::clients(&args),
         Command::Config(args) => config::config(&args),
         Command::Mode(args) => orders::mode(&args),

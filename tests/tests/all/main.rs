@@ -115,6 +115,7 @@ mod operator_commands;
 mod orders;
 #[cfg(feature = "otel")]
 mod otel;
+mod top;
 mod transparency;
 mod versions;
 mod view;

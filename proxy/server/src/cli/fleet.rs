@@ -112,6 +112,13 @@ impl<T> Answers<T> {
         !self.silent.is_empty() || self.answers.iter().any(|one| one.proxy.is_some())
     }
 
+    /// Those that did not answer, and why.
+    pub(super) fn silent(&self) -> impl Iterator<Item = (&str, &ApiError)> {
+        self.silent
+            .iter()
+            .map(|(proxy, error)| (proxy.as_str(), error))
+    }
+
     /// The end of a command that went well as far as it was answered.
     pub(super) fn end(&self) -> ExitCode {
         for (proxy, error) in &self.silent {

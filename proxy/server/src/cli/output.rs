@@ -50,6 +50,11 @@ impl Screen {
         }
     }
 
+    /// Whether colours are wanted, too.
+    pub(super) fn has_colours(self) -> bool {
+        self.colours
+    }
+
     /// The text in a colour, where there are any.
     pub(super) fn paint<'a>(self, text: &'a str, paint: Paint) -> Cow<'a, str> {
         match (self.colours, paint.code()) {

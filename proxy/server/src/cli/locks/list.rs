@@ -178,7 +178,7 @@ fn table_of(rows: &[(Option<&str>, &Lock)], screen: Screen) -> String {
     table.show(screen)
 }
 
-pub(super) fn state(state: LockState) -> (&'static str, Paint) {
+pub(crate) fn state(state: LockState) -> (&'static str, Paint) {
     match state {
         LockState::Overlap => ("overlap", Paint::Bad),
         LockState::Deadlock => ("deadlock", Paint::Bad),
@@ -188,7 +188,7 @@ pub(super) fn state(state: LockState) -> (&'static str, Paint) {
 }
 
 /// What is left of the TTL, and whether the proxy sees to it that it stays.
-pub(super) fn left(lock: &Lock) -> (String, Paint) {
+pub(crate) fn left(lock: &Lock) -> (String, Paint) {
     match (lock.ttl_left_ms, lock.kept_alive) {
         (None, _) => ("none".to_owned(), Paint::Doubtful),
         (Some(ms), true) => cell(format!("{}, kept", duration(ms))),
@@ -197,7 +197,7 @@ pub(super) fn left(lock: &Lock) -> (String, Paint) {
 }
 
 /// A lease without a record has none.
-pub(super) fn fence(fence: u64) -> String {
+pub(crate) fn fence(fence: u64) -> String {
     match fence {
         0 => "-".to_owned(),
         fence => fence.to_string(),

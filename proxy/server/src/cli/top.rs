@@ -1,0 +1,226 @@
+//! `lockwarden top`: a live screen of locks, applications and refusals. One thread asks the proxies, this one draws and reads
+//! keys, so that a proxy that does not answer holds up nothing. What is shown is made in `lists`, how it is shown and what the
+//! keys do in `screen`, what a list can do in `table`.
+
+mod lists;
+mod screen;
+mod table;
+
+use std::io;
+use std::io::IsTerminal;
+use std::panic;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use ratatui_core::terminal::Terminal;
+use ratatui_crossterm::CrosstermBackend;
+use ratatui_crossterm::crossterm::cursor::Show;
+use ratatui_crossterm::crossterm::event::{self, Event, KeyEventKind};
+use ratatui_crossterm::crossterm::execute;
+use ratatui_crossterm::crossterm::terminal::{
+    EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::api_client::{ApiClient, ApiError, finish, path};
+use super::arguments::parse_duration;
+use super::fleet::{Answers, FleetArgs};
+use super::output::Screen;
+use lists::Look;
+use screen::{After, Board};
+
+/// Between two looks, at least.
+const SHORTEST: Duration = Duration::from_millis(200);
+/// A key is heard within this time, and ages are counted on after it.
+const TICK: Duration = Duration::from_millis(100);
+/// The screen is drawn anew after this time though nothing has changed: it says how long ago it was up to date.
+const REDRAW: Duration = Duration::from_secs(1);
+/// Locks that are asked for, of each proxy; its answer begins with those that have problems.
+const LOCKS: &str = "1000";
+/// Refusals that are asked for, of each proxy.
+const REFUSALS: &str = "200";
+
+#[derive(Args, Debug)]
+pub(super) struct TopArgs {
+    /// Between two looks
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
+    interval: Duration,
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+/// What the thread that draws is told.
+enum News {
+    Looked(Answers<Look>),
+    /// The one proxy that is asked did not answer.
+    Failed(ApiError),
+    /// The process is asked to end, by this signal.
+    Signal(i32),
+}
+
+/// Shows what is going on until somebody has seen enough.
+pub(super) fn top(args: &TopArgs) -> ExitCode {
+    finish(shown(args))
+}
+
+fn shown(args: &TopArgs) -> Result<ExitCode, ApiError> {
+    let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() || is_dumb {
+        let text = "top needs a terminal for its input and output; lockwarden locks list, clients and audit print once";
+        return Err(ApiError::Usage(text.to_owned()));
+    }
+    // A wrong address is told on the screen that was there before; an outage later on is waited out.
+    let first = args.fleet.ask(look)?;
+    if first.answers.is_empty() {
+        return Ok(first.end());
+    }
+    let mut board = Board::new(Screen::there_is().has_colours());
+    board.show(&first);
+    let (tell, news) = channel();
+    let fleet = args.fleet.clone();
+    let interval = args.interval.max(SHORTEST);
+    let asker = tell.clone();
+    thread::spawn(move || ask_on(&fleet, interval, &asker));
+    thread::spawn(move || hear_signals(&tell));
+    let signal = Window::open()?.run(&mut board, &news)?;
+    Ok(match signal {
+        // As a shell says of what a signal has ended.
+        Some(signal) => ExitCode::from(128_u8.saturating_add(u8::try_from(signal).unwrap_or(0))),
+        None => ExitCode::SUCCESS,
+    })
+}
+
+fn look(client: &ApiClient) -> Result<Look, ApiError> {
+    Ok(Look {
+        overview: client.get(&path(&["overview"], &[]))?,
+        locks: client.get(&path(&["locks"], &[("limit", LOCKS)]))?,
+        applications: client.get(&path(&["clients"], &[]))?,
+        refusals: client.get(&path(&["decisions"], &[("limit", REFUSALS)]))?,
+    })
+}
+
+/// Asks again and again, until nobody listens any more.
+fn ask_on(fleet: &FleetArgs, interval: Duration, tell: &Sender<News>) {
+    loop {
+        thread::sleep(interval);
+        let news = match fleet.ask(look) {
+            Ok(answers) => News::Looked(answers),
+            Err(error) => News::Failed(error),
+        };
+        if tell.send(news).is_err() {
+            return;
+        }
+    }
+}
+
+/// Hears the signals that end a process, so that the terminal is put back first.
+fn hear_signals(tell: &Sender<News>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let Ok(runtime) = runtime else { return };
+    runtime.block_on(async {
+        let heard = (
+            signal(SignalKind::terminate()),
+            signal(SignalKind::interrupt()),
+            signal(SignalKind::hangup()),
+            signal(SignalKind::quit()),
+        );
+        let (Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup), Ok(mut quit)) = heard else {
+            return;
+        };
+        let signal = tokio::select! {
+            _ = terminate.recv() => SignalKind::terminate(),
+            _ = interrupt.recv() => SignalKind::interrupt(),
+            _ = hangup.recv() => SignalKind::hangup(),
+            _ = quit.recv() => SignalKind::quit(),
+        };
+        // Nobody listens where the screen is closed already.
+        let _ = tell.send(News::Signal(signal.as_raw_value()));
+    });
+}
+
+/// The terminal, which is put back when this goes, whyever it does.
+struct Window {
+    terminal: Terminal<CrosstermBackend<io::Stdout>>,
+}
+
+impl Window {
+    fn open() -> io::Result<Window> {
+        let before = panic::take_hook();
+        // Before the panic's own words, which would stand on a screen that goes away.
+        panic::set_hook(Box::new(move |panic| {
+            put_back();
+            before(panic);
+        }));
+        enable_raw_mode()?;
+        let opened = execute!(io::stdout(), EnterAlternateScreen)
+            .and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
+        match opened {
+            Ok(terminal) => Ok(Window { terminal }),
+            Err(error) => {
+                put_back();
+                Err(error)
+            }
+        }
+    }
+
+    /// Draws and reads keys until somebody has seen enough, or returns the signal that ends it.
+    fn run(mut self, board: &mut Board, news: &Receiver<News>) -> io::Result<Option<i32>> {
+        let mut drawn: Option<Instant> = None;
+        loop {
+            if drawn.is_none_or(|at| at.elapsed() >= REDRAW) {
+                // A terminal that is gone has seen enough.
+                if self.terminal.draw(|frame| board.draw(frame)).is_err() {
+                    return Ok(None);
+                }
+                drawn = Some(Instant::now());
+            }
+            match event::poll(TICK) {
+                Ok(false) => {}
+                Ok(true) => match event::read() {
+                    Ok(Event::Key(key)) if key.kind == KeyEventKind::Press => {
+                        match board.press(key) {
+                            After::Ended => return Ok(None),
+                            After::Cleared => {
+                                if self.terminal.clear().is_err() {
+                                    return Ok(None);
+                                }
+                            }
+                            After::Changed => {}
+                        }
+                        drawn = None;
+                    }
+                    Ok(Event::Resize(..)) => drawn = None,
+                    Ok(_) => {}
+                    Err(_) => return Ok(None),
+                },
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Ok(None),
+            }
+            while let Ok(news) = news.try_recv() {
+                drawn = None;
+                match news {
+                    News::Looked(answers) => board.show(&answers),
+                    News::Failed(error) => board.fail(&error),
+                    News::Signal(signal) => return Ok(Some(signal)),
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        put_back();
+    }
+}
+
+/// The terminal as it was. Nothing can be done where that fails.
+fn put_back() {
+    let _ = disable_raw_mode();
+    let _ = execute!(io::stdout(), LeaveAlternateScreen, Show);
+}
