@@ -7,6 +7,8 @@ use std::fmt::Display;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -77,6 +79,20 @@ impl Client {
         stream
             .set_nodelay(true)
             .expect("a TCP socket takes TCP_NODELAY");
+        Client::of(stream)
+    }
+
+    /// Connects to a unix socket.
+    #[track_caller]
+    pub fn connect_unix(path: &Path) -> Client {
+        let stream = UnixStream::connect(path)
+            .unwrap_or_else(|error| panic!("cannot connect to {}: {error}", path.display()));
+        // What is done with it here is done in the same way with either kind.
+        Client::of(TcpStream::from(OwnedFd::from(stream)))
+    }
+
+    #[track_caller]
+    fn of(stream: TcpStream) -> Client {
         stream
             .set_read_timeout(Some(REPLY_WITHIN))
             .expect("the timeout is not zero");

@@ -25,14 +25,14 @@ pub struct Proxy {
     config: PathBuf,
     directory: TempDir,
     log: Arc<Mutex<String>>,
-    listen: SocketAddr,
+    listen: Option<SocketAddr>,
     admin: SocketAddr,
 }
 
 impl Proxy {
     /// A configuration in front of this Redis.
     pub fn builder(redis: &Redis) -> ProxyBuilder {
-        ProxyBuilder::for_backend(&format!("redis://{}", redis.address()))
+        ProxyBuilder::for_backend(&redis.url())
     }
 
     /// The usual configuration in enforce mode.
@@ -91,7 +91,10 @@ impl Proxy {
             let line = log
                 .lines()
                 .find(|line| line.contains("\"message\":\"serving\""))?;
-            Some((address_in(line, "listen"), address_in(line, "admin")))
+            Some((
+                text_of(line, "listen").parse().ok(),
+                address_in(line, "admin"),
+            ))
         });
         Proxy {
             process,
@@ -110,8 +113,10 @@ impl Proxy {
     }
 
     /// Where clients connect.
+    #[track_caller]
     pub fn address(&self) -> SocketAddr {
         self.listen
+            .expect("it has a port, and not only a unix socket")
     }
 
     /// Where operators connect.
@@ -142,14 +147,20 @@ impl Proxy {
     /// A client that shares its address with no other.
     #[track_caller]
     pub fn client(&self) -> Client {
-        Client::connect(self.listen)
+        Client::connect(self.address())
     }
 
     /// A client with this source address.
     #[track_caller]
     pub fn client_from(&self, source: &str) -> Client {
         let source: Ipv4Addr = source.parse().expect("a test wrote an IPv4 address");
-        Client::connect_from(source, self.listen)
+        Client::connect_from(source, self.address())
+    }
+
+    /// A client by the proxy's unix socket at this path.
+    #[track_caller]
+    pub fn client_at(&self, path: &Path) -> Client {
+        Client::connect_unix(path)
     }
 
     /// The status of `/ready`; `None` when nobody answers.
@@ -306,9 +317,16 @@ fn lock(log: &Mutex<String>) -> MutexGuard<'_, String> {
 
 #[track_caller]
 fn address_in(line: &str, field: &str) -> SocketAddr {
+    text_of(line, field)
+        .parse()
+        .unwrap_or_else(|_| panic!("the line does not say where {field} is: {line}"))
+}
+
+/// A text in a line of JSON.
+fn text_of<'a>(line: &'a str, field: &str) -> &'a str {
     let start = format!("\"{field}\":\"");
-    line.split_once(&start)
+    let found = line.split_once(&start);
+    found
         .and_then(|(_, rest)| rest.split('"').next())
-        .and_then(|text| text.parse().ok())
-        .unwrap_or_else(|| panic!("the line does not say where {field} is: {line}"))
+        .unwrap_or_default()
 }

@@ -45,6 +45,12 @@ impl Record {
         self.bytes[2] & 1 == 1
     }
 
+    /// Whether it names the holder's process.
+    pub fn process_is_known(&self) -> bool {
+        let process = &self.bytes[PROCESS];
+        process != [0; 8] && process != [0xff; 8]
+    }
+
     /// Finds and reads the record of a lock key whose name has no glob characters.
     #[track_caller]
     pub fn of(redis: &Client, key: &str) -> Option<Record> {

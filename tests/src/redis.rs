@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,24 @@ impl Redis {
     /// The address that it listens on.
     pub fn address(&self) -> SocketAddr {
         (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// The unix socket that it listens at as well.
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("redis.sock")
+    }
+
+    /// What a configuration calls it. The whole suite can be run with either: LOCKWARDEN_TEST_BACKEND=unix.
+    pub fn url(&self) -> String {
+        match std::env::var("LOCKWARDEN_TEST_BACKEND").as_deref() {
+            Ok("unix") => self.socket_url(),
+            _ => format!("redis://{}", self.address()),
+        }
+    }
+
+    /// The same by its unix socket.
+    pub fn socket_url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
     }
 
     /// The number of its process.
@@ -222,7 +241,9 @@ impl Redis {
             // A busy machine makes any command slow.
             .args(["--slowlog-log-slower-than", "-1"])
             .arg("--dir")
-            .arg(self.directory.path());
+            .arg(self.directory.path())
+            .arg("--unixsocket")
+            .arg(self.socket());
         // Before 7.0 DEBUG was allowed to everybody, and the option an error.
         if server.since(7, 0) {
             command.args(["--enable-debug-command", "yes"]);

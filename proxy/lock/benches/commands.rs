@@ -264,6 +264,7 @@ fn who() -> Who {
         process: Process::None,
         application: None,
         local: true,
+        trust: None,
         db: 0,
         may_ask_back: false,
     }

@@ -186,9 +186,9 @@ impl Prepared {
             Some(secret) => AdminToken::configured(secret.expose().to_owned()),
             None => AdminToken::generate().map_err(Failure::line)?,
         };
-        let (allow_open, listen) = (config.allow_open, config.listen);
+        let (allow_open, listeners) = (config.allow_open, config.listeners.clone());
         let judgement: maintenance::Judgement =
-            Box::new(move |report| refusal(report, listen, allow_open));
+            Box::new(move |report| refusal(report, &listeners, allow_open));
         let patience = config.drain;
         let generated = config.admin_token.is_none();
         // Few give orders, and they wait for what comes of them.
@@ -211,7 +211,7 @@ impl Prepared {
             admin_options: AdminOptions::Full {
                 token,
                 host: None,
-                port: endpoints.listen.port(),
+                port: endpoints.port(),
             },
             endpoints,
             inbox,
@@ -288,7 +288,7 @@ impl Serving {
         let (renewals, orders) = mpsc::channel(1);
         tokio::spawn(renewals::run(shared.clone(), orders));
         tokio::spawn(systemd::watchdog());
-        if endpoints.listen.is_taken_over() {
+        if endpoints.is_taken_over() {
             // Nobody comes to this process before it can serve; until then the other one does.
             tokio::select! {
                 () = backend_is_there(&shared) => {}
@@ -303,7 +303,7 @@ impl Serving {
         opened.announce(&shared, is_demonstration, token.as_ref());
         let over = Arc::new(Notify::new());
         let (seats, serving) = (workers.seats(), shared.clone());
-        let accepting = workers.accept(move || accept::accept(serving, opened.listener, seats));
+        let accepting = workers.accept(move || accept::accept(serving, opened.listeners, seats));
         systemd::ready(SERVING);
         asks.asked_to_stop().await;
         tracing::info!(
@@ -418,7 +418,7 @@ async fn renew_all(renewals: &mpsc::Sender<RenewAll>) {
 /// Why a server is not served, if so.
 pub(crate) fn refusal(
     report: &server_info::Report,
-    listen: std::net::SocketAddr,
+    listeners: &[config::Listener],
     allow_open: bool,
 ) -> Option<String> {
     if report.cluster {
@@ -428,7 +428,7 @@ pub(crate) fn refusal(
                 .into(),
         );
     }
-    open_network_refusal(listen, report.without_login, allow_open)
+    open_network_refusal(listeners, report.without_login, allow_open)
 }
 
 /// Puts what policies do on the metrics page.

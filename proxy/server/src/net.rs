@@ -3,5 +3,8 @@
 pub(crate) mod buffer_pool;
 pub(crate) mod descriptors;
 pub(crate) mod listener;
+pub(crate) mod peer;
 pub(crate) mod proxy_protocol;
+pub(crate) mod stream;
+pub(crate) mod unix_listener;
 pub(crate) mod wakeup;

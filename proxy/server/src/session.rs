@@ -38,7 +38,6 @@ mod understand;
 mod unjudged;
 
 use std::cell::OnceCell;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,11 +46,12 @@ use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::plan::{self, Form};
 use lockwarden_lock::token::SessionId;
 use lockwarden_resp::{Redirects, RequestError, RequestLimits};
-use tokio::net::TcpStream;
 
 use crate::holders::handover::Ended;
 use crate::holders::{handover, jobs};
+use crate::net::peer::PeerAddress;
 use crate::net::proxy_protocol::Origin;
+use crate::net::stream::Stream;
 use crate::random;
 use crate::registry::clients::{ClientConnection, Holder};
 use crate::state::ProxyState;
@@ -94,15 +94,15 @@ thread_local! {
 impl Session {
     pub(crate) fn new(
         shared: Arc<ProxyState>,
-        client: TcpStream,
+        client: Stream,
         backend_link: BackendLink,
-        (peer, origin): (SocketAddr, Origin),
+        (peer, origin): (PeerAddress, Origin),
     ) -> Session {
         let id = SessionId(random::sixteen());
         shared.metrics.client_connections.inc();
         let holder = Holder::new();
         let number = holder.session;
-        let local = client.local_addr().ok();
+        let local = client.local_ip();
         let client_peer = Arc::new(ClientConnection::new(
             id,
             holder.clone(),

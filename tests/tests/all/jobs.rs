@@ -12,7 +12,7 @@ use lockwarden_tests::{Mode, Proxy, Redis, holds_for, wait_for};
 const REFUSED: &str = "lockwarden_lock_releases_total{namespace=\"locks\",outcome=\"not-owner\"}";
 
 /// A shell that runs a script, in a session of its own as under cron, with `cli` for a client of the proxy.
-struct Job {
+pub(crate) struct Job {
     shell: Child,
     work: Option<ChildStdin>,
 }
@@ -24,8 +24,15 @@ impl Job {
 
     fn starts_with(client: PathBuf, proxy: &Proxy, script: &str) -> Job {
         let port = proxy.address().port();
-        let client = client.display();
-        let text = format!("cli() {{ {client} -h 127.0.0.1 -p {port} \"$@\"; }}\n{script}\n");
+        Job::starts_calling(
+            &format!("{} -h 127.0.0.1 -p {port}", client.display()),
+            script,
+        )
+    }
+
+    /// With this for `cli`.
+    pub(crate) fn starts_calling(client: &str, script: &str) -> Job {
+        let text = format!("cli() {{ {client} \"$@\"; }}\n{script}\n");
         let mut command = Command::new("sh");
         command.args(["-c", &text]).stdin(Stdio::piped());
         // SAFETY: `setsid` is one system call and touches no memory of this process.
@@ -42,27 +49,27 @@ impl Job {
 
     /// Its work is done; answers how it ends.
     #[track_caller]
-    fn ends(mut self) -> Option<i32> {
+    pub(crate) fn ends(mut self) -> Option<i32> {
         if let Some(mut work) = self.work.take() {
             work.write_all(b"done\n").expect("it waits for this");
         }
         self.shell.wait().expect("it ends").code()
     }
 
-    fn dies(mut self) {
+    pub(crate) fn dies(mut self) {
         self.shell.kill().expect("it runs");
         self.shell.wait().expect("it ended");
     }
 }
 
 #[track_caller]
-fn is_taken(redis: &Redis) {
+pub(crate) fn is_taken(redis: &Redis) {
     wait_for("the lock to be taken", || !redis.is_free("lock:job"));
 }
 
 /// The lock is held over several of its TTLs of 2 s.
 #[track_caller]
-fn stays(redis: &Redis) {
+pub(crate) fn stays(redis: &Redis) {
     let client = redis.client();
     holds_for(Duration::from_secs(5), "the lock is held", || {
         client.sends("EXISTS lock:job").integer() == 1
@@ -74,7 +81,7 @@ fn starts(redis: &Redis) -> Proxy {
 }
 
 /// What a job of cron looks like; ends with 0 where it got the lock and could give it back.
-const PLAIN: &str = r#"
+pub(crate) const PLAIN: &str = r#"
 [ "$(cli SETNX lock:job $$)" = 1 ] || exit 9
 read -r _
 [ "$(cli DEL lock:job)" = 1 ] || exit 8

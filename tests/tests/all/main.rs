@@ -117,6 +117,7 @@ mod orders;
 mod otel;
 mod top;
 mod transparency;
+mod unix_sockets;
 mod versions;
 mod view;
 mod wire;

@@ -40,6 +40,7 @@ fn who() -> Who {
         application: None,
         process: Process::None,
         local: true,
+        trust: None,
         db: 0,
         may_ask_back: false,
     }

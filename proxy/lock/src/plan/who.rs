@@ -14,8 +14,10 @@ pub struct Who {
     pub application: Option<Identity>,
     /// Which process it is.
     pub process: Process,
-    /// It comes from a loopback address.
+    /// It is on the proxy's own machine.
     pub local: bool,
+    /// What its address says of it, where that is not for the rules to say.
+    pub trust: Option<TrustAddress>,
     /// The logical database.
     pub db: u32,
     /// Whether a step may ask back for a process that was not looked up yet.
@@ -23,12 +25,17 @@ pub struct Who {
 }
 
 impl Who {
+    /// What its address says of it under these rules.
+    pub fn trust(&self, rules: &Rules) -> TrustAddress {
+        self.trust.unwrap_or(rules.trust_address)
+    }
+
     /// The identity under these rules.
     pub fn identity(&self, rules: &Rules) -> Identity {
         if let (Some(application), true) = (self.application, rules.hand_over) {
             return application;
         }
-        match (rules.trust_address, self.local) {
+        match (self.trust(rules), self.local) {
             // The address is the process.
             (TrustAddress::Process, _) | (_, false) => self.client,
             (TrustAddress::Auto | TrustAddress::No, true) => self.client.with_process(self.process),
@@ -38,7 +45,7 @@ impl Who {
     /// Whether the connection alone tells the client from others, whatever its process.
     pub fn is_distinctive(&self, rules: &Rules) -> bool {
         self.application.is_some()
-            || match rules.trust_address {
+            || match self.trust(rules) {
                 TrustAddress::Auto => !self.local,
                 TrustAddress::Process => true,
                 TrustAddress::No => false,

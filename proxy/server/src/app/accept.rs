@@ -3,21 +3,26 @@
 
 mod admission;
 
-use std::net::SocketAddr;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 
+use super::endpoints::Listening;
 use super::workers::{Seats, Workers};
 use crate::backend::BackendError;
 use crate::backend::profile::Profile;
 use crate::backend::server_info::Standing;
 use crate::backend::shared_connection::Attachment;
 use crate::config::Sessions;
+use crate::net::peer::PeerAddress;
 use crate::net::proxy_protocol::{HeaderError, Origin};
+use crate::net::stream::Stream;
+use crate::net::unix_listener::SocketFile;
 use crate::net::{listener, proxy_protocol};
 use crate::session::Session;
 use crate::session::transport::{BackendLink, End};
@@ -43,15 +48,61 @@ pub(crate) struct Patience {
     pub(crate) over: Arc<Notify>,
 }
 
-/// Accepts until the proxy drains, and a little longer.
-pub(crate) async fn accept(shared: Arc<ProxyState>, listener: std::net::TcpListener, seats: Seats) {
-    let listener = match TcpListener::from_std(listener) {
-        Ok(listener) => listener,
-        Err(error) => {
-            tracing::error!(%error, "the listener failed");
-            return;
+/// One listener in the runtime of this thread.
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// With the file that goes when it does.
+    fn attach(listening: Listening) -> io::Result<(Listener, Option<SocketFile>)> {
+        Ok(match listening {
+            Listening::Tcp(listener) => (Listener::Tcp(TcpListener::from_std(listener)?), None),
+            Listening::Unix(listener, file) => {
+                let listener = UnixListener::from_std(listener)?;
+                (Listener::Unix(listener), Some(file))
+            }
+        })
+    }
+
+    async fn accept(&self) -> io::Result<Newcomer> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (stream, peer) = listener.accept().await?;
+                Ok((stream.into(), peer.into()))
+            }
+            Listener::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let peer = PeerAddress::of_unix(&stream);
+                Ok((stream.into(), peer))
+            }
         }
-    };
+    }
+}
+
+/// Who has just connected.
+type Newcomer = (Stream, PeerAddress);
+
+/// Accepts at all of them until the proxy drains, and a little longer.
+pub(crate) async fn accept(shared: Arc<ProxyState>, listeners: Vec<Listening>, seats: Seats) {
+    let mut accepting = JoinSet::new();
+    for listening in listeners {
+        match Listener::attach(listening) {
+            Ok((listener, file)) => {
+                let (shared, seats) = (shared.clone(), seats.clone());
+                accepting.spawn_local(async move {
+                    accept_at(shared, listener, seats).await;
+                    drop(file);
+                });
+            }
+            Err(error) => tracing::error!(%error, "a listener failed"),
+        }
+    }
+    accepting.join_all().await;
+}
+
+async fn accept_at(shared: Arc<ProxyState>, listener: Listener, seats: Seats) {
     let mut admission = Admission::new(shared.clone());
     let mut drain = shared.drain.subscribe();
     while !*drain.borrow() {
@@ -76,11 +127,11 @@ pub(crate) async fn accept(shared: Arc<ProxyState>, listener: std::net::TcpListe
 
 fn seat(
     shared: &Arc<ProxyState>,
-    (stream, peer): (TcpStream, SocketAddr),
+    (mut stream, peer): Newcomer,
     seats: &Seats,
     admission: &mut Admission,
 ) {
-    if !admission.admits(&stream, seats.clients()) {
+    if !admission.admits(&mut stream, seats.clients()) {
         return;
     }
     let shared = shared.clone();
@@ -93,9 +144,9 @@ fn seat(
         return;
     }
     // The other thread has a runtime of its own.
-    match stream.into_std() {
+    match stream.detach() {
         Ok(stream) => seats.serve(seat, move |seat| async move {
-            match TcpStream::from_std(stream) {
+            match stream.attach() {
                 Ok(stream) => client(shared, stream, peer).await,
                 Err(error) => tracing::warn!(%peer, %error, "cannot serve a client"),
             }
@@ -126,7 +177,7 @@ pub(crate) async fn until_all_are_gone(shared: &ProxyState, workers: &Workers, p
     }
 }
 
-async fn client(shared: Arc<ProxyState>, mut stream: TcpStream, peer: SocketAddr) {
+async fn client(shared: Arc<ProxyState>, mut stream: Stream, peer: PeerAddress) {
     if let Err(error) = listener::prepare_client(&stream) {
         tracing::debug!(%peer, %error, "a client was gone before it was served");
         return;
@@ -174,18 +225,24 @@ async fn client(shared: Arc<ProxyState>, mut stream: TcpStream, peer: SocketAddr
 /// Where the client comes from: from where its connection does, or as a balancer has to say first.
 async fn introduction(
     shared: &ProxyState,
-    stream: &mut TcpStream,
-    peer: SocketAddr,
-) -> Result<(SocketAddr, Origin, BytesMut), HeaderError> {
+    stream: &mut Stream,
+    peer: PeerAddress,
+) -> Result<(PeerAddress, Origin, BytesMut), HeaderError> {
     let balancers = &shared.proxy_protocol_from;
-    if balancers.iter().any(|network| network.contains(peer.ip())) {
-        proxy_protocol::read_header(stream, peer).await
-    } else {
-        Ok((peer, Origin::Direct, BytesMut::new()))
+    match peer {
+        PeerAddress::Tcp(address)
+            if balancers
+                .iter()
+                .any(|network| network.contains(address.ip())) =>
+        {
+            let (source, origin, said) = proxy_protocol::read_header(stream, address).await?;
+            Ok((source.into(), origin, said))
+        }
+        PeerAddress::Tcp(_) | PeerAddress::Unix(_) => Ok((peer, Origin::Direct, BytesMut::new())),
     }
 }
 
-fn not_introduced(shared: &ProxyState, peer: SocketAddr, error: &HeaderError) {
+fn not_introduced(shared: &ProxyState, peer: PeerAddress, error: &HeaderError) {
     let kind = match error {
         HeaderError::Malformed(_) | HeaderError::Late => ProtocolErrorKind::Malformed,
         HeaderError::TooLong => ProtocolErrorKind::Limit,

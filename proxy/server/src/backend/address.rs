@@ -5,18 +5,20 @@
 mod tests;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::{fmt, io};
 
 use arc_swap::ArcSwapOption;
 use lockwarden_resp::Protocol;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 
 use super::conversation::{BackendError, Conversation, PATIENCE};
 use super::profile::{Login, Profile};
 use super::server_info::role::{Role, RoleQuestion};
-use crate::config::BackendUrl;
+use crate::config::{BackendUrl, Target};
 use crate::net::listener;
+use crate::net::stream::Stream;
 
 /// Addresses of the backend's name that are tried.
 const MAX_ADDRESSES: usize = 16;
@@ -26,7 +28,23 @@ const MAX_ADDRESSES: usize = 16;
 pub(crate) struct Address {
     pub(crate) url: BackendUrl,
     /// Where a name has several addresses: which of them was the primary when it was asked last.
-    primary: Arc<ArcSwapOption<SocketAddr>>,
+    primary: Arc<ArcSwapOption<Home>>,
+}
+
+/// One place where the backend may be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Home {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl Home {
+    async fn connect(&self) -> io::Result<Stream> {
+        match self {
+            Home::Tcp(address) => TcpStream::connect(address).await.map(Stream::Tcp),
+            Home::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+        }
+    }
 }
 
 impl fmt::Display for Address {
@@ -44,30 +62,33 @@ impl Address {
     }
 
     /// Connects. The name is looked up every time, so a backend that moved is found.
-    pub(crate) async fn connect(&self) -> Result<TcpStream, BackendError> {
-        let addresses = self.addresses().await?;
+    pub(crate) async fn connect(&self) -> Result<Stream, BackendError> {
+        let homes = self.homes().await?;
         let known = self.primary.load_full();
-        self.connect_to_first(to_try(&addresses, known.as_deref()))
+        self.connect_to_first(to_try(&homes, known.as_deref()))
             .await
     }
 
-    /// All addresses of the name.
-    async fn addresses(&self) -> Result<Vec<SocketAddr>, BackendError> {
-        let target = (self.url.host.as_str(), self.url.port);
+    /// All addresses of the name, or the one path.
+    async fn homes(&self) -> Result<Vec<Home>, BackendError> {
+        let target = match &self.url.target {
+            Target::Tcp { host, port } => (host.as_str(), *port),
+            Target::Unix(path) => return Ok(vec![Home::Unix(path.clone())]),
+        };
         match tokio::time::timeout(PATIENCE, tokio::net::lookup_host(target)).await {
-            Ok(Ok(found)) => Ok(found.take(MAX_ADDRESSES).collect()),
+            Ok(Ok(found)) => Ok(found.take(MAX_ADDRESSES).map(Home::Tcp).collect()),
             Ok(Err(source)) => Err(self.unreachable(source)),
             Err(_) => Err(self.unreachable(io::ErrorKind::TimedOut.into())),
         }
     }
 
     /// Connects to the first of these that listens.
-    async fn connect_to_first(&self, addresses: &[SocketAddr]) -> Result<TcpStream, BackendError> {
+    async fn connect_to_first(&self, homes: &[Home]) -> Result<Stream, BackendError> {
         // All addresses together may take as long as one would.
-        let each = PATIENCE / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+        let each = PATIENCE / u32::try_from(homes.len().max(1)).unwrap_or(u32::MAX);
         let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for address in addresses {
-            match tokio::time::timeout(each, TcpStream::connect(address)).await {
+        for home in homes {
+            match tokio::time::timeout(each, home.connect()).await {
                 Ok(Ok(stream)) => {
                     let prepared = listener::prepare_backend(&stream);
                     prepared.map_err(|source| self.unreachable(source))?;
@@ -81,7 +102,7 @@ impl Address {
     }
 
     /// Connects, and says what connections of this kind say first.
-    pub(super) async fn introduced(&self, profile: &Profile) -> Result<TcpStream, BackendError> {
+    pub(super) async fn introduced(&self, profile: &Profile) -> Result<Stream, BackendError> {
         Ok(self.converse_as(profile).await?.stream)
     }
 
@@ -132,7 +153,7 @@ impl Address {
         self.log_in(stream).await
     }
 
-    async fn log_in(&self, stream: TcpStream) -> Result<Conversation, BackendError> {
+    async fn log_in(&self, stream: Stream) -> Result<Conversation, BackendError> {
         let mut conversation = Conversation::new(stream);
         if let Some(password) = &self.url.password {
             let user = self.url.user.as_deref().unwrap_or("default");
@@ -149,26 +170,26 @@ impl Address {
     pub(crate) async fn converse_with_primary(
         &self,
     ) -> Result<(Conversation, RoleQuestion), BackendError> {
-        let addresses = self.addresses().await?;
-        self.find_primary(&addresses).await
+        let homes = self.homes().await?;
+        self.find_primary(&homes).await
     }
 
     async fn find_primary(
         &self,
-        addresses: &[SocketAddr],
+        homes: &[Home],
     ) -> Result<(Conversation, RoleQuestion), BackendError> {
         let (mut failure, mut silent) = (None, None);
-        for address in addresses {
+        for home in homes {
             let mut question = RoleQuestion::Hello;
             let asked = async {
-                let stream = self.connect_to_first(std::slice::from_ref(address)).await?;
+                let stream = self.connect_to_first(std::slice::from_ref(home)).await?;
                 let mut own = self.log_in(stream).await?;
                 let role = question.ask(&mut own).await?;
                 Ok((own, role))
             };
             match asked.await {
                 Ok((own, Role::Primary)) => {
-                    self.primary.store(Some(Arc::new(*address)));
+                    self.primary.store(Some(Arc::new(home.clone())));
                     return Ok((own, question));
                 }
                 Ok((own, Role::Unknown)) => silent = silent.or(Some((own, question))),
@@ -187,22 +208,15 @@ impl Address {
 
     /// The address of the proxy's own Redis.
     pub(crate) fn private(address: SocketAddr) -> Address {
-        let url = BackendUrl {
-            host: address.ip().to_string(),
-            port: address.port(),
-            user: None,
-            password: None,
-            db: 0,
-        };
-        Address::new(url)
+        Address::new(BackendUrl::at(address.ip().to_string(), address.port()))
     }
 }
 
 /// Which of a name's addresses a connection goes to: where one was the primary, it alone, for as long
 /// as the name has it.
-fn to_try<'a>(addresses: &'a [SocketAddr], primary: Option<&SocketAddr>) -> &'a [SocketAddr] {
-    match addresses.iter().position(|one| Some(one) == primary) {
-        Some(at) => &addresses[at..=at],
-        None => addresses,
+fn to_try<'a>(homes: &'a [Home], primary: Option<&Home>) -> &'a [Home] {
+    match homes.iter().position(|one| Some(one) == primary) {
+        Some(at) => &homes[at..=at],
+        None => homes,
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_resp::{Protocol, ReplyLimits, ReplyScanner, Scan, Value, parse_reply, put_request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+
+use crate::net::stream::Stream;
 
 /// How long a connection may take to be made.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -64,12 +65,12 @@ impl BackendError {
 
 /// A connection on which the proxy asks for itself.
 pub(crate) struct Conversation {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     buffer: BytesMut,
 }
 
 impl Conversation {
-    pub(crate) fn new(stream: TcpStream) -> Conversation {
+    pub(crate) fn new(stream: Stream) -> Conversation {
         Conversation {
             stream,
             buffer: BytesMut::new(),

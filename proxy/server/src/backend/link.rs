@@ -3,18 +3,19 @@
 use std::io;
 
 use prometheus::IntGauge;
-use tokio::net::TcpStream;
+
+use crate::net::stream::Stream;
 
 /// A connection for clients. Counted while it is open.
 pub(crate) struct Link {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Stream,
     /// In which the backend's name was looked up for it.
     pub(crate) era: u64,
     open: IntGauge,
 }
 
 impl Link {
-    pub(super) fn new(stream: TcpStream, era: u64, open: &IntGauge) -> Link {
+    pub(super) fn new(stream: Stream, era: u64, open: &IntGauge) -> Link {
         open.inc();
         Link {
             stream,
@@ -24,14 +25,14 @@ impl Link {
     }
 
     /// Whether it is still there, and nothing was said on it.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&mut self) -> bool {
         let read = self.stream.try_read(&mut [0; 1]);
         matches!(read, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 
     /// One that nobody counts.
     #[cfg(test)]
-    pub(crate) fn uncounted(stream: TcpStream) -> Link {
+    pub(crate) fn uncounted(stream: Stream) -> Link {
         let open = IntGauge::new("uncounted", "uncounted").expect("a name");
         Link::new(stream, 0, &open)
     }

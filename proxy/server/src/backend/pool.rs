@@ -90,7 +90,7 @@ pub(crate) fn spare(profile: &Profile, era: u64) -> Option<Link> {
         // One that was closed meanwhile, or on which something was said, is dropped.
         std::iter::from_fn(|| spare.pop())
             .map(|spare| spare.link)
-            .find(|link| link.era == era && link.is_quiet())
+            .find_map(|mut link| (link.era == era && link.is_quiet()).then_some(link))
     })
 }
 
@@ -165,7 +165,7 @@ pub(super) fn ended(connection: &Rc<SharedConnection>) {
 fn look() -> bool {
     POOL.with_borrow_mut(|pool| {
         for spare in pool.spare.values_mut() {
-            spare.retain(|spare| !spare.was_there && spare.link.is_quiet());
+            spare.retain_mut(|spare| !spare.was_there && spare.link.is_quiet());
             for spare in spare {
                 spare.was_there = true;
             }
@@ -228,6 +228,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::Interest;
     use tokio::net::{TcpListener, TcpStream};
     use tokio::task::LocalSet;
 
@@ -240,7 +241,7 @@ mod tests {
         let near = near.unwrap();
         // The event loop has to have seen it, or every look says that it may be read.
         near.writable().await.unwrap();
-        (Link::uncounted(near), far.unwrap().0)
+        (Link::uncounted(near.into()), far.unwrap().0)
     }
 
     fn profile(db: u32) -> Profile {
@@ -270,16 +271,16 @@ mod tests {
                 let (quiet, _quiet_far) = link().await;
                 let (talking, talking_far) = link().await;
                 let (closed, closed_far) = link().await;
-                let port = quiet.stream.local_addr().unwrap();
+                let port = quiet.stream.local_ip();
                 talking_far.try_write(b"-ERR\r\n").unwrap();
                 drop(closed_far);
-                talking.stream.readable().await.unwrap();
-                closed.stream.readable().await.unwrap();
+                talking.stream.ready(Interest::READABLE).await.unwrap();
+                closed.stream.ready(Interest::READABLE).await.unwrap();
                 for link in [quiet, talking, closed] {
                     keep_spare(&profile(0), link);
                 }
                 let found = spare(&profile(0), 0).expect("the quiet one");
-                assert_eq!(found.stream.local_addr().unwrap(), port);
+                assert_eq!(found.stream.local_ip(), port);
                 assert!(spare(&profile(0), 0).is_none());
             })
             .await;

@@ -138,7 +138,7 @@ fn ask_backend(config: &Config) -> ExitCode {
         );
     }
     let mut doubts = Vec::new();
-    doubts.extend(app::refusal(&report, config.listen, config.allow_open));
+    doubts.extend(app::refusal(&report, &config.listeners, config.allow_open));
     if !report.may_ask {
         doubts.push(
             "the proxy's own connection may not log in: keep-alive needs a user in the backend URL"

@@ -22,7 +22,9 @@ use super::output::{duration, plain};
 use crate::app::exit_code;
 use crate::backend::Address;
 use crate::config;
-use crate::config::{Backend, BackendUrl, BackendUrlError, Secret, Unusable};
+use crate::config::{
+    Backend, BackendUrl, BackendUrlError, ListenAddress, Secret, Target, Unusable,
+};
 use crate::text::escape::spell;
 use child::{Child, Secrets, Signals};
 use lease::{Failure, Lease, Lost, Returned};
@@ -276,25 +278,29 @@ fn configured(args: &LockArgs) -> Result<BackendUrl, AddressError> {
     if args.backend {
         return backend.ok_or(AddressError::BackendIsPrivate);
     }
-    let ip = config.listen.ip();
-    let host = match (ip.is_unspecified(), ip.is_ipv4()) {
-        (true, true) => "127.0.0.1".to_owned(),
-        (true, false) => "::1".to_owned(),
-        (false, _) => ip.to_string(),
+    let target = match config.listeners.first().map(|first| &first.address) {
+        Some(ListenAddress::Tcp(address)) if address.port() != 0 => {
+            let ip = address.ip();
+            let host = match (ip.is_unspecified(), ip.is_ipv4()) {
+                (true, true) => "127.0.0.1".to_owned(),
+                (true, false) => "::1".to_owned(),
+                (false, _) => ip.to_string(),
+            };
+            Target::Tcp {
+                host,
+                port: address.port(),
+            }
+        }
+        Some(ListenAddress::Tcp(_)) | None => return Err(AddressError::PortChosenBySystem),
+        Some(ListenAddress::Unix(path)) => Target::Unix(path.clone()),
     };
-    if config.listen.port() == 0 {
-        return Err(AddressError::PortChosenBySystem);
-    }
-    let login = backend.unwrap_or(BackendUrl {
-        host: String::new(),
-        port: 0,
-        user: None,
-        password: None,
-        db: 0,
-    });
-    Ok(BackendUrl {
-        host,
-        port: config.listen.port(),
-        ..login
+    Ok(match backend {
+        Some(backend) => BackendUrl { target, ..backend },
+        None => BackendUrl {
+            target,
+            user: None,
+            password: None,
+            db: 0,
+        },
     })
 }

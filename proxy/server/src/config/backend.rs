@@ -2,12 +2,17 @@
 //! error texts never repeat a part of the URL that could be a password.
 
 use std::fmt;
+use std::path::PathBuf;
+
+use crate::net::unix_listener::MAX_PATH;
 
 use super::secret;
 use super::secret::{Secret, SecretError};
 
 /// What a URL looks like, for messages.
 const SHAPE: &str = "redis://[user[:password]@]host[:port][/db]";
+/// The same for a unix socket.
+const UNIX_SHAPE: &str = "redis+unix://[user[:password]@]/path[?db=number]";
 
 /// The port that Redis listens on unless told otherwise.
 const REDIS_PORT: u16 = 6379;
@@ -24,10 +29,7 @@ pub(crate) enum Backend {
 /// Where a server is and how to log in for the proxy's own connections. Prints without the password.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackendUrl {
-    /// Host name or IP address; an IPv6 address has no brackets.
-    pub(crate) host: String,
-    /// TCP port.
-    pub(crate) port: u16,
+    pub(crate) target: Target,
     /// ACL user; `None` is Redis's `default`.
     pub(crate) user: Option<String>,
     /// Password of that user.
@@ -36,15 +38,43 @@ pub(crate) struct BackendUrl {
     pub(crate) db: u32,
 }
 
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Tcp {
+        /// Host name or IP address; an IPv6 address has no brackets.
+        host: String,
+        port: u16,
+    },
+    /// A unix socket, by its whole path.
+    Unix(PathBuf),
+}
+
+impl BackendUrl {
+    /// That server without a login, database 0.
+    pub(crate) fn at(host: String, port: u16) -> BackendUrl {
+        BackendUrl {
+            target: Target::Tcp { host, port },
+            user: None,
+            password: None,
+            db: 0,
+        }
+    }
+}
+
 impl fmt::Display for BackendUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("redis://")?;
-        if let Some(user) = &self.user {
-            write!(f, "{user}@")?;
-        }
-        match self.host.contains(':') {
-            true => write!(f, "[{}]:{}/{}", self.host, self.port, self.db),
-            false => write!(f, "{}:{}/{}", self.host, self.port, self.db),
+        let user = self.user.as_deref();
+        let at = if user.is_some() { "@" } else { "" };
+        let (user, db) = (user.unwrap_or(""), self.db);
+        match &self.target {
+            Target::Tcp { host, port } if host.contains(':') => {
+                write!(f, "redis://{user}{at}[{host}]:{port}/{db}")
+            }
+            Target::Tcp { host, port } => write!(f, "redis://{user}{at}{host}:{port}/{db}"),
+            Target::Unix(path) => {
+                write!(f, "redis+unix://{user}{at}{}?db={db}", path.display())
+            }
         }
     }
 }
@@ -71,11 +101,17 @@ pub(crate) enum BackendUrlError {
     Sentinel(String),
     #[error("a cluster ({0}://) is not there yet; use a single server with redis://")]
     Cluster(String),
-    #[error("unix sockets ({0}://) are not there yet; use redis:// with a TCP port")]
-    UnixSocket(String),
+    #[error(
+        "the path of a unix socket has to be a whole one, as in redis+unix:///run/redis/redis.sock"
+    )]
+    SocketPath,
+    #[error("the path of a unix socket has at most {MAX_PATH} bytes")]
+    LongSocketPath,
+    #[error("the only option of a unix socket is ?db=number; write {UNIX_SHAPE}")]
+    SocketOptions,
     #[error("write redis:// for Valkey too; the protocol is the same")]
     Valkey,
-    #[error("must begin with redis://; write {SHAPE}")]
+    #[error("must begin with redis://; write {SHAPE} or {UNIX_SHAPE}")]
     OtherScheme,
     #[error("options behind ? or # are not understood; write {SHAPE}")]
     Options,
@@ -114,7 +150,7 @@ pub(crate) fn backend(text: &str) -> Result<Backend, BackendUrlError> {
         "rediss" | "valkeys" => Err(BackendUrlError::Tls(named)),
         "redis-sentinel" | "redis+sentinel" => Err(BackendUrlError::Sentinel(named)),
         "redis-cluster" | "redis+cluster" => Err(BackendUrlError::Cluster(named)),
-        "unix" | "redis+unix" | "redis-socket" => Err(BackendUrlError::UnixSocket(named)),
+        "redis+unix" | "unix" | "redis-socket" => unix_url(rest).map(Backend::Redis),
         "valkey" => Err(BackendUrlError::Valkey),
         _ => Err(BackendUrlError::OtherScheme),
     }
@@ -137,20 +173,52 @@ fn url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
     let (user, password) = login.map_or(Ok((None, None)), credentials)?;
     let db = match db {
         "" => 0,
-        // Redis keeps database numbers in an int.
-        digits => digits
-            .parse()
-            .ok()
-            .filter(|&db| db <= i32::MAX as u32)
-            .ok_or(BackendUrlError::Database)?,
+        digits => database(digits)?,
     };
     Ok(BackendUrl {
-        host,
-        port,
+        target: Target::Tcp { host, port },
         user,
         password,
         db,
     })
+}
+
+/// `/run/redis/redis.sock?db=1`, behind an optional login.
+fn unix_url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
+    let (login, rest) = match rest.rsplit_once("@/") {
+        Some((login, _)) => (Some(login), &rest[login.len() + 1..]),
+        None => (None, rest),
+    };
+    let (path, db) = match rest.split_once('?') {
+        None => (rest, 0),
+        Some((path, options)) => {
+            let digits = options.strip_prefix("db=");
+            (
+                path,
+                database(digits.ok_or(BackendUrlError::SocketOptions)?)?,
+            )
+        }
+    };
+    if !path.starts_with('/') || path.len() < 2 || path.ends_with('/') || path.contains('\0') {
+        return Err(BackendUrlError::SocketPath);
+    }
+    if path.len() > MAX_PATH {
+        return Err(BackendUrlError::LongSocketPath);
+    }
+    let (user, password) = login.map_or(Ok((None, None)), credentials)?;
+    Ok(BackendUrl {
+        target: Target::Unix(path.into()),
+        user,
+        password,
+        db,
+    })
+}
+
+/// Redis keeps database numbers in an int.
+fn database(digits: &str) -> Result<u32, BackendUrlError> {
+    let db = digits.parse().ok();
+    db.filter(|&db| db <= i32::MAX as u32)
+        .ok_or(BackendUrlError::Database)
 }
 
 fn host_and_port(authority: &str) -> Result<(String, u16), BackendUrlError> {

@@ -14,6 +14,7 @@ use super::audit::AuditConfig;
 use super::backend::{Backend, BackendUrl};
 use super::effective::Sayings;
 use super::finding::{Findings, Place};
+use super::listener::{ListenAddress, Listener, is_open_to_all};
 use super::logging::LogFormat;
 use super::namespace::NamespaceConfig;
 use super::network::Network;
@@ -52,7 +53,9 @@ impl<T> Layered<T> {
 
 /// See the module.
 pub(super) struct Draft {
-    pub(super) listen: Layered<SocketAddr>,
+    pub(super) listen: Layered<Option<ListenAddress>>,
+    /// Each `[[listener]]`, and where it stands.
+    pub(super) listeners: Vec<(Listener, Place)>,
     pub(super) backend: Layered<Backend>,
     pub(super) backend_password: Layered<Option<Secret>>,
     pub(super) admin: Layered<Option<SocketAddr>>,
@@ -85,15 +88,10 @@ impl Draft {
     /// What holds where nobody says otherwise.
     pub(super) fn built_in() -> Draft {
         let (host, port) = DEFAULT_BACKEND;
-        let backend = BackendUrl {
-            host: host.to_owned(),
-            port,
-            user: None,
-            password: None,
-            db: 0,
-        };
+        let backend = BackendUrl::at(host.to_owned(), port);
         Draft {
-            listen: Layered::built_in(DEFAULT_LISTEN),
+            listen: Layered::built_in(Some(ListenAddress::Tcp(DEFAULT_LISTEN))),
+            listeners: Vec::new(),
             backend: Layered::built_in(Backend::Redis(backend)),
             backend_password: Layered::built_in(None),
             admin: Layered::built_in(Some(DEFAULT_ADMIN)),
@@ -127,8 +125,10 @@ impl Draft {
         self.check_addresses(findings);
         self.check_admin_token(findings);
         self.give_backend_its_password(findings);
+        let listen = self.listen.value.map(Listener::at).into_iter();
+        let further = self.listeners.into_iter().map(|(listener, _)| listener);
         Config {
-            listen: self.listen.value,
+            listeners: listen.chain(further).collect(),
             backend: self.backend.value,
             admin: self.admin.value,
             admin_token: self.admin_token.value,
@@ -156,26 +156,64 @@ impl Draft {
     }
 
     fn check_addresses(&self, findings: &mut Findings) {
-        let addresses = [
-            ("listen", Some(self.listen.value), &self.listen.place),
-            ("admin", self.admin.value, &self.admin.place),
-            ("metrics", self.metrics.value, &self.metrics.place),
+        let tcp = |address: Option<SocketAddr>| address.map(ListenAddress::Tcp);
+        let mut addresses = vec![
+            (
+                "listen",
+                self.listen.value.clone(),
+                self.listen.place.as_ref(),
+            ),
+            ("admin", tcp(self.admin.value), self.admin.place.as_ref()),
+            (
+                "metrics",
+                tcp(self.metrics.value),
+                self.metrics.place.as_ref(),
+            ),
         ];
+        for (listener, place) in &self.listeners {
+            addresses.push(("listener", Some(listener.address.clone()), Some(place)));
+        }
         for (index, (name, address, place)) in addresses.iter().enumerate() {
             for (other, other_address, other_place) in &addresses[..index] {
                 // Port 0 asks the system for any free port, so two of them differ.
-                let same = address.filter(|address| address.port() != 0) == *other_address;
+                let is_fixed = address
+                    .as_ref()
+                    .is_some_and(|address| address.tcp().is_none_or(|tcp| tcp.port() != 0));
                 // The later layer is what its author can mend; built-in addresses differ.
-                if let (true, Some(address), Some(place)) =
-                    (same, address, place.as_ref().or(other_place.as_ref()))
-                {
+                if let (true, Some(address), Some(place)) = (
+                    is_fixed && address == other_address,
+                    address,
+                    place.or(*other_place),
+                ) {
+                    let its_own = match address {
+                        ListenAddress::Tcp(_) => "port",
+                        ListenAddress::Unix(_) => "path",
+                    };
                     let message = format!(
-                        "{name}: {address} is the address of {other} too; \
-                                           give each its own port"
+                        "{name}: {address} is the address of {other} too; give each its own {its_own}"
                     );
                     findings.error(place.clone(), message);
                 }
             }
+            if let (Some(ListenAddress::Unix(path)), Some(place)) = (address, place)
+                && let Some(folder) = path.parent()
+                && is_open_to_all(folder)
+            {
+                let message = format!(
+                    "{name}: anybody may write to {}, and put a socket of his own there while the proxy is down; \
+                     use a folder of its own, such as /run/lockwarden",
+                    folder.display()
+                );
+                findings.warning((*place).clone(), message);
+            }
+        }
+        if let (None, true, Some(place)) = (
+            &self.listen.value,
+            self.listeners.is_empty(),
+            &self.listen.place,
+        ) {
+            let message = "listen: off, and there is no [[listener]], so nobody could connect";
+            findings.error(place.clone(), message.to_owned());
         }
     }
 

@@ -317,7 +317,9 @@ fn shortened(text: String) -> String {
 
 fn read(document: &Document<'_>, kind: &str, table: &DeTable<'_>) -> Table {
     let named = table.get("name").map(Spanned::get_ref);
-    let name = named.and_then(DeValue::as_str).unwrap_or("?");
+    let name = named.and_then(DeValue::as_str);
+    let address = table.get("address").map(|address| address.get_ref());
+    let name = name.or(address.and_then(DeValue::as_str)).unwrap_or("?");
     let mut read = Table::new(kind, name);
     for (key, value) in table {
         let key: &str = key.get_ref();

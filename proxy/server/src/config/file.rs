@@ -22,8 +22,8 @@ use super::secret::{Secret, SecretError, SecretFileError};
 use super::suggest::quoted;
 use super::types::Sessions;
 use super::{
-    administration, application, audit, backend, document, namespace, network, policy, secret,
-    value,
+    administration, application, audit, backend, document, listener, namespace, network, policy,
+    secret, value,
 };
 
 /// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
@@ -105,7 +105,14 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
 
 /// The addresses, who may come in by them, and the backend.
 fn read_addresses(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draft) {
-    layer(reader, top, "listen", value::address, &mut draft.listen);
+    layer(
+        reader,
+        top,
+        "listen",
+        listener::listen_or_off,
+        &mut draft.listen,
+    );
+    draft.listeners = listener::read(reader, top);
     layer(reader, top, "backend", backend::backend, &mut draft.backend);
     let password = secret_file(reader.document, secret::password);
     let target = &mut draft.backend_password;

@@ -123,6 +123,10 @@ pub(super) const TOP_KEYS: &[Key] = &[
         example: "\"5ms\"",
     },
     Key {
+        name: "listener",
+        example: "[{ address = \"unix:/run/lockwarden/redis.sock\" }]",
+    },
+    Key {
         name: "namespace",
         example: "[{ name = \"orders\", keys = [\"lock:*\"] }]",
     },
@@ -138,9 +142,9 @@ pub(super) const TOP_KEYS: &[Key] = &[
 
 /// What to say about a key in a table that belongs on top of the file.
 pub(super) fn belongs_on_top(key: &str) -> Option<String> {
-    let is_top_key = TOP_KEYS
-        .iter()
-        .any(|known| known.name == key && !["namespace", "application", "policy"].contains(&key));
+    let is_top_key = TOP_KEYS.iter().any(|known| {
+        known.name == key && !["listener", "namespace", "application", "policy"].contains(&key)
+    });
     let advice = "it belongs on top of the file, before the first [[namespace]] or [[policy]]";
     is_top_key.then(|| advice.to_owned())
 }

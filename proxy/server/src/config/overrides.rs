@@ -12,7 +12,7 @@ use super::logging::LOG_FORMATS;
 use super::namespace::MODES;
 use super::reader::one_of;
 use super::suggest::{did_you_mean, listed, quoted};
-use super::{backend, secret, value};
+use super::{backend, listener, secret, value};
 
 /// What the command line says over the file and the environment; the texts are as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,7 +65,12 @@ pub(super) fn environment(
             draft.said.put(key, &text, place.clone());
         }
         match name.as_str() {
-            "LOCKWARDEN_LISTEN" => put(&mut draft.listen, place, value::address(&text), findings),
+            "LOCKWARDEN_LISTEN" => put(
+                &mut draft.listen,
+                place,
+                listener::listen_or_off(&text),
+                findings,
+            ),
             "LOCKWARDEN_BACKEND" => put_backend(draft, place, &text, findings),
             "LOCKWARDEN_BACKEND_PASSWORD" => {
                 let password = secret::password(&text).map(Some);
@@ -141,7 +146,7 @@ pub(super) fn flags(draft: &mut Draft, overrides: &Overrides, findings: &mut Fin
         put(
             &mut draft.listen,
             Place::Flag("--listen"),
-            value::address(text),
+            listener::listen_or_off(text),
             findings,
         );
     }

@@ -11,6 +11,7 @@ use super::application::ApplicationRule;
 use super::audit::AuditConfig;
 use super::backend::Backend;
 use super::effective::{Sayings, Setting};
+use super::listener::Listener;
 use super::logging::LogFormat;
 use super::namespace::NamespaceConfig;
 use super::network::Network;
@@ -33,8 +34,8 @@ pub(crate) enum Sessions {
 /// loading policies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// Where clients connect. Port 0 asks the system for a free one.
-    pub(crate) listen: SocketAddr,
+    /// Where clients connect: `listen` first, unless that is off. There is at least one.
+    pub(crate) listeners: Vec<Listener>,
     /// The Redis or Valkey behind the proxy.
     pub(crate) backend: Backend,
     /// Where the admin interface listens; `None` if it is off. Not loopback only with a token.

@@ -130,7 +130,7 @@ impl Wanted {
         let process = self.identity.process();
         for peer in shared.clients.namesakes(client, MAX_NAMESAKES) {
             let by_address = !peer.is_local()
-                || self.rules.trust_address == TrustAddress::Process
+                || peer.trust().unwrap_or(self.rules.trust_address) == TrustAddress::Process
                 || self.rules.hand_over;
             let was_there = self.was_there(peer.opened);
             let is_it = match process {

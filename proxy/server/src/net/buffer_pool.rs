@@ -7,9 +7,10 @@ use std::io;
 use std::pin::pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 
 use bytes::{Buf, BytesMut};
+
+use super::stream::Stream;
 
 /// Bytes asked of a socket at once. A reply of 16 KiB comes in one read, and a turn of many short ones.
 pub(crate) const READ_CHUNK: usize = 64 * 1024;
@@ -78,7 +79,7 @@ pub(crate) fn give_back(buffer: &mut BytesMut) {
 /// Reads into a buffer, which gets memory only where there is something to read. Reading this way also
 /// learns from a short read that there is no more yet, which spares a system call.
 pub(crate) fn poll_read(
-    socket: &mut TcpStream,
+    socket: &mut Stream,
     buffer: &mut BytesMut,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<usize>> {

@@ -4,14 +4,16 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
+use super::stream::Stream;
+
 /// Connections that wait to be accepted. Redis's own default (`tcp-backlog`); the kernel cuts it
 /// to `net.core.somaxconn`.
-const BACKLOG: i32 = 511;
+pub(super) const BACKLOG: i32 = 511;
 
 /// A silent connection is asked for a sign of life after this time …
 const KEEPALIVE_TIME: Duration = Duration::from_secs(10);
@@ -29,11 +31,15 @@ const UNACKNOWLEDGED: Duration = Duration::from_secs(30);
 
 /// Sets what every client's connection needs: replies leave at once, and a peer that vanished
 /// without a word is noticed within about half a minute.
-pub(crate) fn prepare_client(stream: &impl AsFd) -> io::Result<()> {
+pub(crate) fn prepare_client(stream: &Stream) -> io::Result<()> {
     prepare(stream, UNACKNOWLEDGED)
 }
 
-fn prepare(stream: &impl AsFd, unacknowledged: Duration) -> io::Result<()> {
+fn prepare(stream: &Stream, unacknowledged: Duration) -> io::Result<()> {
+    let Stream::Tcp(stream) = stream else {
+        // The kernel knows both ends of a unix socket, and tells one of the other's end at once.
+        return Ok(());
+    };
     let socket = SockRef::from(stream);
     socket.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
@@ -47,7 +53,8 @@ fn prepare(stream: &impl AsFd, unacknowledged: Duration) -> io::Result<()> {
 }
 
 /// How many bytes that were written to a connection its other end has not acknowledged, also after a
-/// reset; 0 where the system does not say.
+/// reset; 0 where the system does not say. Of a unix socket: 0 once the other end has read or closed it, and before
+/// that at least as many as it has not read, since the kernel counts the memory that they are in.
 pub(crate) fn unacknowledged(stream: &impl AsRawFd) -> u64 {
     #[cfg(target_os = "linux")]
     {
@@ -69,7 +76,7 @@ const UNACKNOWLEDGED_BY_BACKEND: Duration = Duration::from_secs(60);
 
 /// Sets what every connection to the backend needs: requests leave at once, and a server that vanished
 /// without a word is noticed within about a minute.
-pub(crate) fn prepare_backend(stream: &impl AsFd) -> io::Result<()> {
+pub(crate) fn prepare_backend(stream: &Stream) -> io::Result<()> {
     prepare(stream, UNACKNOWLEDGED_BY_BACKEND)
 }
 
@@ -200,15 +207,17 @@ mod tests {
     use std::net::TcpStream;
 
     use super::*;
+    use crate::net::stream::Detached;
 
     fn address(text: &str) -> SocketAddr {
         text.parse().unwrap()
     }
 
-    #[test]
-    fn a_clients_socket_notices_a_vanished_peer() {
+    #[tokio::test]
+    async fn a_clients_socket_notices_a_vanished_peer() {
         let listener = open("127.0.0.1:0", Arrival::Alone).unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = Detached::Tcp(stream).attach().unwrap();
         prepare_client(&stream).unwrap();
         let socket = SockRef::from(&stream);
         assert!(socket.tcp_nodelay().unwrap());
@@ -219,10 +228,11 @@ mod tests {
         assert_eq!(socket.tcp_user_timeout().unwrap(), Some(UNACKNOWLEDGED));
     }
 
-    #[test]
-    fn a_backends_socket_notices_a_vanished_server_later() {
+    #[tokio::test]
+    async fn a_backends_socket_notices_a_vanished_server_later() {
         let listener = open("127.0.0.1:0", Arrival::Alone).unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = Detached::Tcp(stream).attach().unwrap();
         prepare_backend(&stream).unwrap();
         let socket = SockRef::from(&stream);
         assert!(socket.tcp_nodelay().unwrap());

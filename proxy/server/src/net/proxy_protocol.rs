@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+
+use super::stream::Stream;
 
 /// A balancer sends the header with its first packet; one that was lost is sent again within this.
 const HEADER_WITHIN: Duration = Duration::from_secs(3);
@@ -68,7 +69,7 @@ enum Progress {
 /// Reads the header of a connection that `balancer` made. Answers where the client comes from and
 /// what came behind the header.
 pub(crate) async fn read_header(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     balancer: SocketAddr,
 ) -> Result<(SocketAddr, Origin, BytesMut), HeaderError> {
     let reading = tokio::time::timeout(HEADER_WITHIN, read(stream));
@@ -79,7 +80,7 @@ pub(crate) async fn read_header(
     })
 }
 
-async fn read(stream: &mut TcpStream) -> Result<(Option<SocketAddr>, BytesMut), HeaderError> {
+async fn read(stream: &mut Stream) -> Result<(Option<SocketAddr>, BytesMut), HeaderError> {
     let mut bytes = BytesMut::with_capacity(BINARY_HEAD + MAX_BODY);
     loop {
         match progress(&bytes)? {

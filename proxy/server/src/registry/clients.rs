@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use lockwarden_lock::evidence::DbKey;
+use lockwarden_lock::rules::TrustAddress;
 use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 
 use super::processes::lineage::Running;
-use crate::net::listener::is_loopback;
+use crate::net::peer::{PeerAddress, UnixPeer};
 use crate::net::proxy_protocol::Origin;
 use crate::net::wakeup::Wakeup;
 use crate::telemetry::applications::{KnownBy, Naming, Program};
@@ -42,9 +43,9 @@ impl Holder {
 pub(crate) struct ClientConnection {
     pub(crate) session: SessionId,
     pub(crate) holder: Holder,
-    /// The client's address and the one that it connected to.
-    pub(crate) client: SocketAddr,
-    pub(crate) local: SocketAddr,
+    pub(crate) client: PeerAddress,
+    /// The address that the client connected to, where that is one of IP.
+    pub(crate) local: Option<SocketAddr>,
     /// How the client's address is known.
     pub(crate) origin: Origin,
     /// When it was accepted.
@@ -74,36 +75,61 @@ impl ClientConnection {
     pub(crate) fn new(
         session: SessionId,
         holder: Holder,
-        (client, origin): (SocketAddr, Origin),
+        (client, origin): (PeerAddress, Origin),
         local: Option<SocketAddr>,
         naming: Arc<Naming>,
     ) -> ClientConnection {
-        let process = OnceLock::new();
+        let (process, running) = (OnceLock::new(), OnceLock::new());
         let known_by = KnownBy::new(naming);
-        // A client on another machine has no process here; of one without two addresses none is told,
-        // and what a balancer calls loopback is the balancer's.
-        if !is_loopback(client) || local.is_none() || origin != Origin::Direct {
-            process.get_or_init(|| Process::None);
-            known_by.settle(None);
+        let of_socket = match client {
+            // The kernel says who connected, so that nothing has to be searched.
+            PeerAddress::Unix(UnixPeer { process: number }) => Some(number.and_then(Running::of)),
+            // A client on another machine has no process here; of one without two addresses none is told,
+            // and what a balancer calls loopback is the balancer's.
+            PeerAddress::Tcp(_)
+                if !client.is_local() || local.is_none() || origin != Origin::Direct =>
+            {
+                Some(None)
+            }
+            PeerAddress::Tcp(_) => None,
+        };
+        match of_socket {
+            Some(Some(known)) => {
+                process.get_or_init(|| known.process());
+                running.get_or_init(|| known);
+            }
+            Some(None) => {
+                process.get_or_init(|| Process::None);
+                known_by.settle(None);
+            }
+            None => {}
         }
         ClientConnection {
             session,
             holder,
             client,
-            local: local.unwrap_or(client),
+            local,
             origin,
             opened: Instant::now(),
             known_by: Arc::new(known_by),
             process,
-            running: OnceLock::new(),
+            running,
             missed: AtomicU32::new(0),
             unidentified: Mutex::default(),
         }
     }
 
-    /// Whether it comes from a loopback address, or from nobody knows where.
+    /// Whether it is on this machine, or nobody knows where.
     pub(crate) fn is_local(&self) -> bool {
-        is_loopback(self.client) || self.origin == Origin::Untold
+        self.client.is_local() || self.origin == Origin::Untold
+    }
+
+    /// What its address says of it, whatever the rules: behind a unix socket there are many processes, and each is known.
+    pub(crate) fn trust(&self) -> Option<TrustAddress> {
+        match self.client {
+            PeerAddress::Unix(_) => Some(TrustAddress::Auto),
+            PeerAddress::Tcp(_) => None,
+        }
     }
 
     /// Which process it is, as far as that was looked up.
@@ -304,11 +330,11 @@ mod tests {
             session: SessionNumber(u64::from(number)),
             wakeup: Arc::default(),
         };
-        let address = client.parse().unwrap();
+        let address: SocketAddr = client.parse().unwrap();
         Arc::new(ClientConnection::new(
             SessionId([number; 16]),
             holder,
-            (address, Origin::Direct),
+            (address.into(), Origin::Direct),
             Some(address),
             Arc::default(),
         ))

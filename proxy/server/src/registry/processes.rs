@@ -22,6 +22,7 @@ use lockwarden_lock::token::Process;
 use tokio::sync::oneshot;
 
 use super::clients::ClientConnection;
+use crate::net::peer::PeerAddress;
 pub(crate) use lineage::Running;
 pub(crate) use namespaces::MACHINE;
 use pair::Pair;
@@ -114,22 +115,31 @@ struct Finder {
 impl Finder {
     /// Tells each of these clients its process, or that it was missed: once, however many wait for it.
     fn look_up<'a>(&mut self, clients: impl Iterator<Item = &'a Arc<ClientConnection>>) {
-        let mut pending: Vec<&Arc<ClientConnection>> = clients
-            .filter(|peer| peer.process() == Process::Pending)
-            .collect();
-        pending.sort_unstable_by_key(|peer| Arc::as_ptr(peer));
-        pending.dedup_by(|one, other| Arc::ptr_eq(one, other));
-        let pair = |peer: &ClientConnection| Pair::new(peer.client, peer.local);
-        let pairs: Vec<Pair> = pending.iter().map(|peer| pair(peer)).collect();
+        let mut asked: Vec<&Arc<ClientConnection>> = clients.collect();
+        asked.sort_unstable_by_key(|peer| Arc::as_ptr(peer));
+        asked.dedup_by(|one, other| Arc::ptr_eq(one, other));
+        let pair = |peer: &ClientConnection| match (peer.process(), peer.client, peer.local) {
+            (Process::Pending, PeerAddress::Tcp(client), Some(local)) => {
+                Some(Pair::new(client, local))
+            }
+            _ => None,
+        };
+        let pairs: Vec<Pair> = asked.iter().filter_map(|peer| pair(peer)).collect();
         let found = self.locate(&pairs);
         let mut programs = Programs::default();
-        for peer in pending {
-            match found.get(&pair(peer)) {
+        for peer in asked {
+            // One that came by a unix socket is known; its program is not.
+            let known = match peer.running() {
+                Some(running) => Some((peer.process(), Some(running.clone()))),
+                None => pair(peer).and_then(|pair| found.get(&pair).cloned()),
+            };
+            match known {
                 Some((process, running)) => {
-                    let told = |running: &Running| (running.clone(), programs.of(running));
-                    peer.found(*process, running.as_ref().map(told));
+                    let told = |running: Running| (running.clone(), programs.of(&running));
+                    peer.found(process, running.map(told));
                 }
-                None => peer.missed(),
+                None if peer.process() == Process::Pending => peer.missed(),
+                None => {}
             }
         }
     }

@@ -2,12 +2,11 @@
 //! what its connection says of it, so every proxy and every connection of one application comes to the same
 //! answer; nothing is kept about it anywhere.
 
-use std::net::IpAddr;
-
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::rules::{Adopt, Mode, Rules};
 
 use crate::config;
+use crate::net::peer::PeerAddress;
 use crate::telemetry::events::DEFAULT_USER;
 
 /// What a connection says of its application.
@@ -18,7 +17,7 @@ pub(crate) struct Application<'a> {
     /// The ACL user.
     pub(crate) user: &'a [u8],
     /// The address it comes from.
-    pub(crate) address: IpAddr,
+    pub(crate) address: PeerAddress,
 }
 
 impl Application<'_> {
@@ -60,7 +59,7 @@ impl EnforceFor {
     /// Whether this application, which the operator calls `named`, is among them: by that or by one of the globs, and in
     /// the percentage.
     fn chooses(&self, application: &Application<'_>, named: Option<&str>) -> bool {
-        let address = application.address.to_canonical().to_string();
+        let address = application.address.host();
         let said = [application.name, application.user, address.as_bytes()];
         let is_meant = |glob: &Glob| said.iter().any(|word| glob.matches(word));
         let is_chosen = self.clients.iter().any(is_meant)
@@ -126,7 +125,7 @@ mod tests {
         Application {
             name: name.as_bytes(),
             user: user.as_bytes(),
-            address: address.parse().unwrap(),
+            address: std::net::SocketAddr::new(address.parse().unwrap(), 1).into(),
         }
     }
 

@@ -1,7 +1,6 @@
 //! One client as the proxy knows it: everything of a session but its sockets. What follows from a command is worked out
 //! on this alone, so it can be tried without a connection.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,6 +17,7 @@ use super::connection_state::ConnectionState;
 use super::transport::request_buffer::RequestBuffer;
 use crate::clock::Moment;
 use crate::holders::handover::Ended;
+use crate::net::peer::PeerAddress;
 use crate::registry::clients::Holder;
 use crate::registry::undelivered::PendingGrants;
 use crate::ruleset::Active;
@@ -38,7 +38,7 @@ pub(crate) struct Client {
     pub(crate) pending_grants: PendingGrants,
     /// The counters of this thread.
     tally: Arc<Tally>,
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: PeerAddress,
     pub(crate) number: SessionNumber,
     /// The same with the way to wake it, for keep-alive.
     pub(crate) holder: Holder,
@@ -104,7 +104,7 @@ impl Client {
     pub(crate) fn new(
         shared: Arc<ProxyState>,
         holder: Holder,
-        peer: SocketAddr,
+        peer: PeerAddress,
         connection: ConnectionState,
         tally: Arc<Tally>,
     ) -> Client {
@@ -200,7 +200,7 @@ impl Client {
         let application = Application {
             name: &self.connection.name,
             user: &self.connection.user,
-            address: self.peer.ip(),
+            address: self.peer,
         };
         let seen = active.seen_by(&application);
         self.view = Some(Seen {
@@ -225,7 +225,7 @@ impl Client {
         ClientDescription {
             name: String::from_utf8_lossy(&self.connection.name).into_owned(),
             user: String::from_utf8_lossy(&self.connection.user).into_owned(),
-            address: self.peer.ip().to_string(),
+            address: self.peer.host(),
         }
     }
 
@@ -247,7 +247,7 @@ impl Client {
 }
 
 /// The client behind a session, as it presents itself now.
-fn caller(session: SessionNumber, address: SocketAddr, state: &ConnectionState) -> Arc<Caller> {
+fn caller(session: SessionNumber, address: PeerAddress, state: &ConnectionState) -> Arc<Caller> {
     Arc::new(Caller {
         session,
         address,

@@ -15,7 +15,6 @@ use smallvec::SmallVec;
 use super::awaited::Tracking;
 use super::block::Block;
 use crate::backend::profile::Login;
-use crate::net::listener::is_loopback;
 use crate::net::proxy_protocol::Origin;
 use crate::registry::clients::ClientConnection;
 use crate::registry::processes::MACHINE;
@@ -203,6 +202,7 @@ impl ConnectionState {
             process: self.peer.process(),
             application: self.application,
             local: self.peer.is_local(),
+            trust: self.peer.trust(),
             db: self.db(),
             may_ask_back: false,
         }
@@ -264,11 +264,11 @@ fn application(user: &[u8], name: &[u8]) -> Option<Identity> {
 /// Who a client is, without its process. Every machine has the same loopback addresses, so which
 /// machine it is belongs to them; and a client of whom nothing was told is nobody else's equal.
 fn identity(user: &[u8], name: &[u8], peer: &ClientConnection) -> Identity {
-    let address = peer.client.ip().to_canonical().to_string();
+    let address = peer.client.host();
     let balancer;
     let machine: &[u8] = match peer.origin {
-        Origin::Direct if is_loopback(peer.client) => &MACHINE,
-        Origin::Told(by) if is_loopback(peer.client) => {
+        Origin::Direct if peer.client.is_local() => &MACHINE,
+        Origin::Told(by) if peer.client.is_local() => {
             balancer = by.to_canonical().to_string();
             balancer.as_bytes()
         }

@@ -65,7 +65,7 @@ impl Client {
         let Some((client, peer)) = self.shared.clients.of_session(session) else {
             return false;
         };
-        let by_process = who.local && rules.trust_address != TrustAddress::Process;
+        let by_process = who.local && who.trust(rules) != TrustAddress::Process;
         let processes = (who.process, peer.process());
         client == who.client
             && match processes {
@@ -82,7 +82,7 @@ impl Client {
             return None;
         };
         let peer = self.connection.peer();
-        let trust = active.rules(target.namespace).trust_address;
+        let trust = self.connection.who().trust(&active.rules(target.namespace));
         let by_process = peer.is_local() && trust != TrustAddress::Process;
         if self.connection.block.is_some() || !by_process {
             return None;

@@ -27,9 +27,9 @@ use arc_swap::{ArcSwap, Cache};
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::table::Listing;
 use lockwarden_resp::{Redirects, ReplyLimits, ReplyScanner};
-use tokio::net::TcpStream;
 
 use crate::net::listener::unacknowledged;
+use crate::net::stream::Stream;
 use crate::net::wakeup::Wakeup;
 use crate::registry::buffer_memory::Account;
 use crate::registry::undelivered::Delivery;
@@ -70,7 +70,7 @@ enum Farewell {
 
 /// The sockets, and the replies that are due.
 pub(crate) struct Transport<L> {
-    client: TcpStream,
+    client: Stream,
     backend_link: BackendLink,
     to_client: BytesMut,
     to_backend: BytesMut,
@@ -112,7 +112,7 @@ pub(crate) struct Transport<L> {
 
 impl<L> Transport<L> {
     pub(crate) fn new(
-        client: TcpStream,
+        client: Stream,
         backend_link: BackendLink,
         active: Arc<ArcSwap<Active>>,
         tally: Arc<Tally>,

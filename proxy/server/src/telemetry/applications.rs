@@ -3,7 +3,6 @@
 //! here, in a slot that all events of a connection share, so that what is learnt late is shown from then on.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -13,6 +12,7 @@ use arc_swap::ArcSwap;
 use lockwarden_lock::glob::Glob;
 
 use crate::config::{ApplicationRule, Network};
+use crate::net::peer::PeerAddress;
 
 /// How long events of a connection are kept back, once, until its process is known: found in a few milliseconds on most
 /// machines.
@@ -64,7 +64,7 @@ pub(crate) struct Looks<'a> {
     /// The user that it logged in as.
     pub(crate) user: &'a [u8],
     /// Where it comes from.
-    pub(crate) address: IpAddr,
+    pub(crate) address: PeerAddress,
 }
 
 /// One `[[application]]`.
@@ -94,7 +94,11 @@ impl Rule {
             glob.is_none_or(|glob| glob.matches(word))
         };
         let runs = |glob: &Glob| program.is_some_and(|program| program.is_meant_by(glob));
-        (self.from.is_empty() || self.from.iter().any(|from| from.contains(looks.address)))
+        (self.from.is_empty()
+            || looks
+                .address
+                .ip()
+                .is_some_and(|ip| self.from.iter().any(|from| from.contains(ip))))
             && fits(&self.user, looks.user)
             && fits(&self.client, looks.name)
             && self.process.as_ref().is_none_or(runs)
@@ -255,6 +259,8 @@ impl Default for KnownBy {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, SocketAddr};
+
     use bytes::Bytes;
 
     use super::*;
@@ -297,7 +303,7 @@ mod tests {
         Looks {
             name: name.as_bytes(),
             user: user.as_bytes(),
-            address: address.parse().expect("an address"),
+            address: SocketAddr::from((address.parse::<IpAddr>().expect("an address"), 1)).into(),
         }
     }
 

@@ -48,9 +48,17 @@ fn in_words(decided: &Decided) -> Why {
 pub(crate) fn as_client(client: api::Client) -> Client {
     let own = [client.name.as_ref(), client.user.as_ref()];
     let address: Option<SocketAddr> = client.address.parse().ok();
-    let host = address.map(|address| address.ip().to_canonical().to_string());
-    let is_own =
-        own.contains(&Some(&client.application)) || host.as_ref() == Some(&client.application);
+    // Behind a unix socket there is a process, as in unix:4242.
+    let host = match address {
+        Some(address) => address.ip().to_canonical().to_string(),
+        None => client
+            .address
+            .split(':')
+            .next()
+            .unwrap_or_default()
+            .to_owned(),
+    };
+    let is_own = own.contains(&Some(&client.application)) || host == client.application;
     Client {
         session: None,
         application: (!is_own).then_some(client.application),

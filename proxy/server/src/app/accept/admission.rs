@@ -4,10 +4,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::net::TcpStream;
-
 use crate::config::Sessions;
 use crate::net::descriptors;
+use crate::net::stream::Stream;
 use crate::state::ProxyState;
 use crate::telemetry::logging::Pace;
 use crate::telemetry::vocabulary::ConnectionState;
@@ -37,7 +36,7 @@ impl Admission {
     }
 
     /// Whether one more client may be served beside so many; if not, it is told so, as Redis does.
-    pub(super) fn admits(&mut self, newcomer: &TcpStream, clients: usize) -> bool {
+    pub(super) fn admits(&mut self, newcomer: &mut Stream, clients: usize) -> bool {
         let most = self.most();
         if (clients as u64) < most {
             return true;

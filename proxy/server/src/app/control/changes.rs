@@ -108,8 +108,9 @@ pub(super) fn modules(old: &Generation, new: &Generation) -> Vec<String> {
 }
 
 /// The keys that [`unchangeable`] looks at, and those beside them that say the same in another way.
-pub(super) const KEYS_OF_A_RESTART: [&str; 20] = [
+pub(super) const KEYS_OF_A_RESTART: [&str; 21] = [
     "listen",
+    "listener",
     "backend",
     "backend_password_file",
     "admin",
@@ -139,7 +140,10 @@ pub(super) fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
             changed.push(key);
         }
     };
-    compare(old.listen == new.listen, "listen");
+    let [(listen, others), (new_listen, new_others)] =
+        [old, new].map(|config| config.listeners.split_at(1.min(config.listeners.len())));
+    compare(listen == new_listen, "listen");
+    compare(others == new_others, "listener");
     compare(old.backend == new.backend, "backend");
     compare(old.admin == new.admin, "admin");
     compare(old.admin_token == new.admin_token, "admin_token");

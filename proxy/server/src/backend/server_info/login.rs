@@ -5,8 +5,8 @@ use lockwarden_resp::Value;
 
 use crate::backend::address::Address;
 use crate::backend::conversation::{BackendError, Conversation};
+use crate::config::Listener;
 use crate::net::listener::is_loopback;
-use std::net::SocketAddr;
 
 /// What the server lets a connection do that has not logged in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,13 +74,15 @@ impl WithoutLogin {
 /// Why nobody may be served, if so. Redis's protected mode refuses strangers by their address, and
 /// behind the proxy everybody comes from the proxy's, so the proxy has to do that job.
 pub(crate) fn open_network_refusal(
-    listen: SocketAddr,
+    listeners: &[Listener],
     without_login: WithoutLogin,
     allow_open: bool,
 ) -> Option<String> {
-    if is_loopback(listen) || allow_open {
-        return None;
-    }
+    let mut addresses = listeners
+        .iter()
+        .filter_map(|listener| listener.address.tcp());
+    let listen = addresses.find(|address| !is_loopback(*address));
+    let listen = listen.filter(|_| !allow_open)?;
     match without_login {
         WithoutLogin::Nothing | WithoutLogin::Restricted => None,
         WithoutLogin::Unknown => Some(format!(
@@ -100,6 +102,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::config::ListenAddress;
 
     #[test]
     fn only_noauth_means_that_a_password_is_wanted() {
@@ -151,7 +154,9 @@ mod tests {
             ("127.0.0.1:6380", Unknown, false, false),
             ("[::1]:6380", Everything, false, false),
         ] {
-            let refusal = open_network_refusal(listen.parse().unwrap(), found, allowed);
+            let at = Listener::at(ListenAddress::Tcp(listen.parse().unwrap()));
+            let local = Listener::at(ListenAddress::Unix("/run/redis.sock".into()));
+            let refusal = open_network_refusal(&[local, at], found, allowed);
             assert_eq!(refusal.is_some(), refused, "{listen} {found:?} {allowed}");
             assert!(refusal.is_none_or(|text| !text.contains('\n')));
         }

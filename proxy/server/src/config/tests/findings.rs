@@ -172,9 +172,15 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
             ],
         ),
         (
-            r#"backend = "unix:///run/redis.sock""#,
+            r#"backend = "unix://run/redis.sock""#,
             &[
-                "c.toml:1:11 error: backend: unix sockets (unix://) are not there yet; use redis:// with a TCP port",
+                "c.toml:1:11 error: backend: the path of a unix socket has to be a whole one, as in redis+unix:///run/redis/redis.sock",
+            ],
+        ),
+        (
+            r#"backend = "redis+unix://u:s3cret@/run/redis.sock?timeout=1""#,
+            &[
+                "c.toml:1:11 error: backend: the only option of a unix socket is ?db=number; write redis+unix://[user[:password]@]/path[?db=number]",
             ],
         ),
         (
@@ -186,7 +192,7 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
         (
             r#"backend = "http://redis:80""#,
             &[
-                "c.toml:1:11 error: backend: must begin with redis://; write redis://[user[:password]@]host[:port][/db]",
+                "c.toml:1:11 error: backend: must begin with redis://; write redis://[user[:password]@]host[:port][/db] or redis+unix://[user[:password]@]/path[?db=number]",
             ],
         ),
         (

@@ -25,7 +25,7 @@ fn without_a_file_one_namespace_is_watched_and_left_alone() {
     let (config, found) = loaded_with(None, &Overrides::default(), &[("HOME", "/root")]);
     let config = config.unwrap();
     assert_eq!(found, Vec::<String>::new());
-    assert_eq!(config.listen.to_string(), "127.0.0.1:6380");
+    assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:6380");
     assert_eq!(config.backend.to_string(), "redis://127.0.0.1:6379/0");
     assert_eq!(config.admin.unwrap().to_string(), "127.0.0.1:9180");
     assert_eq!(
@@ -67,7 +67,11 @@ fn each_layer_is_put_over_the_one_before() {
         ),
     ] {
         let (config, found) = loaded_with(text, &overrides, env);
-        assert_eq!(config.unwrap().listen.port(), listen, "{found:?}");
+        assert_eq!(
+            config.unwrap().listeners[0].address.tcp().unwrap().port(),
+            listen,
+            "{found:?}"
+        );
     }
 }
 

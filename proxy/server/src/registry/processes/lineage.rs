@@ -3,6 +3,10 @@
 
 use std::fs;
 
+use lockwarden_lock::token::Process;
+
+use super::namespaces::{MACHINE, PROCESS_NAMESPACE};
+
 /// The nearest ancestors that are looked at: a shell, its subshells, and what may stand between.
 const MAX_ANCESTORS: usize = 8;
 
@@ -10,7 +14,7 @@ const MAX_ANCESTORS: usize = 8;
 const MAX_PROGRAM: usize = 64;
 
 /// A process. Its number may be given to another one later, which began at another time.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Running {
     number: u32,
     started: String,
@@ -26,14 +30,19 @@ struct Stat {
 
 impl Running {
     /// The process that has this number now.
-    pub(super) fn of(number: u32) -> Option<Running> {
+    pub(crate) fn of(number: u32) -> Option<Running> {
         let started = stat(number)?.started;
         Some(Running { number, started })
     }
 
-    /// Its number and when it began, in ticks since the machine did.
-    pub(super) fn name(&self) -> (u32, &str) {
-        (self.number, &self.started)
+    /// What tells it from every other process, of other machines, too.
+    pub(crate) fn process(&self) -> Process {
+        Process::of(&[
+            &MACHINE,
+            PROCESS_NAMESPACE.as_bytes(),
+            &self.number.to_be_bytes(),
+            self.started.as_bytes(),
+        ])
     }
 
     /// Its number, which means it as long as it is alive.

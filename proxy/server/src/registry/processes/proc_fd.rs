@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use lockwarden_lock::token::Process;
 
 use super::lineage::Running;
-use super::namespaces::{MACHINE, PROCESS_NAMESPACE};
 
 /// Processes that are remembered, those that were found last.
 const MAX_KNOWN: usize = 1024;
@@ -154,13 +153,7 @@ impl Search {
         let Some(running) = Running::of(number) else {
             return;
         };
-        let (number, started) = running.name();
-        let process = Process::of(&[
-            &MACHINE,
-            PROCESS_NAMESPACE.as_bytes(),
-            &number.to_be_bytes(),
-            started.as_bytes(),
-        ]);
+        let process = running.process();
         self.remember(number, hits.iter().map(|(_, file)| *file));
         hunt.found.extend(
             hits.iter()

@@ -24,19 +24,18 @@ const ID: usize = 64;
 
 /// Programs that were read in one go.
 #[derive(Default)]
-pub(super) struct Programs(HashMap<(u32, String), Option<Program>>);
+pub(super) struct Programs(HashMap<Running, Option<Program>>);
 
 impl Programs {
     /// What runs as this process.
     pub(super) fn of(&mut self, running: &Running) -> Option<Program> {
-        let (number, started) = running.name();
-        let known = self.0.entry((number, started.to_owned()));
+        let known = self.0.entry(running.clone());
         known.or_insert_with(|| read(running)).clone()
     }
 }
 
 fn read(running: &Running) -> Option<Program> {
-    let (number, _) = running.name();
+    let number = running.number();
     let file = |name: &str| {
         let mut bytes = Vec::new();
         let file = File::open(format!("/proc/{number}/{name}")).ok()?;

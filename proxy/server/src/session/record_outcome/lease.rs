@@ -158,7 +158,7 @@ impl Client {
         };
         let rules = &one.allowed.rules;
         let distinctive = who.is_distinctive(rules);
-        let same_client = match rules.trust_address {
+        let same_client = match who.trust(rules) {
             _ if rules.hand_over
                 && let Some(application) = who.application =>
             {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 
 use bytes::BytesMut;
@@ -167,13 +168,19 @@ fn client(shared: &Arc<ProxyState>) -> Client {
 }
 
 fn client_at(shared: &Arc<ProxyState>, address: &str) -> Client {
-    let address = address.parse().expect("an address");
+    let address: SocketAddr = address.parse().expect("an address");
     let (session, holder) = (SessionId(random::sixteen()), Holder::new());
-    let peer = (address, Origin::Direct);
+    let peer = (address.into(), Origin::Direct);
     let connection =
         ClientConnection::new(session, holder.clone(), peer, Some(address), Arc::default());
     let state = ConnectionState::new(Arc::new(connection), true);
-    Client::new(shared.clone(), holder, address, state, Arc::default())
+    Client::new(
+        shared.clone(),
+        holder,
+        address.into(),
+        state,
+        Arc::default(),
+    )
 }
 
 /// Takes a request to the point where its step would be sent.

@@ -5,13 +5,12 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::io::ReadBuf;
-use tokio::net::TcpStream;
 
 use crate::backend::Link;
 use crate::backend::profile::Traffic;
 use crate::backend::shared_connection::Attachment;
 use crate::net::buffer_pool::poll_read;
+use crate::net::stream::Stream;
 
 /// Replies that one session may have to come on a shared connection, where others' come behind them: few
 /// enough that they fit into what may wait for it, be they a MiB each.
@@ -138,7 +137,9 @@ impl BackendLink {
             }
             return true;
         }
-        let Some(own) = &self.own else { return false };
+        let Some(own) = &mut self.own else {
+            return false;
+        };
         // Only on a shared connection replies are counted: nobody else's come here.
         *unsent = 0;
         while !requests.is_empty() {
@@ -195,9 +196,7 @@ impl BackendLink {
 
 /// Ready when a connection at rest says something: whether that is a push. Anything else ends it, and the session
 /// with it, as it would without the other connection.
-fn poll_push(own: &TcpStream, cx: &mut Context<'_>) -> Poll<bool> {
-    let mut first = [0; 1];
-    let mut buffer = ReadBuf::new(&mut first);
-    let peeked = ready!(own.poll_peek(cx, &mut buffer));
-    Poll::Ready(peeked.is_ok() && buffer.filled() == b">")
+fn poll_push(own: &Stream, cx: &mut Context<'_>) -> Poll<bool> {
+    let first = ready!(own.poll_peek(cx));
+    Poll::Ready(matches!(first, Ok(Some(b'>'))))
 }

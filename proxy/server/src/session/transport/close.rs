@@ -33,9 +33,8 @@ impl<L> Transport<L> {
         }
         self.farewell = Farewell::Said;
         if let Some(own) = self.backend_link.in_use() {
-            let socket = socket2::SockRef::from(&own.stream);
             // An error means that the connection is gone already; reading will tell.
-            let _ = socket.shutdown(std::net::Shutdown::Write);
+            let _ = own.stream.shutdown_write();
         }
     }
 
@@ -79,8 +78,9 @@ impl<L> Transport<L> {
                     self.to_client.advance(written);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let ready = tokio::time::timeout(LAST_REPLIES, self.client.writable());
-                    if !matches!(ready.await, Ok(Ok(()))) {
+                    let ready =
+                        tokio::time::timeout(LAST_REPLIES, self.client.ready(Interest::WRITABLE));
+                    if !matches!(ready.await, Ok(Ok(_))) {
                         return End::Client;
                     }
                 }
@@ -114,7 +114,7 @@ impl<L> Transport<L> {
 
     /// Tells the client that no more comes.
     pub(crate) fn say_goodbye(&mut self) {
-        let _ = socket2::SockRef::from(&self.client).shutdown(std::net::Shutdown::Write);
+        let _ = self.client.shutdown_write();
         self.said_goodbye = true;
     }
 

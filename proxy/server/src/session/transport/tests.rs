@@ -5,7 +5,7 @@ use lockwarden_lock::pass_through::PassThrough;
 use lockwarden_policy::PolicyHost;
 use lockwarden_resp::{RequestDecoder, RequestLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::request_buffer::RequestBuffer;
 use super::*;
@@ -53,8 +53,8 @@ async fn transport() -> (Transport<()>, TcpStream, TcpStream) {
     let (backend, far_backend) = pair().await;
     let active = Arc::new(ArcSwap::from_pointee(active));
     let transport = Transport::new(
-        client,
-        BackendLink::own(Link::uncounted(backend)),
+        client.into(),
+        BackendLink::own(Link::uncounted(backend.into())),
         active,
         Arc::default(),
         Arc::default(),

@@ -2,12 +2,12 @@
 //! once and then one a second, which says how many it stands for and which ids they had.
 
 use std::mem::Discriminant;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::reason::Reason;
 
+use crate::net::peer::PeerAddress;
 use crate::telemetry::events::{EventKind, LockEvent};
 use crate::telemetry::fold::{Folder, Turn};
 use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
@@ -54,7 +54,7 @@ pub(super) fn is_problem(entry: &LockEvent) -> bool {
 /// What makes two problems the same one again.
 #[derive(PartialEq, Eq, Hash)]
 struct Same {
-    client: Option<SocketAddr>,
+    client: Option<PeerAddress>,
     key: DbKey,
     happened: Discriminant<EventKind>,
     reason: Option<Reason>,

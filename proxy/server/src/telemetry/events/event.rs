@@ -2,7 +2,6 @@
 //! fingerprints only.
 
 use std::fmt;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use lockwarden_lock::rules::Mode;
 use super::fingerprint::Fingerprint;
 use super::questions::Asked;
 use crate::clock::Moment;
+use crate::net::peer::PeerAddress;
 use crate::telemetry::applications::{KnownBy, Looks};
 use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
 use crate::text::escape::spell;
@@ -292,7 +292,7 @@ pub(crate) struct SessionNumber(pub(crate) u64);
 pub(crate) struct Caller {
     pub(crate) session: SessionNumber,
     /// Where it comes from.
-    pub(crate) address: SocketAddr,
+    pub(crate) address: PeerAddress,
     /// `CLIENT SETNAME`; empty for none.
     pub(crate) name: Bytes,
     /// The user that it logged in as.
@@ -324,7 +324,7 @@ impl Caller {
         if !self.is_nameless() {
             return spell(&self.user);
         }
-        self.address.ip().to_canonical().to_string()
+        self.address.host()
     }
 
     /// What is known of its application beyond what the client says of itself: what the operator calls it, or, of a
@@ -342,7 +342,7 @@ impl Caller {
         self.known_by.named(&Looks {
             name: &self.name,
             user: &self.user,
-            address: self.address.ip(),
+            address: self.address,
         })
     }
 

@@ -2,12 +2,12 @@
 //! with an example, which says how many it stands for. Counters are never folded, only lines. It
 //! reads no clock; whoever observes something tells it.
 
-use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::net::peer::PeerAddress;
 use crate::telemetry::fold::{Folder, Turn};
 use crate::telemetry::vocabulary::{Label, Observation};
 
@@ -30,7 +30,7 @@ pub(crate) struct Example {
     pub(crate) key: Bytes,
     /// What the application calls itself.
     pub(crate) name: Bytes,
-    pub(crate) client: SocketAddr,
+    pub(crate) client: PeerAddress,
 }
 
 /// What one line says.

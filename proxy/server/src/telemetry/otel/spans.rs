@@ -13,7 +13,7 @@ use opentelemetry::trace::{
 use opentelemetry::{InstrumentationScope, KeyValue, Value};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEvents, SpanLinks};
 
-use crate::config::BackendUrl;
+use crate::config::{BackendUrl, Target};
 use crate::telemetry::audit::Record;
 use crate::telemetry::events::{LockEvent, Took};
 use crate::telemetry::vocabulary::DecisionKind;
@@ -26,21 +26,25 @@ pub(super) struct Spans {
     slow: Option<Duration>,
     ids: RandomIdGenerator,
     scope: InstrumentationScope,
-    host: String,
-    port: u16,
+    server: String,
+    port: Option<u16>,
 }
 
 impl Spans {
     /// `slow`: from when on a decision has a span though it was not refused.
     pub(super) fn new(slow: Option<Duration>, backend: &BackendUrl) -> Spans {
+        let (server, port) = match &backend.target {
+            Target::Tcp { host, port } => (host.clone(), Some(*port)),
+            Target::Unix(path) => (path.display().to_string(), None),
+        };
         Spans {
             slow,
             ids: RandomIdGenerator::default(),
             scope: InstrumentationScope::builder("lockwarden")
                 .with_version(env!("CARGO_PKG_VERSION"))
                 .build(),
-            host: backend.host.clone(),
-            port: backend.port,
+            server,
+            port,
         }
     }
 
@@ -80,9 +84,13 @@ impl Spans {
             KeyValue::new("db.system.name", "redis"),
             KeyValue::new("db.operation.name", "EVALSHA"),
             KeyValue::new("db.namespace", entry.key.db.to_string()),
-            KeyValue::new("server.address", self.host.clone()),
-            KeyValue::new("server.port", i64::from(self.port)),
+            KeyValue::new("server.address", self.server.clone()),
         ];
+        // One behind a unix socket has none.
+        let port = self
+            .port
+            .map(|port| KeyValue::new("server.port", i64::from(port)));
+        step.attributes.extend(port);
         Some(vec![whole, judging, step])
     }
 
@@ -134,13 +142,10 @@ fn attributes(entry: &LockEvent, record: Record) -> Vec<KeyValue> {
         ("db.system.name", Some("redis".into())),
         ("db.operation.name", text(record.command)),
         ("db.namespace", Some(record.db.to_string().into())),
-        (
-            "client.address",
-            text(address.map(|at| at.ip().to_string())),
-        ),
+        ("client.address", text(address.map(|at| at.host()))),
         (
             "client.port",
-            number(address.map(|at| u64::from(at.port()))),
+            number(address.and_then(|at| at.port()).map(u64::from)),
         ),
         ("error.type", text(record.reason.clone())),
         ("lockwarden.decision", text(record.decision)),
