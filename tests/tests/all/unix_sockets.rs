@@ -276,6 +276,10 @@ fn check_says_what_is_wrong_with_an_address() {
             "has a path of 125 bytes; the system takes at most 107",
         ),
         (
+            "listen = \"/run/lw.sock\"",
+            "is a path; write \"unix:/run/lw.sock\" for a unix socket",
+        ),
+        (
             "listen = \"off\"",
             "there is no [[listener]], so nobody could connect",
         ),

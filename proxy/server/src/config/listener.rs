@@ -106,8 +106,10 @@ impl Listener {
 /// Why a text is not where clients come in.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ListenError {
-    #[error("{0}, or a unix socket, as in \"unix:/run/lockwarden/redis.sock\"")]
+    #[error(transparent)]
     Address(#[from] AddressError),
+    #[error("{} is a path; write \"unix:{text}\" for a unix socket", quoted(text))]
+    Path { text: String },
     #[error("{} has no whole path; write one, as in \"unix:/run/lockwarden/redis.sock\"", quoted(.0))]
     Relative(String),
     #[error(
@@ -119,6 +121,11 @@ pub(super) enum ListenError {
 
 /// `127.0.0.1:6380`, or `unix:/run/lockwarden/redis.sock`.
 pub(super) fn listen(text: &str) -> Result<ListenAddress, ListenError> {
+    if text.starts_with('/') {
+        return Err(ListenError::Path {
+            text: text.to_owned(),
+        });
+    }
     let Some(path) = text.strip_prefix(UNIX) else {
         return Ok(ListenAddress::Tcp(value::address(text)?));
     };

@@ -225,6 +225,8 @@ mod tests {
         let (second, _file) = endpoint.open().unwrap();
         let _late = UnixStream::connect(&path).unwrap();
         second.accept().unwrap();
+        // Who was there, and who looked whether anybody listens.
+        first.accept().unwrap();
         first.accept().unwrap();
         assert_eq!(
             first.accept().unwrap_err().kind(),
