@@ -30,7 +30,7 @@ installed_config = $(DESTDIR)$(SYSCONFDIR)/lockwarden/lockwarden.toml
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-clients test-otel soak install uninstall deb image check check-format check-lints check-docs bench bench-parts bench-micro fuzz clean
+.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-clients test-otel soak install uninstall deb image check check-format check-lints check-docs bench bench-parts bench-micro fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -100,6 +100,11 @@ test-servers: setup ## run the integration tests on Redis 6.2, 7.0, 8.2 and Valk
 test-multiplexed: setup ## run the integration tests with sessions = "multiplexed"; some: ONLY="wire:: blocks::"
 	cargo build $(locked) --workspace --bins --tests --examples
 	LOCKWARDEN_TEST_SESSIONS=multiplexed cargo test $(locked) --workspace --test all -- $(ONLY)
+
+# undelivered:: looks into the queues of TCP sockets.
+test-unix: setup ## run the integration tests with Redis behind its unix socket; some: ONLY="wire:: blocks::"
+	cargo build $(locked) --workspace --bins --tests --examples
+	LOCKWARDEN_TEST_BACKEND=unix cargo test $(locked) --workspace --test all -- --skip undelivered:: $(ONLY)
 
 test-clients: setup ## run real lock libraries; one language: make test-clients-python; WRITE=1 writes docs/clients.md
 	cargo build $(locked) --workspace --bins --examples
