@@ -62,11 +62,13 @@ install: $(BINARY) ## install binary, manual page, completions, systemd unit and
 	$(BINARY) completions fish >$(share)/fish/vendor_completions.d/lockwarden.fish
 	install -d $(DESTDIR)$(UNITDIR)
 	sed -e 's|/usr/local/bin|$(PREFIX)/bin|' -e 's|/etc/lockwarden|$(SYSCONFDIR)/lockwarden|' docs/examples/lockwarden.service >$(DESTDIR)$(UNITDIR)/lockwarden.service
+	install -D -m 0644 docs/examples/lockwarden-processes.conf $(share)/doc/lockwarden/examples/lockwarden-processes.conf
 	@test -e $(installed_config) || install -D -m 0640 docs/examples/lockwarden.toml $(installed_config)
 
 uninstall: ## remove what was installed; the configuration stays
 	rm -f $(DESTDIR)$(PREFIX)/bin/lockwarden $(share)/man/man1/lockwarden.1.gz $(DESTDIR)$(UNITDIR)/lockwarden.service
 	rm -f $(share)/bash-completion/completions/lockwarden $(share)/zsh/site-functions/_lockwarden $(share)/fish/vendor_completions.d/lockwarden.fish
+	rm -f $(share)/doc/lockwarden/examples/lockwarden-processes.conf
 
 deb: $(BINARY) ## make a Debian package
 	@stage=$$(mktemp -d) && chmod 0755 $$stage && trap 'rm -rf "$$stage"' EXIT && \

@@ -73,6 +73,7 @@ fn what_is_installed_is_removed_again_but_for_the_configuration() {
         "opt/lw/etc/lockwarden/lockwarden.toml",
         "opt/lw/lib/systemd/system/lockwarden.service",
         "opt/lw/share/bash-completion/completions/lockwarden",
+        "opt/lw/share/doc/lockwarden/examples/lockwarden-processes.conf",
         "opt/lw/share/fish/vendor_completions.d/lockwarden.fish",
         "opt/lw/share/man/man1/lockwarden.1.gz",
         "opt/lw/share/zsh/site-functions/_lockwarden",
@@ -227,6 +228,103 @@ fn a_package_works_in_a_fresh_debian_and_leaves_nothing_behind() {
     assert!(!root.join("etc/lockwarden").exists());
     let users = fs::read_to_string(root.join("etc/passwd")).expect("it is there");
     assert!(!users.contains("lockwarden"), "{users}");
+}
+
+/// The capabilities that a line of a unit names.
+fn capabilities(unit: &str, key: &str) -> Vec<String> {
+    let line = unit.lines().find_map(|line| line.strip_prefix(key));
+    let names = line.unwrap_or_else(|| panic!("no {key}: {unit}"));
+    let small = names.split_whitespace().map(str::to_lowercase);
+    small
+        .filter_map(|name| name.strip_prefix("cap_").map(str::to_owned))
+        .collect()
+}
+
+/// Nothing less than what the drop-in gives shows the process of another user, and that does.
+#[test]
+fn the_drop_in_shows_processes_of_other_users_and_without_it_they_stay_unknown() {
+    if !may_change_roots("setpriv") {
+        return;
+    }
+    let examples = repository().join("docs/examples");
+    let read = |name: &str| fs::read_to_string(examples.join(name)).expect("it is there");
+    let drop_in = read("lockwarden-processes.conf");
+    let given = capabilities(&drop_in, "AmbientCapabilities=");
+    assert_eq!(capabilities(&drop_in, "CapabilityBoundingSet="), given);
+    assert!(given.len() > 1, "{drop_in}");
+    let unit = read("lockwarden.service");
+    assert_eq!(
+        capabilities(&unit, "CapabilityBoundingSet="),
+        Vec::<String>::new()
+    );
+
+    let redis = Redis::start();
+    let none: Vec<String> = Vec::new();
+    let less = given.iter().map(|left_out| {
+        let rest = given.iter().filter(|one| *one != left_out);
+        (rest.cloned().collect(), false)
+    });
+    for (capabilities, seen) in [(none, false), (given.clone(), true)]
+        .into_iter()
+        .chain(less)
+    {
+        let directory = tempfile::tempdir().expect("a directory");
+        // Another user reads it.
+        let all = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(directory.path(), all.clone()).expect("it is ours");
+        let program = directory.path().join("lockwarden");
+        fs::copy(binary(), &program).expect("there is room");
+        fs::set_permissions(&program, all).expect("it is ours");
+        let (address, admin): (SocketAddr, SocketAddr) = (
+            ([127, 0, 0, 1], free_port()).into(),
+            ([127, 0, 0, 1], free_port()).into(),
+        );
+        let config = directory.path().join("lockwarden.toml");
+        let text = format!(
+            "listen = \"{address}\"\nbackend = \"redis://{}\"\nadmin = \"{admin}\"\n\
+             [[namespace]]\nname = \"a\"\nkeys = [\"lock:*\"]\nmode = \"enforce\"\n",
+            redis.address()
+        );
+        fs::write(&config, text).expect("the directory is ours");
+        let list = |sign: &str| -> String {
+            let signed = capabilities.iter().map(|name| format!(",{sign}{name}"));
+            signed.collect()
+        };
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg("--no-new-privs")
+            .arg(format!("--inh-caps=-all{}", list("+")))
+            .arg(format!("--ambient-caps=-all{}", list("+")))
+            .arg(format!("--bounding-set=-all{}", list("+")))
+            .arg(&program)
+            .args(["run", "--config"])
+            .arg(&config);
+        let running = Running(
+            command
+                .stdin(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("setpriv is there"),
+        );
+        wait_for("it to serve", || says_pong(address));
+        // This test is the client, and root's.
+        let client = Client::connect(address);
+        client.sends("SETNX lock:a 1").gets(":1");
+        let mut asked = Command::new(binary());
+        asked
+            .args(["clients", "-o", "json", "--admin"])
+            .arg(admin.to_string());
+        let mut told = String::new();
+        wait_for("the lock to be told", || {
+            told = runs(&mut asked);
+            told.contains("lock:a")
+        });
+        let own = format!("\"id\": {},", std::process::id());
+        assert_eq!(told.contains(&own), seen, "{capabilities:?}: {told}");
+        client.sends("DEL lock:a").gets(":1");
+        drop(running);
+    }
 }
 
 #[test]
