@@ -67,7 +67,18 @@ fn axe_finds_nothing_on_any_page_in_any_size_and_light() {
     let refusals: Value = serde_json::from_str(&proxy.get("/api/v1/decisions").1).expect("JSON");
     let why = format!("/why?id={}", refusals[0]["id"].as_str().expect("an id"));
     let mut wrong = Vec::new();
-    for path in ["/", "/?lock=lock%3Aa&db=0", "/discovery", "/reasons", &why] {
+    for path in [
+        "/",
+        "/?lock=lock%3Aa&db=0",
+        "/discovery",
+        "/reasons",
+        &why,
+        "/application?name=bob",
+        "/patterns",
+        "/pattern?glob=lock%3Aa&namespace=locks",
+        "/pattern?glob=watched%3Aa",
+        "/report?since=1h",
+    ] {
         browser.open(&format!("http://{}{path}", proxy.admin_address()));
         browser.evaluates(&axe);
         for size in [(1280, 900), (375, 740)] {

@@ -5,7 +5,7 @@ use lockwarden_tests::{Browser, Client, Proxy, Redis, wait_for_value};
 use serde_json::json;
 
 /// What is narrow: the width of a small telephone.
-const NARROW: (u32, u32) = (375, 740);
+pub(crate) const NARROW: (u32, u32) = (375, 740);
 
 /// Takes and gives back a lock that no namespace has, often enough to be taken for one.
 fn locks(client: &Client, key: &str) {
@@ -113,7 +113,7 @@ fn a_person_without_a_mouse_goes_from_the_board_to_the_configuration() {
 
 /// Presses Tab until this is so; a page that has no such place fails.
 #[track_caller]
-fn presses_until(browser: &mut Browser, reached: &str) {
+pub(crate) fn presses_until(browser: &mut Browser, reached: &str) {
     for _ in 0..60 {
         browser.presses("Tab");
         if browser.evaluates(reached) == json!(true) {
@@ -153,7 +153,7 @@ fn on_a_telephone_nothing_is_out_of_sight_to_the_side() {
 
 /// Whether everything is within the width of the window, and no box is to be moved sideways.
 #[track_caller]
-fn nothing_is_beyond(browser: &mut Browser) {
+pub(crate) fn nothing_is_beyond(browser: &mut Browser) {
     browser.becomes_true("innerWidth === 375");
     let beyond = "[...document.querySelectorAll('body, body *')]\
         .filter((one) => one.getClientRects().length && one.getBoundingClientRect().right > 376)\

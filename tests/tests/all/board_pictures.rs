@@ -128,6 +128,31 @@ fn pictures_of_the_board() {
     ] {
         browser.draws(size, scheme, &images.join(name));
     }
+    for (path, shows, name, height) in [
+        (
+            "pattern?glob=lock%3Aorder%3A%2A&namespace=orders",
+            "The last leases",
+            "pattern",
+            1000,
+        ),
+        (
+            "application?name=billing-3",
+            "What enforce mode would break",
+            "application",
+            1000,
+        ),
+    ] {
+        browser.open(&format!("{page}{path}"));
+        browser.shows(shows);
+        for (size, scheme, kind) in [
+            ((1280, height), "light", ""),
+            ((1280, height), "dark", "-dark"),
+            ((375, 860), "light", "-narrow"),
+            ((375, 860), "dark", "-narrow-dark"),
+        ] {
+            browser.draws(size, scheme, &images.join(format!("{name}{kind}.png")));
+        }
+    }
     late.sends("SET lock:order:42 b5 NX PX 30000").gets("nil");
     browser.open(&format!("{page}?lock=lock%3Aorder%3A42&contains=order"));
     browser.shows("What happened lately");

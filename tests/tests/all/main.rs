@@ -59,6 +59,7 @@ mod board;
 mod board_axe;
 mod board_discovery;
 mod board_filters;
+mod board_pages;
 mod board_pictures;
 mod breaking;
 mod bypass;

@@ -6,6 +6,7 @@
 //! them is invisible or turns the direction of writing), every text is escaped by the template
 //! language, and the page's Content-Security-Policy runs no script but its own file.
 
+mod application;
 mod asked;
 mod csv;
 mod detail;
@@ -16,10 +17,13 @@ mod lists;
 mod locks;
 mod page;
 mod parts;
+mod pattern;
 mod reasons;
+mod report;
 mod shown;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod why;
 mod wording;
 
@@ -31,12 +35,15 @@ use axum::http::header::{self, HeaderMap, HeaderName};
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use maud::Markup;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use super::control::Control;
 use super::reply::{in_background, problem};
 use crate::clock::now_ms;
-use crate::view::api::{Lock, Moment};
+use crate::view::ReportQuery;
+use crate::view::api::{KeyGlob, Lock, Moment, NoTime, PatternsQuery, Since};
 use asked::{Asked, site};
 use events::Listeners;
 use shown::Shown;
@@ -59,6 +66,10 @@ pub(super) fn routes(port: Option<u16>) -> Router<Arc<dyn Control>> {
         )
         .route("/discovery", get(discovered))
         .route("/why", get(told))
+        .route("/application", get(one_application))
+        .route("/patterns", get(all_patterns))
+        .route("/pattern", get(one_pattern))
+        .route("/report", get(reported))
         .route(
             "/reasons",
             get(async || html(reasons::page(now_ms()).into_string())),
@@ -124,11 +135,7 @@ async fn board(
 }
 
 async fn discovered(State(control): State<Arc<dyn Control>>) -> Response {
-    let made = in_background(move || discovery::page(&control.views().discovery()).into_string());
-    match made.await {
-        Ok(text) => html(text),
-        Err(response) => response,
-    }
+    page_of(move || (true, discovery::page(&control.views().discovery()))).await
 }
 
 #[derive(Deserialize)]
@@ -138,18 +145,127 @@ struct Id {
 
 /// A refusal that is not remembered is a page, too: it says where to look.
 async fn told(State(control): State<Arc<dyn Control>>, uri: Uri) -> Response {
-    let Query(Id { id }) = match Query::try_from_uri(&uri) {
-        Ok(query) => query,
-        Err(error) => return problem(StatusCode::BAD_REQUEST, &error.body_text()),
+    let Id { id } = match words(&uri) {
+        Ok(words) => words,
+        Err(response) => return response,
     };
-    let made = in_background(move || {
+    page_of(move || {
         let remembered = control.views().why(&id);
-        let text = why::page(&id, &remembered, now_ms()).into_string();
-        (remembered.is_empty(), text)
+        (
+            !remembered.is_empty(),
+            why::page(&id, &remembered, now_ms()),
+        )
+    })
+    .await
+}
+
+#[derive(Deserialize)]
+struct ApplicationWords {
+    name: String,
+    since: Option<String>,
+}
+
+async fn one_application(State(control): State<Arc<dyn Control>>, uri: Uri) -> Response {
+    let ApplicationWords { name, since } = match words(&uri) {
+        Ok(words) => words,
+        Err(response) => return response,
+    };
+    let (since, from) = match time_of(since) {
+        Ok(times) => times,
+        Err(response) => return response,
+    };
+    page_of(move || {
+        let known = application::Known::look(&*control, &name, from);
+        let text = application::page(&known, &name, since.as_deref());
+        (known.is_known(), text)
+    })
+    .await
+}
+
+async fn all_patterns(State(control): State<Arc<dyn Control>>) -> Response {
+    page_of(move || {
+        let all = control.views().patterns(&PatternsQuery::default());
+        (true, pattern::list(&all))
+    })
+    .await
+}
+
+#[derive(Deserialize)]
+struct PatternWords {
+    glob: String,
+    namespace: Option<String>,
+}
+
+async fn one_pattern(State(control): State<Arc<dyn Control>>, uri: Uri) -> Response {
+    let PatternWords { glob, namespace } = match words(&uri) {
+        Ok(words) => words,
+        Err(response) => return response,
+    };
+    if let Err(mistake) = KeyGlob::try_from(glob.clone()) {
+        return problem(StatusCode::BAD_REQUEST, &mistake.to_string());
+    }
+    let namespace = namespace.filter(|namespace| !namespace.is_empty());
+    page_of(move || {
+        let known = pattern::Known::look(&*control, &glob, namespace.as_deref());
+        let text = pattern::page(&known, &glob, namespace.as_deref());
+        (known.is_known(), text)
+    })
+    .await
+}
+
+#[derive(Deserialize)]
+struct ReportWords {
+    since: Option<String>,
+}
+
+async fn reported(State(control): State<Arc<dyn Control>>, uri: Uri) -> Response {
+    let ReportWords { since } = match words(&uri) {
+        Ok(words) => words,
+        Err(response) => return response,
+    };
+    let (since, from) = match time_of(since) {
+        Ok(times) => times,
+        Err(response) => return response,
+    };
+    page_of(move || {
+        let report = control.views().report(&ReportQuery { since: from });
+        (true, report::page(&report, since.as_deref()))
+    })
+    .await
+}
+
+/// What the address of a page says.
+#[expect(
+    clippy::result_large_err,
+    reason = "the error is the answer, and it is made once"
+)]
+fn words<W: DeserializeOwned>(uri: &Uri) -> Result<W, Response> {
+    let words = Query::<W>::try_from_uri(uri);
+    let words = words.map(|Query(words)| words);
+    words.map_err(|error| problem(StatusCode::BAD_REQUEST, &error.body_text()))
+}
+
+/// A time from which things count, as it was written and as it was meant; an empty field is none.
+#[expect(
+    clippy::result_large_err,
+    reason = "the error is the answer, and it is made once"
+)]
+fn time_of(since: Option<String>) -> Result<(Option<String>, Option<Since>), Response> {
+    let since = since.filter(|since| !since.is_empty());
+    let from = since.as_deref().map(str::parse).transpose();
+    let from = from.map_err(|no: NoTime| problem(StatusCode::BAD_REQUEST, &no.to_string()))?;
+    Ok((since, from))
+}
+
+/// Makes a page; one of which nothing is known says so, and has the status for that.
+async fn page_of(make: impl FnOnce() -> (bool, Markup) + Send + 'static) -> Response {
+    let made = in_background(move || {
+        let (is_known, page) = make();
+        (is_known, page.into_string())
     });
     match made.await {
-        Ok((false, text)) => html(text),
-        Ok((true, text)) => (StatusCode::NOT_FOUND, html(text)).into_response(),
+        Ok((true, text)) => html(text),
+        Ok((false, text)) => (StatusCode::NOT_FOUND, html(text)).into_response(),
         Err(response) => response,
     }
 }

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use super::detail::copyable;
 use super::frame::Frame;
+use super::parts::application_link;
 use super::wording::{duration, exact};
 use crate::text::numbers::{counted, number};
 use crate::view::api::{Discovery, KeyPattern};
@@ -149,7 +150,7 @@ fn applications(one: &KeyPattern) -> Markup {
     html! {
         @for (place, by) in one.applications.iter().take(MAX_APPLICATIONS).enumerate() {
             @if place > 0 { ", " }
-            bdi { (by.application) }
+            (application_link(Some(&by.application)))
         }
         @if rest > 0 { " and " (number(rest as u64)) " more" }
     }

@@ -5,11 +5,11 @@ use maud::{Markup, html};
 use super::asked::Asked;
 use super::detail::{copyable, event, tone};
 use super::locks::client_name;
-use super::parts::{lock_link, reason_link, record, time};
+use super::parts::{application_link, lock_link, reason_link, record, time};
 use super::wording::{duration, exact};
 use crate::text::numbers::{counted, number, percent};
 use crate::view::api::{
-    Application, Client, Hot, Misuse, Moment, Namespace, Policy, Report, Usage,
+    Application, Client, Hot, Incident, Misuse, Moment, Namespace, Policy, Report, Usage,
 };
 
 /// Applications shown; the JSON has all.
@@ -35,6 +35,38 @@ pub(super) fn cycles(hot: &Hot) -> Markup {
                     li.hint { "since " (time(cycle.since)) }
                 }
             }
+        }
+    }
+}
+
+/// Who did what to whose lock, with the way to what that means.
+pub(super) fn incident(incident: &Incident) -> Markup {
+    html! {
+        span.names {
+            (application_link(incident.application.as_deref()))
+            " " (incident.did) " "
+            @if incident.key.is_empty() { "locks" } @else { (lock_link(&incident.key, incident.db)) }
+            bdi { (incident.then) } ". "
+            @match &incident.id {
+                Some(id) => {
+                    a href=(format!("/why?id={}", percent(id))) aria-label=(format!("Why, and what to do: {}", incident.sentence)) { "Why, and what to do" }
+                }
+                None => a href=(format!("/reasons#{}", percent(&incident.reason))) { "What " (incident.reason) " means" },
+            }
+        }
+    }
+}
+
+/// How bad it is.
+pub(super) fn tone_of(incident: &Incident) -> &'static str {
+    if incident.overlap { "bad" } else { "warn" }
+}
+
+/// Several of them, in the order of the API.
+pub(super) fn incidents(incidents: &[Incident]) -> Markup {
+    html! {
+        ul.notices {
+            @for one in incidents { li class=(tone_of(one)) { (incident(one)) } }
         }
     }
 }
@@ -144,10 +176,47 @@ pub(super) fn clients(report: &Report) -> Markup {
     }
 }
 
-fn trouble(application: &Application) -> Markup {
+/// What was found about some locks, by application: refusals and findings whose example is one of them.
+pub(super) fn found_in(
+    applications: &[Application],
+    is_of_them: &dyn Fn(&Moment) -> bool,
+) -> Markup {
+    let found = |application: &Application| {
+        let usages = application.namespaces.iter();
+        let narrowed = usages.filter_map(|usage| {
+            let mut usage = usage.clone();
+            usage.refusals.retain(|one| is_of_them(&one.example));
+            usage.findings.retain(|one| is_of_them(&one.example));
+            let is_any = !usage.refusals.is_empty() || !usage.findings.is_empty();
+            is_any.then_some(usage)
+        });
+        let narrowed: Vec<Usage> = narrowed.collect();
+        (application.application.clone(), narrowed)
+    };
+    let found: Vec<(String, Vec<Usage>)> = applications
+        .iter()
+        .map(found)
+        .filter(|(_, usages)| !usages.is_empty())
+        .collect();
+    html! {
+        h2 { "Findings" }
+        @if found.is_empty() {
+            p.empty { "Nothing was found about such locks lately." }
+        }
+        @for (name, usages) in found.iter().take(APPLICATIONS) {
+            section.client {
+                h3 { (application_link(Some(name))) }
+                @for usage in usages { (troubles(usage)) }
+            }
+        }
+    }
+}
+
+/// One application: the verdict, and what stands in the way.
+pub(super) fn trouble(application: &Application) -> Markup {
     html! {
         section.client {
-            h3 { bdi { (application.application) } }
+            h3 { (application_link(Some(&application.application))) }
             p.hint {
                 bdi { (application.verdict) }
                 @if !application.libraries.is_empty() { " · " bdi { (application.libraries.join(", ")) } }

@@ -4,10 +4,10 @@ use lockwarden_lock::reason::Reason;
 use maud::{Markup, html};
 
 use super::asked::{Asked, LARGE_LIST, LIST};
-use super::parts::{Pace, steady};
+use super::parts::{Pace, application_link, steady};
 use super::shown::Shown;
 use super::wording::{duration, shell};
-use crate::text::numbers::number;
+use crate::text::numbers::{number, percent};
 use crate::view::api::{Client, Lock, LockState};
 
 /// Applications that the form suggests.
@@ -183,9 +183,9 @@ pub(super) fn holder(lock: &Lock) -> Markup {
 pub(super) fn client_name(client: &Client) -> Markup {
     html! {
         @if client.address.starts_with(&client.application) {
-            b { (client.address) }
+            a href=(format!("/application?name={}", percent(&client.application))) { b { (client.address) } }
         } @else {
-            bdi { b { (client.application) } } " " small { (client.address) }
+            (application_link(Some(&client.application))) " " small { (client.address) }
         }
         @if let Some(library) = &client.library { " " small { "· " bdi { (library) } } }
     }

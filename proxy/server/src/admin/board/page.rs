@@ -9,8 +9,8 @@ use super::parts::{Pace, application_link, lock_link, steady};
 use super::shown::Shown;
 use super::wording::duration;
 use super::{detail, lists, locks};
-use crate::text::numbers::{counted, number, percent, time_of_day};
-use crate::view::api::{Cycle, Incident, Overview, Totals};
+use crate::text::numbers::{counted, number, time_of_day};
+use crate::view::api::{Cycle, LockState, Overview, Totals};
 
 /// Circles of waiters at the head of the page, and members that each names.
 const CYCLES: usize = 2;
@@ -46,13 +46,15 @@ pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
                 footer {
                     p {
                         "Times are UTC. The same as JSON: "
-                        @for (place, path) in ["overview", "locks", "decisions", "incidents", "clients", "policies", "hot", "report", "discovery"].iter().enumerate() {
+                        @for (place, path) in ["overview", "locks", "decisions", "incidents", "clients", "policies", "hot", "patterns", "report", "discovery"].iter().enumerate() {
                             @if place > 0 { " · " }
                             a href=(format!("/api/v1/{path}")) { (path) }
                         }
                         ". For scripts of your own: " a href="/metrics" { "metrics" } "."
                     }
                     p {
+                        a href="/patterns" { "Locks by what their keys have in common" } ". "
+                        a href="/report" { "Who would break, since when" } ". "
                         a href="/discovery" { "Keys that no namespace has" } ", and which of them are locks. "
                         a href="/reasons" { "What each reason of a refusal means" } "."
                     }
@@ -202,7 +204,12 @@ fn notices(shown: &Shown) -> Markup {
         };
         found.push(("warn", text));
     }
-    found.extend(shown.incidents.iter().map(incident));
+    found.extend(
+        shown
+            .incidents
+            .iter()
+            .map(|one| (lists::tone_of(one), lists::incident(one))),
+    );
     found.extend(shown.hot.cycles.iter().take(CYCLES).map(cycle));
     let mut find = |is: bool, tone, href: &str, text: &dyn Fn() -> String| {
         if is {
@@ -262,25 +269,6 @@ fn notices(shown: &Shown) -> Markup {
     }
 }
 
-/// Who did what to whose lock, with the way to what that means.
-fn incident(incident: &Incident) -> Notice {
-    let text = html! {
-        span.names {
-            (application_link(incident.application.as_deref()))
-            " " (incident.did) " "
-            @if incident.key.is_empty() { "locks" } @else { (lock_link(&incident.key, incident.db)) }
-            bdi { (incident.then) } ". "
-            @match &incident.id {
-                Some(id) => {
-                    a href=(format!("/why?id={}", percent(id))) aria-label=(format!("Why, and what to do: {}", incident.sentence)) { "Why, and what to do" }
-                }
-                None => a href=(format!("/reasons#{}", percent(&incident.reason))) { "What " (incident.reason) " means" },
-            }
-        }
-    };
-    (if incident.overlap { "bad" } else { "warn" }, text)
-}
-
 /// Who waits for whom, in one sentence; the list below has all.
 fn cycle(cycle: &Cycle) -> Notice {
     let text = html! {
@@ -302,12 +290,22 @@ fn without_ttl(shown: &Shown) -> String {
     let namespaces = shown.report.namespaces.iter();
     let mut examples = namespaces.flat_map(|namespace| &namespace.without_ttl_examples);
     let example = examples.next();
-    match (shown.overview.totals.without_ttl, example) {
+    let holder = |key: &str| {
+        let mut locks = shown.locks.locks.iter();
+        let lock = locks.find(|lock| lock.state == LockState::NoTtl && lock.key == key)?;
+        Some(lock.holder.as_ref()?.application.clone())
+    };
+    let named = example.map(|key| match holder(key) {
+        Some(name) => format!("{key}, which {name} holds,"),
+        None => key.clone(),
+    });
+    match (shown.overview.totals.without_ttl, named) {
         (1, Some(key)) => format!("{key} has no TTL: if its holder dies, it stays."),
         (1, None) => "1 lock has no TTL: if its holder dies, it stays.".to_owned(),
         (more, Some(key)) => format!(
-            "{} locks have no TTL, such as {key}: if their holders die, they stay.",
-            number(more)
+            "{} locks have no TTL, such as {}: if their holders die, they stay.",
+            number(more),
+            key.trim_end_matches(',')
         ),
         (more, None) => format!(
             "{} locks have no TTL: if their holders die, they stay.",

@@ -37,14 +37,24 @@ pub(super) fn lock_link(key: &str, db: u32) -> Markup {
     }
 }
 
-/// An application, which leads to what it was refused.
+/// An application, which leads to what is known of it.
 pub(super) fn application_link(name: Option<&str>) -> Markup {
     html! {
         @match name {
-            Some(name) => a href=(format!("/?application={}#refusals", percent(name))) { bdi { b { (name) } } },
+            Some(name) => a href=(format!("/application?name={}", percent(name))) { bdi { b { (name) } } },
             None => "a client",
         }
     }
+}
+
+/// A pattern of keys, which leads to its leases.
+pub(super) fn pattern_link(glob: &str, namespace: &str) -> Markup {
+    let address = format!(
+        "/pattern?glob={}&namespace={}",
+        percent(glob),
+        percent(namespace)
+    );
+    html! { a href=(address) { code dir="ltr" { (glob) } } }
 }
 
 /// The reason of a refusal, which leads to what it means.
