@@ -63,8 +63,10 @@ SAFETY = [
           "none any more, as after a lease that ran out.",
           sum_by("outcome", rate("lockwarden_lock_releases_total"))).unit("ops").stacking(STACKED).span(6),
     lines("TTLs that the proxy chose", "Leases that got a TTL, or a shorter one, from a policy, and what became of their "
-          "renewals while their holder lives." + WATCHED,
+          "renewals while their holder lives. In monitor mode none does; then look at what enforce mode would give or cut, "
+          "as lockwarden audit tells by application.",
           (f"""sum({rate('lockwarden_decisions_total', 'decision="modify"')})""", "given or cut"),
+          (f"""sum({rate('lockwarden_decisions_total', 'decision="would-modify"')})""", "enforce mode would give or cut"),
           (f"sum({rate('lockwarden_ttl_clamped_total')})", "cut"),
           sum_by("outcome", rate("lockwarden_keep_alive_renewals_total"), "renewal {{outcome}}")).unit("ops"),
     lines("Renewals that are late", "From when a renewal was due until Redis had confirmed it; it is due when a third of its TTL "

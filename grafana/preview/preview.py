@@ -24,7 +24,7 @@ import draw
 import traffic
 
 ROOT = Path(__file__).resolve().parents[2]
-ROWS = ["Is anything wrong?", "Safety", "Contention"]
+ROWS = ["Is anything wrong?", "Safety", "Contention", "Locks that nobody has named"]
 COLUMN, UNIT, GAP, MARGIN = 66, 30, 6, 14
 SCRAPE_SECONDS = 2
 

@@ -83,6 +83,9 @@ def behaviours():
         ("nightly", 3, lambda c: careless(c, any_of("reports", 3), 0.4)),
         ("importer", 2, lambda c: careless(c, "orders:import", 13.0)),
         ("leader", 3, lambda c: careful(c, "leader:1", 30000, 20.0)),
+        # No namespace has these.
+        ("mailer", 2, lambda c: careful(c, any_of("mail:lock", 20), 5000, 0.05)),
+        ("exporter", 1, lambda c: careless(c, f"export:{random.randrange(9)}:busy", 0.1, 3000)),
         ("web", 2, reader),
     ]
 
