@@ -7,8 +7,7 @@ use lockwarden_lock::glob::Glob;
 
 use crate::collector::Pattern;
 use crate::sighting::Spelling;
-use crate::usage::Usage;
-use crate::verdict::{Confidence, Kind};
+use crate::verdict::{Confidence, Kind, Verdict};
 
 /// Durations that people write, with their names; milliseconds.
 const USUAL: [(u64, &str); 18] = [
@@ -37,6 +36,61 @@ const DEFAULT_TTL_MS: u64 = 30_000;
 /// Bytes of a namespace's name.
 const MAX_NAME: usize = 40;
 
+/// What a proposal follows from, of one pattern: as one proxy has seen it, or several together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// A Redis glob.
+    pub glob: Vec<u8>,
+    /// A key that it matches.
+    pub example: Vec<u8>,
+    /// Whether the glob has a word that tells its keys from others.
+    pub is_named: bool,
+    /// The words of its keys, lower case.
+    pub words: Vec<String>,
+    /// What the keys are.
+    pub verdict: Verdict,
+    /// Whether INCR takes them.
+    pub counts: bool,
+    /// Given back over the connection that took it.
+    pub released: u64,
+    /// Given back over another connection of the application.
+    pub handed_over: u64,
+    /// Deleted by others.
+    pub foreign: u64,
+    /// Leases that had no TTL.
+    pub without_ttl: u64,
+    /// The longest TTL, ms; 0: none was asked for.
+    pub longest_ttl_ms: u64,
+    /// How long 999 of 1,000 leases were held at most.
+    pub hold_p999_ms: Option<u64>,
+}
+
+impl From<&Pattern<'_>> for Candidate {
+    fn from(pattern: &Pattern<'_>) -> Candidate {
+        let usage = pattern.usage;
+        Candidate {
+            glob: pattern.glob.clone(),
+            example: usage.example.to_vec(),
+            is_named: pattern.is_named,
+            words: pattern.words.clone(),
+            verdict: pattern.verdict.clone(),
+            counts: usage.tries.contains_key(&Spelling::Incr),
+            released: usage.released,
+            handed_over: usage.handed_over,
+            foreign: usage.foreign,
+            without_ttl: usage.without_ttl + pattern.held_without_ttl,
+            longest_ttl_ms: usage.longest_ttl_ms,
+            hold_p999_ms: usage.hold_ms(0.999),
+        }
+    }
+}
+
+impl Candidate {
+    fn given_back(&self) -> u64 {
+        self.released + self.handed_over + self.foreign
+    }
+}
+
 /// What is chosen for a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rules {
@@ -48,16 +102,15 @@ struct Rules {
 }
 
 impl Rules {
-    fn of(kind: Kind, usage: &Usage) -> Rules {
-        let given_back = usage.released + usage.handed_over + usage.foreign;
-        let longest = usage.longest_ttl_ms.max(DEFAULT_TTL_MS * 2);
+    fn of(one: &Candidate) -> Rules {
+        let longest = one.longest_ttl_ms.max(DEFAULT_TTL_MS * 2);
         // Four times what nearly every holder needed: it is how long a dead holder blocks the others.
-        let needed = usage.hold_ms(0.999).unwrap_or(0).saturating_mul(4);
+        let needed = one.hold_p999_ms.unwrap_or(0).saturating_mul(4);
         let default_ms = usual(needed.max(DEFAULT_TTL_MS)).0;
         Rules {
-            kind,
-            counter_locks: usage.tries.contains_key(&Spelling::Incr),
-            hand_over: usage.handed_over * 2 > given_back,
+            kind: one.verdict.kind,
+            counter_locks: one.counts,
+            hand_over: one.handed_over * 2 > one.given_back(),
             default_ms,
             ceiling_ms: usual(longest.max(default_ms)).0,
         }
@@ -79,14 +132,14 @@ fn usual(ms: u64) -> (u64, String) {
 /// A namespace for families that work alike.
 struct Family<'a> {
     rules: Rules,
-    patterns: Vec<&'a Pattern<'a>>,
+    patterns: Vec<&'a Candidate>,
 }
 
 /// The configuration, as text of TOML; `period` is what was watched, in words. `names` are the namespaces that there are.
-pub fn toml(patterns: &[Pattern<'_>], period: &str, names: &[String]) -> String {
+pub fn toml(patterns: &[Candidate], period: &str, names: &[String]) -> String {
     let mut families: Vec<Family<'_>> = Vec::new();
     for pattern in patterns.iter().filter(|pattern| is_proposed(pattern)) {
-        let rules = Rules::of(pattern.verdict.kind, pattern.usage);
+        let rules = Rules::of(pattern);
         match families.iter_mut().find(|family| family.rules == rules) {
             Some(family) => family.patterns.push(pattern),
             None => families.push(Family {
@@ -104,7 +157,7 @@ pub fn toml(patterns: &[Pattern<'_>], period: &str, names: &[String]) -> String 
     // A key belongs to the first namespace that matches, so the narrower globs come first.
     families.sort_by_key(|family| {
         let literal =
-            |pattern: &&Pattern<'_>| pattern.glob.iter().filter(|byte| **byte != b'*').count();
+            |pattern: &&Candidate| pattern.glob.iter().filter(|byte| **byte != b'*').count();
         std::cmp::Reverse(family.patterns.iter().map(literal).min())
     });
     let mut used: Vec<String> = names.to_vec();
@@ -117,7 +170,7 @@ pub fn toml(patterns: &[Pattern<'_>], period: &str, names: &[String]) -> String 
     text
 }
 
-fn is_proposed(pattern: &Pattern<'_>) -> bool {
+fn is_proposed(pattern: &Candidate) -> bool {
     // A configuration is text.
     std::str::from_utf8(&pattern.glob).is_ok()
         && pattern.verdict.kind.is_lock()
@@ -125,9 +178,9 @@ fn is_proposed(pattern: &Pattern<'_>) -> bool {
         && pattern.is_named
 }
 
-fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern<'_>]) {
-    let usages = || family.patterns.iter().map(|pattern| pattern.usage);
-    let sum = |of: fn(&Usage) -> u64| usages().map(of).sum::<u64>();
+fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Candidate]) {
+    let patterns = || family.patterns.iter().copied();
+    let sum = |of: fn(&Candidate) -> u64| patterns().map(of).sum::<u64>();
     let mut put = |line: std::fmt::Arguments<'_>| {
         // Writing to a string does not fail.
         let _ = text.write_fmt(line);
@@ -148,7 +201,7 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern
             line(&shown(&pattern.glob)),
             pattern.verdict.kind.name(),
             pattern.verdict.confidence.name(),
-            pattern.verdict.why
+            line(&pattern.verdict.why)
         ));
     }
     let globs: Vec<Glob> = family
@@ -157,7 +210,7 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern
         .map(|pattern| Glob::new(pattern.glob.clone().into()))
         .collect();
     for other in all.iter().filter(|other| !is_proposed(other)) {
-        if globs.iter().any(|glob| glob.matches(&other.usage.example)) {
+        if globs.iter().any(|glob| glob.matches(&other.example)) {
             put(format_args!(
                 "# CAUTION: matches {} as well, which looks like a {}: name the keys more narrowly, or put those into a \
                  namespace of their own above this one",
@@ -177,8 +230,8 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern
     if family.rules.hand_over {
         put(format_args!(
             "hand_over = true # {} of {} were given back over another connection of the application than took them",
-            sum(|usage| usage.handed_over),
-            sum(|usage| usage.released + usage.handed_over + usage.foreign)
+            sum(|one| one.handed_over),
+            sum(Candidate::given_back)
         ));
     }
     if family.rules.kind == Kind::TimedLock {
@@ -187,13 +240,8 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern
         ));
     }
     put(format_args!("[namespace.settings.ttl-ceiling]"));
-    let without = sum(|usage| usage.without_ttl)
-        + family
-            .patterns
-            .iter()
-            .map(|one| one.held_without_ttl)
-            .sum::<u64>();
-    let longest_hold = usages().filter_map(|usage| usage.hold_ms(0.999)).max();
+    let without = sum(|one| one.without_ttl);
+    let longest_hold = patterns().filter_map(|one| one.hold_p999_ms).max();
     let held = longest_hold.map_or("no lease was given back".to_owned(), |ms| {
         format!("999 of 1,000 leases were held for {} at most", words(ms))
     });
@@ -202,10 +250,7 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern
         usual(family.rules.default_ms).1,
         without
     ));
-    let longest = usages()
-        .map(|usage| usage.longest_ttl_ms)
-        .max()
-        .unwrap_or(0);
+    let longest = patterns().map(|one| one.longest_ttl_ms).max().unwrap_or(0);
     let longest = match longest {
         0 => "no TTL was asked for".to_owned(),
         ms => format!("the longest TTL that was asked for is {}", words(ms)),
@@ -222,7 +267,7 @@ fn put_family(text: &mut String, family: &Family<'_>, name: &str, all: &[Pattern
 }
 
 /// What is left out, and why.
-fn put_others(text: &mut String, patterns: &[Pattern<'_>]) {
+fn put_others(text: &mut String, patterns: &[Candidate]) {
     let mut others = patterns
         .iter()
         .filter(|pattern| !is_proposed(pattern))
@@ -237,7 +282,7 @@ fn put_others(text: &mut String, patterns: &[Pattern<'_>]) {
             line(&shown(&pattern.glob)),
             pattern.verdict.kind.name(),
             pattern.verdict.confidence.name(),
-            pattern.verdict.why
+            line(&pattern.verdict.why)
         );
     }
 }

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::propose;
+use crate::propose::Candidate;
 use crate::sighting::{Did, Sighting, Spelling, Stored};
 use crate::verdict::{Confidence, Kind};
 use crate::{Collector, Pattern};
@@ -12,6 +13,11 @@ use crate::{Collector, Pattern};
 struct Estate {
     collector: Collector,
     now_ms: u64,
+}
+
+fn proposed(patterns: &[Pattern<'_>], names: &[String]) -> String {
+    let candidates: Vec<Candidate> = patterns.iter().map(Candidate::from).collect();
+    propose::toml(&candidates, "a minute", names)
 }
 
 const HOLDER: u64 = 1;
@@ -150,7 +156,7 @@ fn a_counter_is_told_from_a_lock_that_is_counted() {
     }
     let pattern = lock.only();
     assert_eq!(pattern.verdict.kind, Kind::Lock, "{:?}", pattern.verdict);
-    let text = propose::toml(&[pattern], "a minute", &[]);
+    let text = proposed(&[pattern], &[]);
     assert!(text.contains("counter_locks = true"), "{text}");
 }
 
@@ -226,7 +232,7 @@ fn names_alone_are_a_guess_that_is_not_proposed() {
     let pattern = estate.only();
     assert_eq!(pattern.verdict.kind, Kind::Lock);
     assert_eq!(pattern.verdict.confidence, Confidence::Guess);
-    let text = propose::toml(&[pattern], "a minute", &[]);
+    let text = proposed(&[pattern], &[]);
     assert!(!text.contains("[[namespace]]"), "{text}");
     assert!(
         text.contains("mutex:a: lock, a guess; by its name"),
@@ -247,11 +253,7 @@ fn families_that_work_alike_share_a_namespace_and_others_do_not() {
         estate.waits(600_000);
         estate.deletes(HOLDER, "report:lock");
     }
-    let text = propose::toml(
-        &estate.collector.patterns(),
-        "an hour",
-        &["order-lock".to_owned()],
-    );
+    let text = proposed(&estate.collector.patterns(), &["order-lock".to_owned()]);
     assert!(
         text.contains("keys = [\"order:lock\", \"stock:lock\"]"),
         "{text}"
@@ -269,7 +271,7 @@ fn names_of_keys_end_no_string_and_no_comment() {
         estate.acquires(HOLDER, key, None, true);
         estate.deletes(HOLDER, key);
     }
-    let text = propose::toml(&estate.collector.patterns(), "a minute", &[]);
+    let text = proposed(&estate.collector.patterns(), &[]);
     assert!(!text.contains('\u{1b}'), "{text}");
     let enforce = text
         .lines()
@@ -304,6 +306,6 @@ fn a_key_that_is_no_text_is_left_out() {
     }
     let patterns = collector.patterns();
     assert_eq!(patterns[0].verdict.kind, Kind::Lock);
-    let text = propose::toml(&patterns, "a minute", &[]);
+    let text = proposed(&patterns, &[]);
     assert!(!text.contains("[[namespace]]"), "{text}");
 }

@@ -52,6 +52,16 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 6] = [
+        Kind::Lock,
+        Kind::TimedLock,
+        Kind::Marker,
+        Kind::Cache,
+        Kind::Counter,
+        Kind::Unclear,
+    ];
+
     /// As people write it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -82,6 +92,9 @@ pub enum Confidence {
 }
 
 impl Confidence {
+    /// All of them.
+    pub const ALL: [Confidence; 3] = [Confidence::Guess, Confidence::Likely, Confidence::Certain];
+
     /// As people write it.
     pub const fn name(self) -> &'static str {
         match self {

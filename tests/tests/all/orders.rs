@@ -269,6 +269,7 @@ fn the_configuration_in_force_is_told_with_where_it_came_from() {
     );
     // What takes a restart is not in force before there was one.
     proxy.reload(&text.replace("\"7s\"", "\"9s\""));
+    proxy.logs(&["configuration loaded"]);
     assert_eq!(mode(&proxy)["value"], "\"enforce\"");
     let drain = setting(&proxy, None, "drain");
     assert_eq!(drain["value"], "\"7s\"");
@@ -338,15 +339,6 @@ fn a_fleet_is_asked_as_one_and_each_row_names_its_proxy() {
             "{reloaded}"
         );
     }
-    for words in [&["audit"][..], &["discover"]] {
-        let said = run_to_end(&mut asks_all(&both, &[], words)).stdout;
-        for address in &addresses {
-            assert!(
-                said.contains(&format!("proxy {address}\n")),
-                "{words:?}: {said}"
-            );
-        }
-    }
     let said = ends_with(asks_all(&both, &[], &["drain"]), 0).stdout;
     assert_eq!(said.lines().count(), 2, "{said}");
     drop((billing, stock));
@@ -389,4 +381,102 @@ fn a_proxy_that_does_not_answer_has_a_line_and_the_others_their_answers() {
     // Where nobody answers, it is as with one proxy.
     ends_with(asks_all(&[], &[nobody], &["clients"]), 3);
     ends_with(asks_all(&[&proxy], &["localhost"], &["clients"]), 2);
+}
+
+#[test]
+fn what_several_proxies_saw_is_added_up_for_audit() {
+    let redis = Redis::start();
+    let (one, two) = (Proxy::monitoring(&redis), Proxy::monitoring(&redis));
+    let both = [&one, &two];
+    for (proxy, releases) in [(&one, 2), (&two, 3)] {
+        let (holder, stranger) = (named(proxy, "billing"), named(proxy, "stock"));
+        for _ in 0..releases {
+            holder.sends("SET lock:a a1 NX PX 60000").gets("+OK");
+            stranger.sends("DEL lock:a").gets(":1");
+        }
+    }
+    let told = wait_for_value("all releases to be reported", || {
+        let said = run_to_end(&mut asks_all(&both, &[], &["audit", "-o", "json"]));
+        let told = json(&said.stdout);
+        (told["merged"]["namespaces"][0]["would_refuse"] == 5).then_some(told)
+    });
+    for (at, count) in [(0, 2), (1, 3)] {
+        let report = &told["proxies"][at]["answer"];
+        assert_eq!(report["namespaces"][0]["would_refuse"], count, "{report}");
+    }
+    let applications = told["merged"]["applications"].as_array().expect("a list");
+    let stock = applications
+        .iter()
+        .find(|one| one["application"] == "stock");
+    let stock = stock.expect("it misused a lock at both");
+    assert_eq!(stock["ready"], false);
+    assert_eq!(stock["namespaces"][0]["refusals"][0]["count"], 5, "{stock}");
+    let said = ends_with(asks_all(&both, &[], &["audit"]), 1).stdout;
+    assert!(said.starts_with("What 2 proxies saw"), "{said}");
+    let row = said.lines().find(|line| line.starts_with("locks  "));
+    let row = row.expect("one line for the namespace");
+    let words: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(words[1..4], ["monitor", "10", "5"], "{said}");
+    assert_eq!(
+        said.matches("not-owner: ").count(),
+        1,
+        "the advice stands once: {said}"
+    );
+    // The others' answers, a line for the one that is silent, and the end says that it is.
+    let said = ends_with(asks_all(&both, &["127.0.0.1:1"], &["audit"]), 1);
+    assert!(said.stdout.starts_with("What 2 proxies saw"), "{said:?}");
+    assert!(said.stderr.contains("127.0.0.1:1: the admin"), "{said:?}");
+    // Of one proxy its own words, though it is asked as a fleet.
+    let said = ends_with(asks_all(&[&one], &[], &["audit"]), 1).stdout;
+    assert!(said.starts_with("What 1 proxy saw in the last "), "{said}");
+}
+
+#[test]
+fn what_several_proxies_saw_is_one_list_and_one_configuration_for_discover() {
+    let redis = Redis::start();
+    let (one, two) = (Proxy::monitoring(&redis), Proxy::monitoring(&redis));
+    let both = [&one, &two];
+    for (proxy, keys) in [(&one, 0..15), (&two, 5..20)] {
+        let worker = named(proxy, "worker");
+        for number in keys {
+            let key = format!("job:{number}:mutex");
+            worker.sends(format!("SET {key} w NX PX 30000")).gets("+OK");
+            worker.sends(format!("DEL {key}")).gets(":1");
+        }
+    }
+    let told = wait_for_value("all that was taken to be told", || {
+        let said = run_to_end(&mut asks_all(&both, &[], &["discover", "-o", "json"]));
+        let told = json(&said.stdout);
+        (told["merged"]["patterns"][0]["granted"] == 30).then_some(told)
+    });
+    let merged = &told["merged"];
+    assert_eq!(merged["patterns"].as_array().map(Vec::len), Some(1));
+    let pattern = &merged["patterns"][0];
+    assert_eq!(pattern["pattern"], "job:*:mutex");
+    assert_eq!(pattern["released"], 30);
+    let of = |at: usize| &told["proxies"][at]["answer"]["patterns"][0];
+    let largest = |field: &str| {
+        let both = [of(0), of(1)].map(|pattern| pattern[field].as_u64());
+        Value::from(both.into_iter().max().flatten())
+    };
+    for field in ["keys", "hold_p99_ms", "last_seen"] {
+        assert_eq!(pattern[field], largest(field), "{field}: {told}");
+    }
+    assert_eq!(
+        pattern["first_seen"],
+        of(0)["first_seen"],
+        "the first proxy saw it first"
+    );
+    let said = ends_with(asks_all(&both, &[], &["discover"]), 1).stdout;
+    assert!(said.starts_with("What 2 proxies saw of keys"), "{said}");
+    assert_eq!(said.matches("job:*:mutex  ").count(), 1, "{said}");
+    assert!(said.contains("are the largest that one"), "{said}");
+    let toml = ends_with(asks_all(&both, &[], &["discover", "-o", "toml"]), 1).stdout;
+    assert_eq!(toml.matches("[[namespace]]").count(), 1, "{toml}");
+    // Pasted as it is, behind what there was.
+    let file = one.directory().join("pasted.toml");
+    let text = std::fs::read_to_string(one.config()).expect("its configuration");
+    std::fs::write(&file, format!("{text}\n{toml}")).expect("the directory is ours");
+    let file = file.display().to_string();
+    ends_with(lockwarden(&["check", "-c", &file]), 0);
 }

@@ -1,21 +1,23 @@
 //! `lockwarden audit`: what enforce mode would break, by application and with examples, and a verdict for each
 //! namespace. Asks a running proxy for its report; says nothing that is not in it.
 
+mod merge;
+
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
 
 use super::api_client::{ApiClient, ApiError, finish, path};
-use super::fleet::FleetArgs;
-use super::locks::list::table;
+use super::fleet::{Answers, FleetArgs};
+use super::locks::list::{merged, table_of};
 use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain};
 use crate::text::numbers::{counted, number, utc};
 use crate::view::api::{
-    Application, Counting, Locks, Misuse, Moment, NamespaceReport, NoTime, Report, Since,
+    Application, Counting, Lock, Locks, Misuse, Moment, NamespaceReport, NoTime, Report, Since,
 };
+use merge::Audit;
 
 /// Locks that are shown as examples of what is wrong with those that are held.
 const EXAMPLES: u32 = 20;
@@ -52,15 +54,6 @@ fn time(text: &str) -> Result<String, NoTime> {
     text.parse::<Since>().map(|_| text.to_owned())
 }
 
-/// The report of the proxy, and of the locks that are held now those with something wrong.
-#[derive(Debug, Serialize)]
-struct Audit {
-    #[serde(flatten)]
-    report: Report,
-    /// At most so many as are worth an example; `matching` says how many there are.
-    held_with_problems: Locks,
-}
-
 /// Tells what would break; ends with 1 where a namespace is not ready.
 pub(super) fn audit(args: &AuditArgs) -> ExitCode {
     finish(match &args.order {
@@ -80,15 +73,51 @@ fn reset(fleet: &FleetArgs) -> Result<ExitCode, ApiError> {
 
 fn told(args: &AuditArgs) -> Result<ExitCode, ApiError> {
     let answers = args.fleet.ask(|client| fetch(client, args))?;
-    let screen = Screen::there_is();
-    output::print(&match args.output.output {
-        Format::Json => answers.json(),
-        Format::Text => answers.parts(|audit| words(audit, screen), ""),
-    })?;
-    let reports = answers.answers.iter().map(|one| &one.answer.report);
-    let is_ready = |report: &Report| report.namespaces.iter().all(|one| one.ready);
-    let not_ready = reports.into_iter().any(|report| !is_ready(report));
+    let of_fleet = answers.are_of_fleet();
+    // What one proxy says stays as it says it.
+    let report = match &answers.answers[..] {
+        [one] if !of_fleet => one.answer.report.clone(),
+        _ => merge::merged(&answers),
+    };
+    let text = match args.output.output {
+        Format::Json => answers.json_with(&report),
+        // Nobody has answered, which is said below.
+        Format::Text if answers.answers.is_empty() => String::new(),
+        Format::Text => {
+            let head = match of_fleet {
+                true => merge::head(&answers),
+                false => format!("What was seen in the last {}:", watched(&report)),
+            };
+            words(&head, &report, &held(&answers), Screen::there_is())
+        }
+    };
+    output::print(&text)?;
+    let not_ready = report.namespaces.iter().any(|one| !one.ready);
     Ok(answers.end_with_findings(not_ready))
+}
+
+/// For how long it counts.
+fn watched(report: &Report) -> String {
+    duration(report.now.saturating_sub(report.since))
+}
+
+/// Locks that are held now with something wrong.
+struct Held<'a> {
+    rows: Vec<(Option<&'a str>, &'a Lock)>,
+    /// How many more there are; of several proxies at most.
+    more: u64,
+}
+
+fn held(answers: &Answers<Audit>) -> Held<'_> {
+    let held = || {
+        let all = answers.answers.iter();
+        all.map(|one| (one.proxy.as_deref(), &one.answer.held_with_problems))
+    };
+    let more = |locks: &Locks| locks.matching.saturating_sub(locks.locks.len() as u64);
+    Held {
+        rows: merged(held()),
+        more: held().map(|(_, locks)| more(locks)).sum(),
+    }
 }
 
 fn fetch(client: &ApiClient, args: &AuditArgs) -> Result<Audit, ApiError> {
@@ -126,15 +155,9 @@ fn narrow(report: &mut Report, name: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn words(audit: &Audit, screen: Screen) -> String {
-    let Audit {
-        report,
-        held_with_problems: held,
-    } = audit;
-    let mut text = String::new();
-    let watched = duration(report.now.saturating_sub(report.since));
+fn words(head: &str, report: &Report, held: &Held<'_>, screen: Screen) -> String {
     // Writing to a String cannot fail, here and below.
-    let _ = writeln!(text, "What was seen in the last {watched}:\n");
+    let mut text = format!("{head}\n\n");
     text.push_str(&namespaces(&report.namespaces, screen));
     if report.unclaimed_patterns > 0 {
         let patterns = counted(report.unclaimed_patterns, "pattern", "patterns");
@@ -160,19 +183,18 @@ fn words(audit: &Audit, screen: Screen) -> String {
             )
         );
     }
-    if !held.locks.is_empty() {
+    if !held.rows.is_empty() {
         let _ = write!(
             text,
             "\n{}\n{}",
             screen.paint("Held now with something wrong:", Paint::Head),
-            table(&held.locks, screen)
+            table_of(&held.rows, screen)
         );
-        let more = held.matching.saturating_sub(held.locks.len() as u64);
-        if more > 0 {
+        if held.more > 0 {
             let _ = writeln!(
                 text,
                 "and {} more; lockwarden locks list --problems shows them",
-                number(more)
+                number(held.more)
             );
         }
     }
@@ -368,6 +390,7 @@ fn example(moment: &Moment) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fleet::Answer;
     use super::*;
     use crate::view::api::{Client, Usage};
 
@@ -466,8 +489,11 @@ mod tests {
                 locks: Vec::new(),
             },
         };
-        let text = words(&audit, Screen::there_is());
+        let answers = Answers::of_one(audit);
+        let report = &answers.answers[0].answer.report;
+        let text = words("as it was", report, &held(&answers), Screen::there_is());
         for said in [
+            "as it was\n\nNAMESPACE",
             "billing      jedis 2.9  orders     not-owner    212  10.0 s ago  DEL lock:order:42 from 10.0.0.7:5000 id 7F3K2A",
             "not-owner: release by compare-and-delete",
             "2 patterns of keys that are used as locks are in no namespace: `lockwarden discover`",
@@ -487,5 +513,96 @@ mod tests {
         assert_eq!(narrowed.namespaces.len(), 1);
         assert_eq!(narrowed.applications, []);
         assert!(narrow(&mut report(), "nosuch").is_err());
+    }
+
+    fn of_fleet(reports: Vec<Report>) -> Answers<Audit> {
+        let numbered = (1..).zip(reports);
+        let answers = numbered.map(|(number, report)| Answer {
+            proxy: Some(format!("proxy-{number}")),
+            answer: Audit {
+                held_with_problems: Locks {
+                    now: report.now,
+                    matching: 0,
+                    locks: Vec::new(),
+                },
+                report,
+            },
+        });
+        Answers::of_fleet(answers.collect())
+    }
+
+    #[test]
+    fn reports_of_a_fleet_are_added_up_and_the_server_is_counted_once() {
+        let (one, mut two) = (report(), report());
+        two.now = 150_000;
+        two.applications[0].connections = 1;
+        let misuse = &mut two.applications[0].namespaces[0].refusals[0];
+        (misuse.count, misuse.last) = (3, 140_000);
+        misuse.example.key = "lock:later".into();
+        two.namespaces[0].without_ttl = 4;
+        two.namespaces[1].mode = "enforce".into();
+        let answers = of_fleet(vec![one, two]);
+        let all = merge::merged(&answers);
+        assert_eq!(
+            merge::head(&answers),
+            "What 2 proxies saw, one in the last 2.5 min, one only in the last 1.6 min:"
+        );
+        assert_eq!((all.since, all.now), (0, 150_000));
+        let [orders, stock] = &all.namespaces[..] else {
+            panic!("{:?}", all.namespaces);
+        };
+        assert_eq!((orders.operations, orders.would_refuse), (106_000, 424));
+        assert_eq!((orders.without_ttl, orders.ready), (4, false));
+        assert_eq!((&*stock.mode, stock.ready), ("mixed", true));
+        assert_eq!(all.unclaimed_patterns, 2);
+        let [billing] = &all.applications[..] else {
+            panic!("{:?}", all.applications);
+        };
+        assert_eq!(billing.connections, 7);
+        let [misuse] = &billing.namespaces[0].refusals[..] else {
+            panic!("{billing:?}");
+        };
+        assert_eq!((misuse.count, misuse.last), (215, 140_000));
+        assert_eq!(misuse.example.key, "lock:later");
+    }
+
+    #[test]
+    fn a_namespace_of_a_fleet_is_ready_where_every_proxy_that_saw_it_says_so() {
+        let with = |operations, ready, verdict: &str| {
+            let mut report = report();
+            let namespace = &mut report.namespaces[1];
+            namespace.operations = operations;
+            namespace.ready = ready;
+            namespace.verdict = verdict.into();
+            report
+        };
+        let idle = || with(0, false, "nothing was seen yet");
+        let good = || with(9, true, "ready");
+        for (reports, expected) in [
+            (vec![good(), idle()], (true, "ready")),
+            (vec![idle(), idle()], (false, "nothing was seen yet")),
+            (
+                vec![with(9, true, "ready: 9"), with(8, true, "ready: 8")],
+                (true, "proxy-1: ready: 9 / proxy-2: ready: 8"),
+            ),
+            (
+                vec![good(), with(7, false, "would refuse 3"), idle()],
+                (false, "would refuse 3"),
+            ),
+            (
+                (0..6)
+                    .map(|number| with(7, false, &format!("would refuse {number}")))
+                    .collect(),
+                (
+                    false,
+                    "proxy-1: would refuse 0 / proxy-2: would refuse 1 / proxy-3: would refuse 2 / proxy-4: would \
+                     refuse 3 / and so 2 proxies more",
+                ),
+            ),
+        ] {
+            let all = merge::merged(&of_fleet(reports));
+            let stock = &all.namespaces[1];
+            assert_eq!((stock.ready, &*stock.verdict), expected);
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod arguments;
 mod keys;
+mod merge;
 mod monitor;
 mod server;
 
@@ -10,14 +11,15 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use super::api_client::{ApiError, finish, path};
+use super::api_client::{ApiClient, ApiError, finish, path};
 use super::fleet::Answers;
 use super::output;
 use super::output::{Column, Paint, Screen, Table, cell, duration, plain};
-use crate::text::numbers::number;
-use crate::view::api::{Discovery, KeyPattern};
+use crate::text::numbers::{counted, number};
+use crate::view::api::{Discovery, KeyPattern, Namespace};
 pub(super) use arguments::DiscoverArgs;
 use arguments::Form;
+use merge::Seen;
 
 /// Tells what was found; ends with 1 where locks are in no namespace.
 pub(super) fn discover(args: &DiscoverArgs) -> ExitCode {
@@ -29,34 +31,68 @@ fn found(args: &DiscoverArgs) -> Result<ExitCode, ApiError> {
         return keys::look(args);
     }
     let answers = match args.from_monitor {
-        Some(seconds) => Answers::of_one(monitor::watch(args, Duration::from_secs(seconds))?),
-        None => args
-            .fleet
-            .ask(|client| client.get::<Discovery>(&path(&["discovery"], &[])))?,
+        Some(seconds) => Answers::of_one(Seen {
+            found: monitor::watch(args, Duration::from_secs(seconds))?,
+            names: Vec::new(),
+        }),
+        None => args.fleet.ask(|client| ask(client, args))?,
     };
-    let screen = Screen::there_is();
-    output::print(&match args.output {
-        Form::Json => answers.json(),
-        Form::Toml => answers.parts(|found| found.toml.clone(), "# "),
-        Form::Text => answers.parts(|found| words(found, screen), ""),
-    })?;
-    let found = answers.answers.iter().any(|one| one.answer.unclaimed > 0);
-    Ok(answers.end_with_findings(found))
+    let of_fleet = answers.are_of_fleet();
+    // What one proxy says stays as it says it.
+    let found = match &answers.answers[..] {
+        [one] if !of_fleet => one.answer.found.clone(),
+        _ => merge::merged(&answers),
+    };
+    let text = match args.output {
+        Form::Json => answers.json_with(&found),
+        // Nobody has answered, which is said below.
+        Form::Toml | Form::Text if answers.answers.is_empty() => String::new(),
+        Form::Toml => found.toml.clone(),
+        Form::Text => {
+            let proxies = of_fleet.then_some(answers.answers.len() as u64);
+            words(&found, proxies, Screen::there_is())
+        }
+    };
+    output::print(&text)?;
+    Ok(answers.end_with_findings(found.unclaimed > 0))
 }
 
-fn words(found: &Discovery, screen: Screen) -> String {
+fn ask(client: &ApiClient, args: &DiscoverArgs) -> Result<Seen, ApiError> {
+    let found = client.get(&path(&["discovery"], &[]))?;
+    let names = match args.fleet.is_fleet() {
+        true => client.get::<Vec<Namespace>>(&path(&["config"], &[]))?,
+        false => Vec::new(),
+    };
+    let names = names.into_iter().map(|namespace| namespace.name).collect();
+    Ok(Seen { found, names })
+}
+
+/// `proxies` is how many have answered, where several were asked.
+fn words(found: &Discovery, proxies: Option<u64>, screen: Screen) -> String {
     let mut text = String::new();
     let watched = duration(found.now.saturating_sub(found.since));
     // Writing to a String cannot fail, here and below.
-    let _ = writeln!(
-        text,
-        "What was seen in the last {watched} of keys that no namespace has:\n"
-    );
+    let _ = match proxies {
+        None => writeln!(
+            text,
+            "What was seen in the last {watched} of keys that no namespace has:\n"
+        ),
+        Some(proxies) => writeln!(
+            text,
+            "What {} saw of keys that no namespace has, in the last {watched} or less:\n",
+            counted(proxies, "proxy", "proxies")
+        ),
+    };
     if found.patterns.is_empty() {
         text.push_str("nothing that takes a key as a lock is taken.\n");
         return text;
     }
     text.push_str(&table(&found.patterns, screen));
+    if proxies.is_some() {
+        text.push_str(
+            "\nCounts are of all proxies together; KEYS, HELD and LONGEST TTL are the largest that one of them has seen.\n",
+        );
+    }
     let _ = writeln!(text, "\n{}", screen.paint("Why:", Paint::Head));
     for one in &found.patterns {
         let _ = writeln!(

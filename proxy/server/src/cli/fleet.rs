@@ -47,6 +47,11 @@ impl FleetArgs {
         &self.api
     }
 
+    /// Whether several proxies are meant.
+    pub(super) fn is_fleet(&self) -> bool {
+        !self.fleet.is_empty()
+    }
+
     /// Asks every proxy the same, all at once. Without a fleet the one proxy, whose failure is that of the command.
     pub(super) fn ask<T: Send>(
         &self,
@@ -103,6 +108,15 @@ impl<T> Answers<T> {
         let proxy = None;
         Answers {
             answers: vec![Answer { proxy, answer }],
+            silent: Vec::new(),
+        }
+    }
+
+    /// The answers of a fleet in which nobody was silent.
+    #[cfg(test)]
+    pub(super) fn of_fleet(answers: Vec<Answer<T>>) -> Answers<T> {
+        Answers {
+            answers,
             silent: Vec::new(),
         }
     }
@@ -165,19 +179,31 @@ impl<T> Answers<T> {
 impl<T: Serialize> Answers<T> {
     /// As JSON: of one proxy its answer, of a fleet what each said.
     pub(super) fn json(&self) -> String {
-        if !self.are_of_fleet() {
-            return self
-                .answers
-                .iter()
-                .map(|one| output::json(&one.answer))
-                .collect();
+        match self.are_of_fleet() {
+            true => output::json(&json!({ "proxies": self.proxies() })),
+            false => self.own_json(),
         }
+    }
+
+    /// The same with what the proxies of a fleet say together.
+    pub(super) fn json_with(&self, merged: &impl Serialize) -> String {
+        match self.are_of_fleet() {
+            true => output::json(&json!({ "merged": merged, "proxies": self.proxies() })),
+            false => self.own_json(),
+        }
+    }
+
+    fn own_json(&self) -> String {
+        let answers = self.answers.iter();
+        answers.map(|one| output::json(&one.answer)).collect()
+    }
+
+    fn proxies(&self) -> Vec<serde_json::Value> {
         let answered = self.answers.iter();
         let answered = answered.map(|one| json!({ "proxy": one.proxy, "answer": one.answer }));
         let silent = self.silent.iter();
         let silent =
             silent.map(|(proxy, error)| json!({ "proxy": proxy, "error": error.to_string() }));
-        let proxies: Vec<_> = answered.chain(silent).collect();
-        output::json(&json!({ "proxies": proxies }))
+        answered.chain(silent).collect()
     }
 }

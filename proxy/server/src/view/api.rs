@@ -898,6 +898,14 @@ pub(crate) struct KeyPattern {
     pub(crate) longest_ttl_ms: Option<u64>,
     pub(crate) hold_p50_ms: Option<u64>,
     pub(crate) hold_p99_ms: Option<u64>,
+    #[serde(default)]
+    pub(crate) hold_p999_ms: Option<u64>,
+    /// The words of its keys, lower case.
+    #[serde(default)]
+    pub(crate) words: Vec<String>,
+    /// Whether the pattern has a word that tells its keys from others: without one it is not proposed.
+    #[serde(default)]
+    pub(crate) named: bool,
     /// Every value was the same: nobody can tell whose lock it is.
     pub(crate) one_value: bool,
     pub(crate) first_seen: u64,

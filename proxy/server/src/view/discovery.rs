@@ -1,6 +1,7 @@
 //! What was seen of keys that no namespace has, in the words of the API.
 
 use lockwarden_discovery::collector::Collector;
+use lockwarden_discovery::propose::Candidate;
 use lockwarden_discovery::{Confidence, Pattern, propose};
 use lockwarden_lock::namespace::Namespaces;
 
@@ -58,7 +59,8 @@ pub(crate) fn told(
     patterns.retain(|pattern| namespaces.find(&pattern.usage.example).is_none());
     let is_free = |pattern: &&Pattern<'_>| is_unclaimed(pattern, namespaces);
     let unclaimed = patterns.iter().filter(is_free).count() as u64;
-    let toml = propose::toml(&patterns, &duration(watched.for_ms), names);
+    let candidates: Vec<Candidate> = patterns.iter().map(Candidate::from).collect();
+    let toml = propose::toml(&candidates, &duration(watched.for_ms), names);
     api::Discovery {
         since: now.saturating_sub(watched.for_ms),
         now,
@@ -106,9 +108,12 @@ fn pattern(pattern: &Pattern<'_>) -> api::KeyPattern {
         longest_ttl_ms: (usage.longest_ttl_ms > 0).then_some(usage.longest_ttl_ms),
         hold_p50_ms: usage.hold_ms(0.5),
         hold_p99_ms: usage.hold_ms(0.99),
+        hold_p999_ms: usage.hold_ms(0.999),
         one_value: usage.one_value && usage.granted > 1,
         first_seen: usage.first_ms,
         last_seen: usage.last_ms,
+        words: pattern.words.clone(),
+        named: pattern.is_named,
         applications: applications
             .map(|(application, by)| api::PatternUser {
                 application: application.to_string(),

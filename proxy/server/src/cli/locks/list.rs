@@ -78,7 +78,8 @@ pub(super) fn listed(locks: &Locks, filter: &Filter, screen: Screen) -> String {
     if locks.locks.is_empty() {
         return nothing(filter);
     }
-    let mut text = table(&locks.locks, screen);
+    let rows: Vec<_> = locks.locks.iter().map(|lock| (None, lock)).collect();
+    let mut text = table_of(&rows, screen);
     let shown = locks.locks.len() as u64;
     if shown < locks.matching {
         // Writing to a String cannot fail.
@@ -101,11 +102,12 @@ fn nothing(filter: &Filter) -> String {
 
 /// The locks of several proxies. A lease that a proxy has only found on the server stands once, with the proxy that
 /// granted it if that was asked.
-fn listed_of_fleet(answers: &Answers<Locks>, filter: &Filter, screen: Screen) -> String {
+pub(crate) fn merged<'a>(
+    answers: impl Iterator<Item = (Option<&'a str>, &'a Locks)>,
+) -> Vec<(Option<&'a str>, &'a Lock)> {
     let mut rows: Vec<(Option<&str>, &Lock)> = Vec::new();
-    for one in &answers.answers {
-        let locks = one.answer.locks.iter();
-        rows.extend(locks.map(|lock| (one.proxy.as_deref(), lock)));
+    for (proxy, locks) in answers {
+        rows.extend(locks.locks.iter().map(|lock| (proxy, lock)));
     }
     // Who granted it comes first.
     rows.sort_by_key(|(_, lock)| lock.holder.is_none());
@@ -115,6 +117,12 @@ fn listed_of_fleet(answers: &Answers<Locks>, filter: &Filter, screen: Screen) ->
         lock.fence == 0 || known.insert(lease) || lock.holder.is_some()
     });
     rows.sort_by_key(|(_, lock)| (lock.state, lock.since));
+    rows
+}
+
+fn listed_of_fleet(answers: &Answers<Locks>, filter: &Filter, screen: Screen) -> String {
+    let all = answers.answers.iter();
+    let rows = merged(all.map(|one| (one.proxy.as_deref(), &one.answer)));
     if rows.is_empty() {
         return nothing(filter);
     }
@@ -126,13 +134,8 @@ fn listed_of_fleet(answers: &Answers<Locks>, filter: &Filter, screen: Screen) ->
     text
 }
 
-/// Locks in the order they came.
-pub(crate) fn table(locks: &[Lock], screen: Screen) -> String {
-    let rows: Vec<_> = locks.iter().map(|lock| (None, lock)).collect();
-    table_of(&rows, screen)
-}
-
-fn table_of(rows: &[(Option<&str>, &Lock)], screen: Screen) -> String {
+/// Locks in the order they came, each with its proxy where several were asked.
+pub(crate) fn table_of(rows: &[(Option<&str>, &Lock)], screen: Screen) -> String {
     // Hardly anybody has locks in other databases.
     let with_db = rows.iter().any(|(_, lock)| lock.db != 0);
     let with_proxy = rows.iter().any(|(proxy, _)| proxy.is_some());
