@@ -350,7 +350,7 @@ fn lists_can_be_had_as_csv_in_which_no_cell_is_a_formula() {
 }
 
 /// Every address that can be read.
-const READABLE: [&str; 18] = [
+const READABLE: [&str; 26] = [
     "/",
     "/?lock=lock:a",
     "/?lock=lock:b&problems=1",
@@ -369,6 +369,14 @@ const READABLE: [&str; 18] = [
     "/api/v1/hot",
     "/api/v1/report",
     "/api/v1/config",
+    "/api/v1/incidents",
+    "/api/v1/patterns?history=true",
+    "/application?name=127.16.0.1",
+    "/patterns",
+    "/pattern?glob=lock:a",
+    "/pattern?glob=lock:b",
+    "/report",
+    "/discovery",
 ];
 
 fn no_owner_token_is_shown(configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder) {
