@@ -227,7 +227,7 @@ impl Client {
     #[track_caller]
     pub fn reads_to_end(&self) -> Vec<u8> {
         loop {
-            match self.read_more(Instant::now() + REPLY_WITHIN) {
+            match self.read_more(Instant::now() + 4 * REPLY_WITHIN) {
                 Ok(()) => {}
                 Err(Silence::Closed) => break,
                 Err(Silence::Late) => panic!("the connection was not closed in time"),

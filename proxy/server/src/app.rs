@@ -146,7 +146,10 @@ impl Prepared {
                 let address = Address::private(private.address());
                 (Some(private), address)
             }
-            config::Backend::Redis(url) => (None, Address::new(url.clone())),
+            config::Backend::Redis(url) => (
+                None,
+                Address::new(url.clone(), config.backend_login.clone()),
+            ),
         };
         let fingerprints = match &config.audit.key {
             Some(key) => Fingerprints::with_key(key.expose().as_bytes()),
@@ -288,6 +291,11 @@ impl Serving {
         let (renewals, orders) = mpsc::channel(1);
         tokio::spawn(renewals::run(shared.clone(), orders));
         tokio::spawn(systemd::watchdog());
+        let refreshing = shared.clone();
+        tokio::spawn(async move {
+            let address = &refreshing.backend.address;
+            address.keep_login_fresh(&refreshing.metrics).await;
+        });
         if endpoints.is_taken_over() {
             // Nobody comes to this process before it can serve; until then the other one does.
             tokio::select! {

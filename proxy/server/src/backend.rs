@@ -5,6 +5,7 @@ mod address;
 mod conversation;
 pub(crate) mod functions;
 mod link;
+mod own_login;
 pub(crate) mod pool;
 pub(crate) mod profile;
 pub(crate) mod rights;

@@ -9,6 +9,7 @@ mod administration;
 mod application;
 mod audit;
 mod backend;
+mod backend_login;
 mod document;
 mod draft;
 mod effective;
@@ -42,6 +43,7 @@ pub(crate) use administration::{AdministrationConfig, ComputedNames};
 pub(crate) use application::ApplicationRule;
 pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget, Limits};
 pub(crate) use backend::{Backend, BackendUrl, BackendUrlError, Target, backend as parse_backend};
+pub(crate) use backend_login::{BackendLogin, PasswordSource};
 pub(crate) use effective::Setting;
 pub(crate) use enforce_for::EnforceFor;
 pub(crate) use finding::{Finding, Place, Report, Severity, Unusable};
@@ -56,7 +58,10 @@ pub(crate) use network::network as parse_network;
 pub(crate) use otel::{Endpoint, OtelConfig};
 pub(crate) use overrides::Overrides;
 pub(crate) use policy::{BUILT_IN_POLICIES, PolicyModule};
-pub(crate) use secret::{Secret, admin_token, admin_token_in};
+pub(crate) use secret::{
+    MAX_SECRET_BYTES, Secret, SecretError, SecretFileError, admin_token, admin_token_in, password,
+    password_in,
+};
 pub(crate) use summary::Summary;
 pub(crate) use types::{Config, Sessions};
 pub(crate) use upgrade::{Difference, Upgrade, compare as compare_upgrade};

@@ -66,6 +66,7 @@ fn reason(error: &BackendError) -> ReconnectReason {
         BackendError::Broken(_) => ReconnectReason::Closed,
         BackendError::OutOfStep(_)
         | BackendError::Login(_)
+        | BackendError::Password(_)
         | BackendError::Database { .. }
         | BackendError::NotNow(_) => ReconnectReason::Protocol,
         BackendError::Replica => ReconnectReason::Demoted,
@@ -276,6 +277,8 @@ impl Upkeep<'_> {
             }
             let now = Instant::now();
             if now >= heartbeat {
+                let address = &shared.backend.address;
+                address.stay_logged_in(&mut self.conversation).await?;
                 self.check_role().await?;
                 self.look_after_commands(shared).await?;
                 self.look_after_eviction(shared).await?;

@@ -116,6 +116,7 @@ mod operator_commands;
 mod orders;
 #[cfg(feature = "otel")]
 mod otel;
+mod own_logins;
 mod top;
 mod transparency;
 mod unix_sockets;

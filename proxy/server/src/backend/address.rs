@@ -14,11 +14,13 @@ use lockwarden_resp::Protocol;
 use tokio::net::{TcpStream, UnixStream};
 
 use super::conversation::{BackendError, Conversation, PATIENCE};
+use super::own_login::{Fresh, OwnLogin};
 use super::profile::{Login, Profile};
 use super::server_info::role::{Role, RoleQuestion};
-use crate::config::{BackendUrl, Target};
+use crate::config::{BackendLogin, BackendUrl, Target};
 use crate::net::listener;
 use crate::net::stream::Stream;
+use crate::telemetry::metrics::Metrics;
 
 /// Addresses of the backend's name that are tried.
 const MAX_ADDRESSES: usize = 16;
@@ -27,6 +29,8 @@ const MAX_ADDRESSES: usize = 16;
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     pub(crate) url: BackendUrl,
+    /// How the proxy's own connections log in, where the URL does not say it.
+    login: Option<Arc<OwnLogin>>,
     /// Where a name has several addresses: which of them was the primary when it was asked last.
     primary: Arc<ArcSwapOption<Home>>,
 }
@@ -54,9 +58,10 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    pub(crate) fn new(url: BackendUrl) -> Address {
+    pub(crate) fn new(url: BackendUrl, login: Option<BackendLogin>) -> Address {
         Address {
             url,
+            login: login.map(|login| Arc::new(OwnLogin::new(login))),
             primary: Arc::default(),
         }
     }
@@ -143,6 +148,9 @@ impl Address {
 
     /// Who the proxy's own connection is, where the URL says so.
     pub(crate) fn user(&self) -> Option<&str> {
+        if let Some(login) = &self.login {
+            return Some(login.user());
+        }
         let user = self.url.user.as_deref().unwrap_or("default");
         self.url.password.as_ref().map(|_| user)
     }
@@ -155,14 +163,69 @@ impl Address {
 
     async fn log_in(&self, stream: Stream) -> Result<Conversation, BackendError> {
         let mut conversation = Conversation::new(stream);
-        if let Some(password) = &self.url.password {
-            let user = self.url.user.as_deref().unwrap_or("default");
+        let password = match &self.login {
+            Some(login) => {
+                conversation.logged_in_with = login.fresh().map_or(0, |fresh| fresh.number);
+                Some(login.password().await?)
+            }
+            None => self.url.password.clone(),
+        };
+        if let (Some(user), Some(password)) = (self.user(), password) {
             let password = password.expose();
             conversation
                 .log_in(user.as_bytes(), password.as_bytes())
                 .await?;
         }
         Ok(conversation)
+    }
+
+    /// Logs an open connection in again, where a password was read since it did so last. It must not wait for an answer. A
+    /// refusal leaves it logged in as it was.
+    pub(crate) async fn stay_logged_in(&self, own: &mut Conversation) -> Result<(), BackendError> {
+        let Some(login) = &self.login else {
+            return Ok(());
+        };
+        let Some(fresh) = login
+            .fresh()
+            .filter(|fresh| fresh.number > own.logged_in_with)
+        else {
+            return Ok(());
+        };
+        own.logged_in_with = fresh.number;
+        let (user, password) = (login.user().as_bytes(), fresh.password.expose().as_bytes());
+        match own.log_in(user, password).await {
+            Err(BackendError::Login(text)) => {
+                tracing::warn!(
+                    user = login.user(),
+                    text,
+                    "the backend refused the refreshed login"
+                );
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Reads the password again and again, where the configuration says so, until the process ends.
+    pub(crate) async fn keep_login_fresh(&self, metrics: &Metrics) {
+        if let Some(login) = &self.login {
+            login.keep_fresh(metrics).await;
+        }
+    }
+
+    /// Returns when the password was read again after this number; else never.
+    pub(crate) async fn login_changes(&self, own: u64) {
+        if let Some(login) = &self.login {
+            let mut changes = login.changes();
+            let newer = |fresh: &Option<Arc<Fresh>>| {
+                let fresh = fresh.as_ref();
+                fresh.is_some_and(|fresh| fresh.number > own)
+            };
+            if changes.wait_for(newer).await.is_ok() {
+                return;
+            }
+        }
+        std::future::pending().await
     }
 
     /// The same with the primary, of all addresses that the name has; and the question by which it
@@ -208,7 +271,10 @@ impl Address {
 
     /// The address of the proxy's own Redis.
     pub(crate) fn private(address: SocketAddr) -> Address {
-        Address::new(BackendUrl::at(address.ip().to_string(), address.port()))
+        Address::new(
+            BackendUrl::at(address.ip().to_string(), address.port()),
+            None,
+        )
     }
 }
 

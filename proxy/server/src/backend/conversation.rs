@@ -7,6 +7,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use lockwarden_resp::{Protocol, ReplyLimits, ReplyScanner, Scan, Value, parse_reply, put_request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::own_login::PasswordError;
 use crate::net::stream::Stream;
 
 /// How long a connection may take to be made.
@@ -32,6 +33,9 @@ pub(crate) enum BackendError {
     /// It did not let the proxy's own user in.
     #[error("the backend refused the login of its URL: {0}")]
     Login(String),
+    /// Nothing says what the password is.
+    #[error("there is no password for the backend: {0}")]
+    Password(#[from] PasswordError),
     /// It did not let a client into the database that the client had selected before.
     #[error("the backend refused database {db}: {text}")]
     Database { db: u32, text: String },
@@ -57,6 +61,7 @@ impl BackendError {
             | BackendError::Broken(_)
             | BackendError::OutOfStep(_)
             | BackendError::Login(_)
+            | BackendError::Password(_)
             | BackendError::NotNow(_)
             | BackendError::Replica => None,
         }
@@ -67,6 +72,8 @@ impl BackendError {
 pub(crate) struct Conversation {
     pub(super) stream: Stream,
     buffer: BytesMut,
+    /// Which of the passwords that were read again it logged in with last.
+    pub(crate) logged_in_with: u64,
 }
 
 impl Conversation {
@@ -74,6 +81,7 @@ impl Conversation {
         Conversation {
             stream,
             buffer: BytesMut::new(),
+            logged_in_with: 0,
         }
     }
 

@@ -103,7 +103,7 @@ fn ask_backend(config: &Config) -> ExitCode {
             return exit_code::configuration();
         }
     };
-    let address = Address::new(url.clone());
+    let address = Address::new(url.clone(), config.backend_login.clone());
     let namespaces = activate::namespaces(config);
     let asked = runtime.block_on(async {
         tokio::time::timeout(Duration::from_secs(10), ask(&address, config, &namespaces))

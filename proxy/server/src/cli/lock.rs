@@ -23,7 +23,7 @@ use crate::app::exit_code;
 use crate::backend::Address;
 use crate::config;
 use crate::config::{
-    Backend, BackendUrl, BackendUrlError, ListenAddress, Secret, Target, Unusable,
+    Backend, BackendLogin, BackendUrl, BackendUrlError, ListenAddress, Secret, Target, Unusable,
 };
 use crate::text::escape::spell;
 use child::{Child, Secrets, Signals};
@@ -77,7 +77,7 @@ pub(super) fn lock(args: &LockArgs) -> ExitCode {
         return exit_code::configuration();
     }
     let address = match address(args) {
-        Ok(url) => Address::new(url),
+        Ok((url, login)) => Address::new(url, login),
         Err(wrong) => {
             eprintln!("lockwarden: {wrong}");
             return exit_code::configuration();
@@ -243,17 +243,17 @@ enum AddressError {
     Configuration(#[from] Unusable),
 }
 
-fn address(args: &LockArgs) -> Result<BackendUrl, AddressError> {
-    let mut url = match &args.connect {
-        Some(text) => connect_to(text)?,
+fn address(args: &LockArgs) -> Result<(BackendUrl, Option<BackendLogin>), AddressError> {
+    let (mut url, login) = match &args.connect {
+        Some(text) => (connect_to(text)?, None),
         None => configured(args)?,
     };
-    if let (None, Ok(password)) = (&url.password, std::env::var("REDISCLI_AUTH"))
+    if let (None, None, Ok(password)) = (&login, &url.password, std::env::var("REDISCLI_AUTH"))
         && !password.is_empty()
     {
         url.password = Some(Secret::new(password));
     }
-    Ok(url)
+    Ok((url, login))
 }
 
 fn connect_to(text: &str) -> Result<BackendUrl, AddressError> {
@@ -269,14 +269,15 @@ fn connect_to(text: &str) -> Result<BackendUrl, AddressError> {
 }
 
 /// The proxy's own address with the login of its backend, which is the same server; or the backend itself.
-fn configured(args: &LockArgs) -> Result<BackendUrl, AddressError> {
+fn configured(args: &LockArgs) -> Result<(BackendUrl, Option<BackendLogin>), AddressError> {
     let config = load_config(args.config.as_deref())?;
     let backend = match config.backend {
         Backend::Redis(url) => Some(url),
         Backend::Private => None,
     };
     if args.backend {
-        return backend.ok_or(AddressError::BackendIsPrivate);
+        let backend = backend.ok_or(AddressError::BackendIsPrivate)?;
+        return Ok((backend, config.backend_login));
     }
     let target = match config.listeners.first().map(|first| &first.address) {
         Some(ListenAddress::Tcp(address)) if address.port() != 0 => {
@@ -294,7 +295,7 @@ fn configured(args: &LockArgs) -> Result<BackendUrl, AddressError> {
         Some(ListenAddress::Tcp(_)) | None => return Err(AddressError::PortChosenBySystem),
         Some(ListenAddress::Unix(path)) => Target::Unix(path.clone()),
     };
-    Ok(match backend {
+    let url = match backend {
         Some(backend) => BackendUrl { target, ..backend },
         None => BackendUrl {
             target,
@@ -302,5 +303,6 @@ fn configured(args: &LockArgs) -> Result<BackendUrl, AddressError> {
             password: None,
             db: 0,
         },
-    })
+    };
+    Ok((url, config.backend_login))
 }

@@ -12,6 +12,7 @@ use super::administration::AdministrationConfig;
 use super::application::ApplicationRule;
 use super::audit::AuditConfig;
 use super::backend::{Backend, BackendUrl};
+use super::backend_login::BackendLogin;
 use super::effective::Sayings;
 use super::finding::{Findings, Place};
 use super::listener::{ListenAddress, Listener, is_open_to_all};
@@ -57,6 +58,7 @@ pub(super) struct Draft {
     /// Each `[[listener]]`, and where it stands.
     pub(super) listeners: Vec<(Listener, Place)>,
     pub(super) backend: Layered<Backend>,
+    pub(super) backend_login: Option<(BackendLogin, Place)>,
     pub(super) backend_password: Layered<Option<Secret>>,
     pub(super) admin: Layered<Option<SocketAddr>>,
     pub(super) admin_token: Layered<Option<Secret>>,
@@ -93,6 +95,7 @@ impl Draft {
             listen: Layered::built_in(Some(ListenAddress::Tcp(DEFAULT_LISTEN))),
             listeners: Vec::new(),
             backend: Layered::built_in(Backend::Redis(backend)),
+            backend_login: None,
             backend_password: Layered::built_in(None),
             admin: Layered::built_in(Some(DEFAULT_ADMIN)),
             admin_token: Layered::built_in(None),
@@ -130,6 +133,7 @@ impl Draft {
         Config {
             listeners: listen.chain(further).collect(),
             backend: self.backend.value,
+            backend_login: self.backend_login.map(|(login, _)| login),
             admin: self.admin.value,
             admin_token: self.admin_token.value,
             metrics: self.metrics.value,
@@ -243,6 +247,11 @@ impl Draft {
         } = &self.backend_password;
         match &mut self.backend.value {
             Backend::Private => {
+                if let Some((_, place)) = &self.backend_login {
+                    let message =
+                        "backend_login: a private backend has no login; this one is not used";
+                    findings.warning(place.clone(), message.to_owned());
+                }
                 if let (Some(password_place), Some(url_place)) = (password_place, url_place)
                     && password_place.layer() == url_place.layer()
                 {
@@ -264,6 +273,14 @@ impl Draft {
                     && (url.password.is_none() || later)
                 {
                     url.password = Some(password.clone());
+                }
+                if let Some((_, place)) = &self.backend_login {
+                    if url.user.is_some() || url.password.is_some() {
+                        let message = "backend_login: the backend has a login already, in its URL or in \
+                                       backend_password_file; keep one of them";
+                        findings.error(place.clone(), message.to_owned());
+                    }
+                    return;
                 }
                 if let (Some(user), None, None, Some(place)) =
                     (&url.user, &url.password, password_place, url_place)

@@ -87,6 +87,10 @@ impl Sayings {
         for (key, value) in tree {
             let name: &str = key.get_ref();
             let tables = match value.get_ref() {
+                DeValue::Table(table) if name == "backend_login" => {
+                    self.tables.push(read(document, name, table));
+                    continue;
+                }
                 DeValue::Array(items) => items.iter().map(|item| item.get_ref().as_table()),
                 _ => {
                     self.top
@@ -295,6 +299,15 @@ fn policy_default(key: &str) -> Option<&'static str> {
 fn said(document: &Document<'_>, key: &str, value: &Spanned<DeValue<'_>>) -> Said {
     let text = match (key, value.get_ref()) {
         ("admin_token", _) => HIDDEN.to_owned(),
+        // Its arguments may be secrets.
+        ("password_command", DeValue::Array(words)) => match words.first().map(Spanned::get_ref) {
+            Some(DeValue::String(program)) => format!(
+                "{} (and {} hidden)",
+                toml(&DeValue::String(program.clone())),
+                words.len() - 1
+            ),
+            Some(_) | None => HIDDEN.to_owned(),
+        },
         ("backend", DeValue::String(text)) => url(text),
         // A client that knows one can take its name.
         ("admin_identities", DeValue::Array(names)) if !names.is_empty() => {
@@ -319,7 +332,11 @@ fn read(document: &Document<'_>, kind: &str, table: &DeTable<'_>) -> Table {
     let named = table.get("name").map(Spanned::get_ref);
     let name = named.and_then(DeValue::as_str);
     let address = table.get("address").map(|address| address.get_ref());
-    let name = name.or(address.and_then(DeValue::as_str)).unwrap_or("?");
+    let user = table.get("user").map(|user| user.get_ref());
+    let is_login = kind == "backend_login";
+    let name = name.or(address.and_then(DeValue::as_str));
+    let name = name.or(user.filter(|_| is_login).and_then(DeValue::as_str));
+    let name = name.unwrap_or(if is_login { "default" } else { "?" });
     let mut read = Table::new(kind, name);
     for (key, value) in table {
         let key: &str = key.get_ref();

@@ -22,8 +22,8 @@ use super::secret::{Secret, SecretError, SecretFileError};
 use super::suggest::quoted;
 use super::types::Sessions;
 use super::{
-    administration, application, audit, backend, document, listener, namespace, network, policy,
-    secret, value,
+    administration, application, audit, backend, backend_login, document, listener, namespace,
+    network, policy, secret, value,
 };
 
 /// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
@@ -113,6 +113,7 @@ fn read_addresses(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Dr
         &mut draft.listen,
     );
     draft.listeners = listener::read(reader, top);
+    draft.backend_login = backend_login::read(reader, top);
     layer(reader, top, "backend", backend::backend, &mut draft.backend);
     let password = secret_file(reader.document, secret::password);
     let target = &mut draft.backend_password;

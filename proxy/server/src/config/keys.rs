@@ -123,6 +123,10 @@ pub(super) const TOP_KEYS: &[Key] = &[
         example: "\"5ms\"",
     },
     Key {
+        name: "backend_login",
+        example: "{ user = \"warden\", password_file = \"redis-password\" }",
+    },
+    Key {
         name: "listener",
         example: "[{ address = \"unix:/run/lockwarden/redis.sock\" }]",
     },
@@ -143,7 +147,15 @@ pub(super) const TOP_KEYS: &[Key] = &[
 /// What to say about a key in a table that belongs on top of the file.
 pub(super) fn belongs_on_top(key: &str) -> Option<String> {
     let is_top_key = TOP_KEYS.iter().any(|known| {
-        known.name == key && !["listener", "namespace", "application", "policy"].contains(&key)
+        known.name == key
+            && ![
+                "backend_login",
+                "listener",
+                "namespace",
+                "application",
+                "policy",
+            ]
+            .contains(&key)
     });
     let advice = "it belongs on top of the file, before the first [[namespace]] or [[policy]]";
     is_top_key.then(|| advice.to_owned())

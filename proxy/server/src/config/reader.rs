@@ -210,6 +210,27 @@ impl Reader<'_> {
         })
     }
 
+    /// The table `[key]`.
+    pub(super) fn table<'t, 'i>(
+        &mut self,
+        section: &Section<'t, 'i>,
+        key: &str,
+    ) -> Option<Found<&'t DeTable<'i>>> {
+        let value = section.table.get(key)?;
+        match value.get_ref() {
+            DeValue::Table(table) => Some(Found {
+                value: table,
+                span: value.span(),
+            }),
+            _ => {
+                self.error(value.span(), || {
+                    format!("{key}: must be a table; write [{key}] with one bracket, and its keys behind it")
+                });
+                None
+            }
+        }
+    }
+
     /// The tables of `[[key]]`; `limit` is the most there may be.
     pub(super) fn tables<'t, 'i>(
         &mut self,

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Longest secret, in bytes; a file that is longer is likely not the file that was meant.
-const MAX_SECRET_BYTES: usize = 4096;
+pub(crate) const MAX_SECRET_BYTES: usize = 4096;
 
 /// Text that is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(crate) enum SecretFileError {
 }
 
 /// A password may be any text that is not empty.
-pub(super) fn password(text: &str) -> Result<Secret, SecretError> {
+pub(crate) fn password(text: &str) -> Result<Secret, SecretError> {
     match text.len() {
         0 => Err(SecretError::Empty),
         1..=MAX_SECRET_BYTES => Ok(Secret::new(text.to_owned())),
@@ -81,6 +81,11 @@ pub(crate) fn admin_token(text: &str) -> Result<Secret, SecretError> {
 /// The admin token in a file of its own.
 pub(crate) fn admin_token_in(path: &Path) -> Result<Secret, SecretFileError> {
     in_file(path, admin_token)
+}
+
+/// A password in a file of its own.
+pub(crate) fn password_in(path: &Path) -> Result<Secret, SecretFileError> {
+    in_file(path, password)
 }
 
 /// The secret in a file of its own, without the newline that editors add; `check` says whether the

@@ -10,6 +10,7 @@ use super::administration::AdministrationConfig;
 use super::application::ApplicationRule;
 use super::audit::AuditConfig;
 use super::backend::Backend;
+use super::backend_login::BackendLogin;
 use super::effective::{Sayings, Setting};
 use super::listener::Listener;
 use super::logging::LogFormat;
@@ -38,6 +39,8 @@ pub(crate) struct Config {
     pub(crate) listeners: Vec<Listener>,
     /// The Redis or Valkey behind the proxy.
     pub(crate) backend: Backend,
+    /// How the proxy's own connections log in, where their password changes.
+    pub(crate) backend_login: Option<BackendLogin>,
     /// Where the admin interface listens; `None` if it is off. Not loopback only with a token.
     pub(crate) admin: Option<SocketAddr>,
     /// What a request that changes something must bring; the server makes one up if there is none.

@@ -126,6 +126,10 @@ impl Chores {
         }
         if now >= self.notice {
             self.notice = now + NOTICE;
+            if let Some(link) = &mut self.link {
+                let address = &shared.backend.address;
+                address.stay_logged_in(&mut link.conversation).await?;
+            }
             shared.functions.refresh(&shared.backend);
             let lapses = shared.mirror.expire(now);
             self.notice_ends(lapses).await?;

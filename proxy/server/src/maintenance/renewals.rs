@@ -246,6 +246,8 @@ impl<'a> Renewals<'a> {
                 self.read(call).await?;
                 continue;
             }
+            let address = &self.shared.backend.address;
+            address.stay_logged_in(&mut self.conversation).await?;
             // Nothing is due and no call is on its way, so all are renewed.
             if let Some(done) = asked.take() {
                 // Who asked may have stopped waiting.
@@ -262,6 +264,7 @@ impl<'a> Renewals<'a> {
             tokio::select! {
                 () = sleep => {}
                 () = self.shared.renewals.changed() => {}
+                () = address.login_changes(self.conversation.logged_in_with) => {}
                 order = orders.recv() => match order {
                     Some(done) => {
                         self.shared.renewals.all_are_due();

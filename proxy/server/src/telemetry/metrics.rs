@@ -24,8 +24,8 @@ use prometheus::{
 };
 
 use crate::telemetry::vocabulary::{
-    AuditSink, CommandClass, CommandResult, ConnectionState, Direction, LatencyPath, ModeLabel,
-    ProtocolErrorKind, ReconnectReason, RedirectKind, Side,
+    AuditSink, CommandClass, CommandResult, ConnectionState, Direction, LatencyPath, LoginRefresh,
+    ModeLabel, ProtocolErrorKind, ReconnectReason, RedirectKind, Side,
 };
 pub(crate) use catalogue::print_catalogue;
 pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror, SweepCounts};
@@ -115,6 +115,8 @@ pub(crate) struct Metrics {
     pub(crate) backend_evicts_locks: IntGauge,
     /// Times the own connection was made again.
     pub(crate) backend_reconnects: ByLabel<ReconnectReason, IntCounter>,
+    /// Times the password of the own connections was read again.
+    pub(crate) login_refreshes: ByLabel<LoginRefresh, IntCounter>,
     backend_redirects: ByLabel<RedirectKind, IntCounter>,
     /// Connections closed because of what was on them.
     pub(crate) protocol_errors: ByLabel<Side, ByLabel<ProtocolErrorKind, IntCounter>>,
@@ -184,6 +186,7 @@ impl Metrics {
             backend_connections: make.gauges_of(&names::BACKEND_CONNECTIONS, Only::Default)?,
             backend_up: make.only_gauge(&names::BACKEND_UP)?,
             backend_evicts_locks: make.only_gauge(&names::BACKEND_EVICTS_LOCKS)?,
+            login_refreshes: make.counters(&names::LOGIN_REFRESHES)?,
             backend_reconnects: make.counters_of(&names::BACKEND_RECONNECTS, Only::Default)?,
             backend_redirects: make.counters(&names::BACKEND_REDIRECTS)?,
             protocol_errors: make.counters_by(&names::PROTOCOL_ERRORS)?,

@@ -307,6 +307,16 @@ label_set! {
 }
 
 label_set! {
+    /// What came of reading the password of the proxy's own connections again.
+    LoginRefresh {
+        /// There is a new one.
+        Ok = "ok",
+        /// None could be read.
+        Failed = "failed",
+    }
+}
+
+label_set! {
     /// Why the proxy's own connection to the backend had to be made again.
     ReconnectReason {
         /// Nobody listened, or no way led there.

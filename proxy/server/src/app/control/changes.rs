@@ -108,7 +108,8 @@ pub(super) fn modules(old: &Generation, new: &Generation) -> Vec<String> {
 }
 
 /// The keys that [`unchangeable`] looks at, and those beside them that say the same in another way.
-pub(super) const KEYS_OF_A_RESTART: [&str; 21] = [
+pub(super) const KEYS_OF_A_RESTART: [&str; 22] = [
+    "backend_login",
     "listen",
     "listener",
     "backend",
@@ -145,6 +146,7 @@ pub(super) fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
     compare(listen == new_listen, "listen");
     compare(others == new_others, "listener");
     compare(old.backend == new.backend, "backend");
+    compare(old.backend_login == new.backend_login, "backend_login");
     compare(old.admin == new.admin, "admin");
     compare(old.admin_token == new.admin_token, "admin_token");
     compare(old.metrics == new.metrics, "metrics");

@@ -16,7 +16,12 @@ pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError>
         None => config.backend.clone(),
     };
     match backend {
-        Backend::Redis(url) => Ok((config, Address::new(url))),
+        Backend::Redis(url) => {
+            // A URL of the command line says its own login.
+            let login = config.backend_login.clone();
+            let login = login.filter(|_| args.backend_url.is_none());
+            Ok((config, Address::new(url, login)))
+        }
         Backend::Private => Err(ApiError::Usage(
             "the backend is private: name a server with --backend-url redis://host:port".to_owned(),
         )),

@@ -263,7 +263,7 @@ fn a_key_that_resembles_none_is_answered_with_all() {
         false => "",
     };
     let all = format!(
-        r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "companion_prefix", "proxy_protocol_from", "sessions", "log_format", "drain", "sweep", "max_clients", "max_memory", "server_commands", "admin_identities", "computed_names", "trusted_functions", "audit", "audit_file", "audit_max_size", "audit_keep", "audit_required", "audit_key_file", {otel}"listener", "namespace", "application" and "policy""#
+        r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "companion_prefix", "proxy_protocol_from", "sessions", "log_format", "drain", "sweep", "max_clients", "max_memory", "server_commands", "admin_identities", "computed_names", "trusted_functions", "audit", "audit_file", "audit_max_size", "audit_keep", "audit_required", "audit_key_file", {otel}"backend_login", "listener", "namespace", "application" and "policy""#
     );
     expect_findings(&[(r#"colour = "red""#, &[&all])]);
 }

@@ -238,6 +238,9 @@ metrics! {
         "backend": ONE,
         "reason": "`refused`, `closed`, `timeout`, `protocol`, `demoted`"
     } "Times the proxy's own connection to the backend had to be made again.";
+    LOGIN_REFRESHES = Counter "lockwarden_login_refreshes_total" {
+        "result": "`ok`, `failed`"
+    } "Times the password of `[backend_login]` was read again for open connections.";
     BACKEND_REDIRECTS = Counter "lockwarden_backend_redirects_total" {
         "kind": "`moved`, `ask`: to another node of a cluster; `moving`: a notice of maintenance with an address, which was kept from the client; `replicas`: an answer to `ROLE` or `INFO replication` that names some"
     } "Replies that lead a client to another server, and so past the proxy.";
