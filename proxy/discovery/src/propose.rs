@@ -325,7 +325,7 @@ fn shown(glob: &[u8]) -> String {
 }
 
 /// A string of TOML. Clients choose the names of keys, so nothing of them may end the string.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for one in text.chars() {
         match one {

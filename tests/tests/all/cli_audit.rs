@@ -171,6 +171,60 @@ fn a_lock_is_held_until_the_release_of_that_grant_whoever_deleted_it_before() {
         of("lock:done:*", "").is_some_and(|one| one["held"].as_u64() >= Some(2))
     });
 
+    // Each advice names a line. Its TTL has room for half as much again as all of the work, and not for much more.
+    let (_, report) = wait_for_value("five marks that were left to their TTLs", || {
+        let (code, report) = audit(&proxy);
+        let mixed = report["namespaces"][0]["mixed"].as_array().expect("a list");
+        (!mixed.is_empty()).then_some((code, report))
+    });
+    let on = |application: &str, kind: &str, what: &str, pattern: &str| {
+        let all = misuses(&report, application, kind);
+        let one = all
+            .iter()
+            .find(|one| one["what"] == what)
+            .expect("it is found");
+        let patterns = one["patterns"].as_array().expect("a list");
+        let these = patterns.iter().find(|one| one["pattern"] == pattern);
+        these.unwrap_or_else(|| panic!("{one}")).clone()
+    };
+    let late = on("invoices", "refusals", "expired", "lock:invoice");
+    let code = late["code"].as_str().expect("a line of code");
+    let ttl = code
+        .strip_prefix("SET lock:invoice VALUE NX PX ")
+        .expect("an acquire");
+    let ttl: u64 = ttl.parse().expect("a number");
+    assert!((1_000..=3_000).contains(&ttl), "{code}");
+    assert!(
+        on("orders", "refusals", "not-owner", "lock:order")["code"]
+            .as_str()
+            .is_some_and(|code| code.starts_with("EVAL"))
+    );
+    let mark = on("nightly", "findings", "outlived", "lock:done:*");
+    assert_eq!(mark["toml"]["line"], "ceiling = \"1d\"");
+    assert_eq!(mark["toml"]["table"], "namespace.settings.ttl-ceiling");
+
+    // The marks are another family: with the namespace that is proposed for them the configuration is accepted, and
+    // they are counted apart.
+    let mixed = report["namespaces"][0]["mixed"][0].clone();
+    assert_eq!(mixed["way"], "left-to-ttl");
+    assert_eq!(mixed["patterns"], serde_json::json!(["lock:done:*"]));
+    let toml = mixed["toml"].as_str().expect("TOML");
+    let text = configuration(&redis).text();
+    let place = text.find("[[namespace]]").expect("it has one");
+    proxy.reload(&format!("{}{toml}\n{}", &text[..place], &text[place..]));
+    wait_for("the marks to be counted apart", || {
+        let (_, report) = audit_with(&proxy, &["--since", "reload"]);
+        let named = |name: &str| {
+            let all = report["namespaces"].as_array().expect("a list");
+            all.iter().find(|one| one["namespace"] == name).cloned()
+        };
+        let (marks, rest) = (named("lock-done"), named("locks"));
+        marks.is_some_and(|one| one["operations"].as_u64() > Some(0) && one["would_refuse"] == 0)
+            && rest.is_some_and(|one| {
+                one["operations"].as_u64() > Some(20) && one["mixed"] == serde_json::json!([])
+            })
+    });
+
     let told = of("lock:invoice", "&pattern=lock:invoice&history=true").expect("it is there");
     let history = told["history"].as_array().expect("a list");
     let deleted =
@@ -267,7 +321,7 @@ fn a_report_may_count_from_a_time_a_change_or_an_order_on() {
         .gets("+OK");
     bob.sends("DEL lock:a").gets(":1");
     let report = |since: &[&str]| {
-        let (code, report) = audit_with(&proxy, since);
+        let (code, report) = audit_with(&proxy, &[since, &["--enough", "2"]].concat());
         let namespace = &report["namespaces"][0];
         let count = |field: &str| namespace[field].as_u64().expect("a number");
         (code, count("operations"), count("would_refuse"))
@@ -292,6 +346,19 @@ fn a_report_may_count_from_a_time_a_change_or_an_order_on() {
     wait_for("what happened since the switch", || {
         report(&["--since", "last-change"]) == (Some(0), 2, 0)
     });
+    // By the rule two calls say too little.
+    let (code, by_rule) = audit_with(&proxy, &["--since", "last-change"]);
+    assert_eq!(code, Some(1));
+    let namespace = &by_rule["namespaces"][0];
+    assert_eq!(
+        (&namespace["ready"], &namespace["wanted_calls"]),
+        (&false.into(), &998.into())
+    );
+    let verdict = namespace["verdict"].as_str().expect("words");
+    assert!(
+        verdict.contains("watch for 998 calls more, or until 20"),
+        "{verdict}"
+    );
     // Not loaded again since the start.
     assert_eq!(report(&["--since", "reload"]), (Some(1), 4, 1));
     assert_eq!(report(&["--since", "1h"]), (Some(1), 4, 1));

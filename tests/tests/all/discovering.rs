@@ -172,6 +172,62 @@ fn an_estate_that_nobody_knows_is_found_out_and_governed_without_harm() {
     assert_eq!(found(&said)["unclaimed"], 0, "{}", said.stdout);
 }
 
+/// The programs do what they say in their own lines, in turns over several connections, and nobody errs. What two
+/// connections do is told in another order now and then.
+#[test]
+fn an_estate_without_faults_is_watched_without_false_findings_and_its_holds_have_their_lengths() {
+    let redis = Redis::start();
+    let keys = "[\"order:*:lock\", \"mutex.payment.*\", \"import:running\"]";
+    let proxy = Proxy::builder(&redis)
+        .mode(lockwarden_tests::Mode::Monitor)
+        .namespace("keys", keys)
+        .namespace("counter_locks", "true")
+        .start();
+    let Some(mut estate) = Estate::start(&proxy.address().to_string()) else {
+        return;
+    };
+    let patterns = wait_for_value("three hundred leases of orders", || {
+        assert!(estate.works(), "{}", proxy.log());
+        let (status, answer) = proxy.get("/api/v1/patterns");
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).expect("JSON");
+        let orders = answer["patterns"]
+            .as_array()?
+            .iter()
+            .find(|one| one["pattern"] == "order:*:lock")?;
+        (orders["holds"]["count"].as_u64() >= Some(300)).then(|| answer["patterns"].clone())
+    });
+    // A busy machine makes work longer; nothing makes it shorter.
+    for (pattern, held_ms) in [
+        ("order:*:lock", 30),
+        ("mutex.payment.*", 20),
+        ("import:running", 20),
+    ] {
+        let all = patterns.as_array().expect("a list");
+        let one = all
+            .iter()
+            .find(|one| one["pattern"] == pattern)
+            .expect("it is there");
+        let p50 = one["holds"]["p50_ms"].as_u64().expect("a number");
+        assert!((held_ms..held_ms + 60).contains(&p50), "{one}");
+        assert_eq!(one["holds"]["ran_out"], 0, "{one}");
+    }
+    let (status, report) = proxy.get("/api/v1/report");
+    assert_eq!(status, 200, "{report}");
+    for false_finding in ["\"pooled\"", "\"no-ttl\"", "\"ran-out\"", "\"not-owner\""] {
+        assert!(
+            !report.contains(&format!("\"what\":{false_finding}")),
+            "{false_finding}: {report}"
+        );
+    }
+    let report: Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(
+        report["namespaces"][0]["mixed"],
+        serde_json::json!([]),
+        "they work alike"
+    );
+}
+
 #[test]
 fn a_redis_without_any_proxy_is_watched_by_monitor() {
     let redis = Redis::start();

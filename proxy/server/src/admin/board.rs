@@ -228,7 +228,10 @@ async fn reported(State(control): State<Arc<dyn Control>>, uri: Uri) -> Response
         Err(response) => return response,
     };
     page_of(move || {
-        let report = control.views().report(&ReportQuery { since: from });
+        let report = control.views().report(&ReportQuery {
+            since: from,
+            enough: None,
+        });
         (true, report::page(&report, since.as_deref()))
     })
     .await

@@ -205,6 +205,7 @@ impl Views for Fake {
             namespaces: Vec::new(),
             applications: Vec::new(),
             unclaimed_patterns: 0,
+            patterns: Vec::new(),
         }
     }
 

@@ -15,12 +15,17 @@ use super::output;
 use super::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, duration, plain};
 use crate::text::numbers::{counted, number, utc};
 use crate::view::api::{
-    Application, Counting, Lock, Locks, Misuse, Moment, NamespaceReport, NoTime, Report, Since,
+    Application, Counting, Lock, LockPattern, Locks, Misuse, Moment, NamespaceReport, NoTime,
+    Report, Since, TomlLine,
 };
 use merge::Audit;
 
 /// Locks that are shown as examples of what is wrong with those that are held.
 const EXAMPLES: u32 = 20;
+/// Patterns of keys that are shown of one thing.
+const MAX_PATTERNS: usize = 20;
+/// Lines to write that are shown with one advice.
+const MAX_LINES: usize = 5;
 
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -34,6 +39,9 @@ pub(super) struct AuditArgs {
     /// Only this namespace
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
+    /// Calls that a namespace needs to be ready [default: 1,000, or those of a week]
+    #[arg(long, value_name = "CALLS")]
+    enough: Option<u64>,
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
@@ -122,7 +130,9 @@ fn held(answers: &Answers<Audit>) -> Held<'_> {
 
 fn fetch(client: &ApiClient, args: &AuditArgs) -> Result<Audit, ApiError> {
     let since = args.since.as_deref().map(|since| ("since", since));
-    let asked = Vec::from_iter(since);
+    let enough = args.enough.map(|calls| calls.to_string());
+    let enough = enough.as_deref().map(|calls| ("enough", calls));
+    let asked: Vec<(&str, &str)> = since.into_iter().chain(enough).collect();
     let mut report: Report = client.get(&path(&["report"], &asked))?;
     let limit = EXAMPLES.to_string();
     let mut query = vec![("problems", "true"), ("limit", limit.as_str())];
@@ -144,6 +154,7 @@ fn narrow(report: &mut Report, name: &str) -> Result<(), ApiError> {
             "there is no namespace {name:?}"
         )));
     }
+    report.patterns.retain(|one| one.namespace == name);
     for application in &mut report.applications {
         application
             .namespaces
@@ -170,6 +181,11 @@ fn words(head: &str, report: &Report, held: &Held<'_>, screen: Screen) -> String
                 "are"
             }
         );
+    }
+    let held_for = held_for(&report.patterns, screen);
+    if !held_for.is_empty() {
+        let head = screen.paint("How long locks are held, by keys:", Paint::Head);
+        let _ = write!(text, "\n{head}\n{held_for}");
     }
     let mut advice = Vec::new();
     let misuses = misuses(&report.applications, report.now, &mut advice, screen);
@@ -198,10 +214,31 @@ fn words(head: &str, report: &Report, held: &Held<'_>, screen: Screen) -> String
             );
         }
     }
+    for pattern in &report.patterns {
+        if let Some(about_ttl) = &pattern.advice {
+            let keys = format!("{} in {}", pattern.pattern, pattern.namespace);
+            advice.push(Advice {
+                what: "TTL",
+                advice: format!("{keys}: {about_ttl}"),
+                lines: Vec::new(),
+            });
+        }
+    }
     if !advice.is_empty() {
         let _ = writeln!(text, "\n{}", screen.paint("What to do:", Paint::Head));
-        for (what, advice) in advice {
-            let _ = writeln!(text, "  {}: {}", plain(what), plain(advice));
+        for one in advice {
+            let _ = writeln!(text, "  {}: {}", plain(one.what), plain(&one.advice));
+            for line in &one.lines {
+                let _ = writeln!(text, "    {}", plain(line));
+            }
+        }
+    }
+    for family in report.namespaces.iter().flat_map(|one| &one.mixed) {
+        let keys = plain(&family.patterns.join(" ")).into_owned();
+        let head = format!("For {keys}, above the namespace that has them now:");
+        let _ = writeln!(text, "\n{}", screen.paint(&head, Paint::Head));
+        for line in family.toml.lines() {
+            let _ = writeln!(text, "  {}", plain(line));
         }
     }
     for one in &report.namespaces {
@@ -315,17 +352,65 @@ fn namespaces(namespaces: &[NamespaceReport], screen: Screen) -> String {
     table.show(screen)
 }
 
-/// One line for each kind of misuse of each application. The advice is collected once for each kind.
+/// What to do about something, and the lines to write.
+struct Advice<'a> {
+    what: &'a str,
+    advice: String,
+    lines: Vec<String>,
+}
+
+/// How long the locks of each pattern are held, the busiest first.
+fn held_for(patterns: &[LockPattern], screen: Screen) -> String {
+    let mut table = Table::new(&[
+        ("KEYS", Column::Cut),
+        ("NAMESPACE", Column::Cut),
+        ("LEASES", Column::Right),
+        ("p50", Column::Right),
+        ("p99", Column::Right),
+        ("p99.9", Column::Right),
+        ("LONGEST", Column::Right),
+        ("TTL", Column::Right),
+        ("RAN OUT", Column::Right),
+    ]);
+    let with_some = patterns.iter().filter(|one| one.holds.count > 0);
+    let mut any = false;
+    for one in with_some.take(MAX_PATTERNS) {
+        any = true;
+        let ran_out = match one.holds.ran_out {
+            0 => Paint::Plain,
+            _ => Paint::Doubtful,
+        };
+        table.row([
+            cell(one.pattern.as_str()),
+            cell(one.namespace.as_str()),
+            cell(number(one.holds.count)),
+            cell(duration(one.holds.p50_ms)),
+            cell(duration(one.holds.p99_ms)),
+            cell(duration(one.holds.p999_ms)),
+            cell(duration(one.holds.max_ms)),
+            cell(one.ttl_ms.map_or_else(|| "-".to_owned(), duration)),
+            (number(one.holds.ran_out), ran_out),
+        ]);
+    }
+    match any {
+        true => table.show(screen),
+        false => String::new(),
+    }
+}
+
+/// One line for each kind of misuse of each application on each pattern of keys. The advice is collected once for each
+/// kind.
 fn misuses<'a>(
     applications: &'a [Application],
     now: u64,
-    advice: &mut Vec<(&'a str, &'a str)>,
+    advice: &mut Vec<Advice<'a>>,
     screen: Screen,
 ) -> String {
     let mut columns = vec![
         ("APPLICATION", Column::Cut),
         ("NAMESPACE", Column::Cut),
         ("WHAT", Column::Left),
+        ("KEYS", Column::Cut),
         ("TIMES", Column::Right),
         ("LAST", Column::Right),
         ("EXAMPLE", Column::Cut),
@@ -346,18 +431,21 @@ fn misuses<'a>(
                 .map(|misuse| (misuse, Paint::Doubtful));
             for (misuse, paint) in refusals.chain(findings) {
                 any = true;
-                let mut row = vec![
-                    cell(application.application.as_str()),
-                    cell(usage.namespace.as_str()),
-                    (misuse.what.clone(), paint),
-                    cell(number(misuse.count)),
-                    cell(ago(misuse.last, now)),
-                    cell(example(&misuse.example)),
-                ];
-                if with_library {
-                    row.insert(1, cell(application.libraries.join(", ")));
+                for found in on_patterns(misuse) {
+                    let mut row = vec![
+                        cell(application.application.as_str()),
+                        cell(usage.namespace.as_str()),
+                        (misuse.what.clone(), paint),
+                        cell(found.keys),
+                        cell(number(found.count)),
+                        cell(ago(found.last, now)),
+                        cell(found.example),
+                    ];
+                    if with_library {
+                        row.insert(1, cell(application.libraries.join(", ")));
+                    }
+                    table.row(row);
                 }
-                table.row(row);
                 note(advice, misuse);
             }
         }
@@ -368,10 +456,65 @@ fn misuses<'a>(
     }
 }
 
-fn note<'a>(advice: &mut Vec<(&'a str, &'a str)>, misuse: &'a Misuse) {
-    let known = advice.iter().any(|(what, _)| *what == misuse.what);
-    if !known && !misuse.advice.is_empty() {
-        advice.push((&misuse.what, &misuse.advice));
+/// A misuse of locks whose keys are alike.
+struct OnPattern {
+    keys: String,
+    count: u64,
+    last: u64,
+    example: String,
+}
+
+/// A misuse by the keys that it was found on. A proxy of an older version does not tell them.
+fn on_patterns(misuse: &Misuse) -> Vec<OnPattern> {
+    let whole = || OnPattern {
+        keys: "-".to_owned(),
+        count: misuse.count,
+        last: misuse.last,
+        example: example(&misuse.example),
+    };
+    if misuse.patterns.is_empty() {
+        return vec![whole()];
+    }
+    let patterns = misuse.patterns.iter().take(MAX_PATTERNS);
+    let each = patterns.map(|one| OnPattern {
+        keys: one.pattern.clone(),
+        count: one.count,
+        last: one.last,
+        // The last of all is known with all that it was.
+        example: match one.key == misuse.example.key && one.last == misuse.last {
+            true => example(&misuse.example),
+            false => one.key.clone(),
+        },
+    });
+    each.collect()
+}
+
+fn note<'a>(advice: &mut Vec<Advice<'a>>, misuse: &'a Misuse) {
+    if misuse.advice.is_empty() {
+        return;
+    }
+    let known = advice.iter().position(|one| one.what == misuse.what);
+    let place = known.unwrap_or_else(|| {
+        advice.push(Advice {
+            what: &misuse.what,
+            advice: misuse.advice.clone(),
+            lines: Vec::new(),
+        });
+        advice.len() - 1
+    });
+    let lines = &mut advice[place].lines;
+    for one in &misuse.patterns {
+        let toml = one.toml.as_ref().map(TomlLine::words);
+        let line = match (&one.code, toml) {
+            (Some(code), Some(toml)) => format!("{}: {code}   or   {toml}", one.pattern),
+            (Some(line), None) => format!("{}: {line}", one.pattern),
+            (None, Some(line)) => format!("{}: {line}", one.pattern),
+            (None, None) => continue,
+        };
+        let is_about = |said: &String| said.starts_with(&format!("{}: ", one.pattern));
+        if lines.len() < MAX_LINES && !lines.iter().any(is_about) {
+            lines.push(line);
+        }
     }
 }
 
@@ -392,7 +535,7 @@ fn example(moment: &Moment) -> String {
 mod tests {
     use super::super::fleet::Answer;
     use super::*;
-    use crate::view::api::{Client, Usage};
+    use crate::view::api::{Client, MisusedPattern, Usage};
 
     fn moment() -> Moment {
         Moment {
@@ -444,6 +587,10 @@ mod tests {
             without_ttl_examples: vec!["lock:old".into()],
             equal_values: 0,
             equal_values_examples: Vec::new(),
+            ran_out_while_held: 0,
+            wanted_calls: 0,
+            wanted_until: None,
+            mixed: Vec::new(),
             ready: would_refuse == 0,
             verdict: "as it is".into(),
         };
@@ -452,6 +599,7 @@ mod tests {
             now: 100_000,
             namespaces: vec![namespace("orders", 212), namespace("stock", 0)],
             unclaimed_patterns: 2,
+            patterns: Vec::new(),
             applications: vec![Application {
                 application: "billing".into(),
                 libraries: vec!["jedis 2.9".into()],
@@ -472,6 +620,19 @@ mod tests {
                         last: 90_000,
                         example: moment(),
                         advice: "release by compare-and-delete".into(),
+                        patterns: vec![MisusedPattern {
+                            pattern: "lock:order:*".into(),
+                            key: "lock:order:42".into(),
+                            db: 0,
+                            count: 212,
+                            last: 90_000,
+                            code: Some("EVAL … 1 lock:order:42 VALUE".into()),
+                            toml: Some(TomlLine {
+                                namespace: Some("orders".into()),
+                                table: "namespace".into(),
+                                line: "hand_over = true".into(),
+                            }),
+                        }],
                     }],
                     findings: Vec::new(),
                 }],
@@ -494,8 +655,9 @@ mod tests {
         let text = words("as it was", report, &held(&answers), Screen::there_is());
         for said in [
             "as it was\n\nNAMESPACE",
-            "billing      jedis 2.9  orders     not-owner    212  10.0 s ago  DEL lock:order:42 from 10.0.0.7:5000 id 7F3K2A",
+            "billing      jedis 2.9  orders     not-owner  lock:order:*    212  10.0 s ago  DEL lock:order:42 from 10.0.0.7:5000 id 7F3K2A",
             "not-owner: release by compare-and-delete",
+            "    lock:order:*: EVAL … 1 lock:order:42 VALUE   or   hand_over = true in namespace orders",
             "2 patterns of keys that are used as locks are in no namespace: `lockwarden discover`",
             "Without a TTL in namespace orders: 1, such as lock:old",
             "billing      no     would be refused",

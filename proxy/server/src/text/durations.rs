@@ -22,6 +22,23 @@ pub(crate) fn duration(ms: u64) -> String {
     }
 }
 
+/// `250ms`, `30s`, `2m`, `25h`, `7d`: as the configuration says it.
+pub(crate) fn toml_duration(ms: u64) -> String {
+    let units = [
+        (86_400_000, "d"),
+        (3_600_000, "h"),
+        (60_000, "m"),
+        (1_000, "s"),
+    ];
+    let whole = units
+        .iter()
+        .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
+    match whole {
+        Some((unit, name)) => format!("{}{name}", ms / unit),
+        None => format!("{ms}ms"),
+    }
+}
+
 /// `1 call`, `53,000 calls`.
 pub(crate) fn times(count: u64, thing: &str) -> String {
     counted(count, thing, &format!("{thing}s"))
@@ -41,6 +58,26 @@ pub(crate) fn share(part: u64, whole: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_written_as_the_configuration_reads_them() {
+        for (ms, text) in [
+            (0, "0ms"),
+            (250, "250ms"),
+            (1_500, "1500ms"),
+            (30_000, "30s"),
+            (90_000, "90s"),
+            (120_000, "2m"),
+            (90_000_000, "25h"),
+            (604_800_000, "7d"),
+        ] {
+            assert_eq!(toml_duration(ms), text);
+            assert_eq!(
+                humantime::parse_duration(text).unwrap().as_millis(),
+                u128::from(ms)
+            );
+        }
+    }
 
     #[test]
     fn durations_read_as_people_say_them() {

@@ -589,6 +589,47 @@ pub(crate) struct Misuse {
     pub(crate) example: Moment,
     /// What to do about it, in words.
     pub(crate) advice: String,
+    /// The same by what the keys have in common, the most first.
+    #[serde(default)]
+    pub(crate) patterns: Vec<MisusedPattern>,
+}
+
+/// A misuse of locks whose keys are alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MisusedPattern {
+    /// A Redis glob.
+    pub(crate) pattern: String,
+    /// One of the keys.
+    pub(crate) key: String,
+    pub(crate) db: u32,
+    pub(crate) count: u64,
+    pub(crate) last: u64,
+    /// The command that the application should send, or what to type. What is in capitals is for its owner to fill in.
+    pub(crate) code: Option<String>,
+    /// The line of the configuration that mends it.
+    pub(crate) toml: Option<TomlLine>,
+}
+
+/// A line of the configuration, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct TomlLine {
+    /// The namespace that the table belongs to; `None`: the line is at the top of the file.
+    pub(crate) namespace: Option<String>,
+    /// `namespace`, `namespace.settings.ttl-ceiling`; empty at the top of the file.
+    pub(crate) table: String,
+    pub(crate) line: String,
+}
+
+impl TomlLine {
+    /// For people.
+    pub(crate) fn words(&self) -> String {
+        let TomlLine { table, line, .. } = self;
+        match (&self.namespace, table.as_str()) {
+            (None, _) => format!("{line} at the top of the configuration"),
+            (Some(namespace), "namespace") => format!("{line} in namespace {namespace}"),
+            (Some(namespace), table) => format!("{line} in [{table}] of namespace {namespace}"),
+        }
+    }
 }
 
 /// What `GET /api/v1/report` may be asked.
@@ -597,6 +638,8 @@ pub(crate) struct Misuse {
 pub(crate) struct ReportQuery {
     /// From when on things count; without it from the start, or from the last order to count anew.
     pub(crate) since: Option<Since>,
+    /// Calls that a namespace needs to be ready, in place of 1,000 or those of a week.
+    pub(crate) enough: Option<u64>,
 }
 
 /// From when on things count.
@@ -742,6 +785,9 @@ pub(crate) struct Report {
     pub(crate) applications: Vec<Application>,
     /// Patterns of keys that are used as locks and that no namespace has.
     pub(crate) unclaimed_patterns: u64,
+    /// How long locks are held, by what their keys have in common; without history.
+    #[serde(default)]
+    pub(crate) patterns: Vec<LockPattern>,
 }
 
 /// What can be said about a namespace.
@@ -772,9 +818,48 @@ pub(crate) struct NamespaceReport {
     pub(crate) equal_values: u64,
     /// Some of those, spelled.
     pub(crate) equal_values_examples: Vec<String>,
+    /// Leases that ran out before they were given back, where locks are given back; not one in a thousand, which may be
+    /// misfortune.
+    #[serde(default)]
+    pub(crate) ran_out_while_held: u64,
+    /// So many calls more are wanted before it can be said to be ready.
+    #[serde(default)]
+    pub(crate) wanted_calls: u64,
+    /// Unless it is watched until then, Unix ms.
+    #[serde(default)]
+    pub(crate) wanted_until: Option<u64>,
+    /// Families of locks that work otherwise than most of the namespace.
+    #[serde(default)]
+    pub(crate) mixed: Vec<MixedFamily>,
     pub(crate) ready: bool,
     /// Why, and what to do, in words.
     pub(crate) verdict: String,
+}
+
+/// Locks that work otherwise than most of their namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MixedFamily {
+    /// `given-back`, `left-to-ttl` or `handed-over`.
+    pub(crate) way: String,
+    /// What most of the namespace is.
+    pub(crate) others: String,
+    /// Redis globs.
+    pub(crate) patterns: Vec<String>,
+    /// The namespace to write for them, above the one that they are in.
+    pub(crate) toml: String,
+}
+
+impl MixedFamily {
+    /// Why it wants a namespace of its own.
+    pub(crate) fn words(&self) -> String {
+        let says = |way: &str| match way {
+            "left-to-ttl" => "left to its TTL",
+            "handed-over" => "given back by another process than takes it",
+            _ => "given back by whoever takes it",
+        };
+        let (this, others) = (says(&self.way), says(&self.others));
+        format!("it is {this}, and most of this namespace is {others}")
+    }
 }
 
 /// `GET /api/v1/hot`: the locks that are asked for most, and circles of waiters.

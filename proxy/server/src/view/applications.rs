@@ -7,16 +7,21 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
+use lockwarden_discovery::PatternId;
 use lockwarden_lock::db_key::NamedMap;
 use lockwarden_lock::reason::Reason;
 
 use super::advice;
 use super::advice::Finding;
-use super::api::{Application, Misuse, Usage};
+use super::api::{Application, Misuse, MisusedPattern, Usage};
+use super::key_patterns::{KeyPatterns, PatternSeen};
+use super::mending;
+use super::mending::{About, Mend};
 use super::wording::moment;
 use crate::telemetry::events::{Caller, EventKind, LockEvent};
 use crate::telemetry::vocabulary::DecisionKind;
 use crate::text::durations::{share, times};
+use crate::text::escape::spell;
 use crate::text::numbers::number;
 
 /// Applications that are told apart.
@@ -27,6 +32,9 @@ const MAX_NAMESPACES: usize = 64;
 const MAX_LIBRARIES: usize = 8;
 /// What stands for those without room.
 const REST: &str = "__other__";
+/// Refusals, and findings, of one application in one namespace that are told apart; those on further patterns of keys
+/// are told together.
+const MAX_FOUND: usize = 64;
 
 /// All applications.
 #[derive(Default)]
@@ -57,9 +65,12 @@ struct UsedHere {
     refused: u64,
     would_refuse: u64,
     would_modify: u64,
-    refusals: NamedMap<Reason, Found>,
-    findings: NamedMap<Finding, Found>,
+    refusals: ByPattern<Reason>,
+    findings: ByPattern<Finding>,
 }
+
+/// What was found, by what the keys have in common that it was found on.
+type ByPattern<K> = NamedMap<(K, Option<PatternId>), Found>;
 
 struct Found {
     count: u64,
@@ -78,8 +89,17 @@ impl Found {
     }
 
     /// Once more.
-    fn again<K: Eq + Hash>(all: &mut NamedMap<K, Found>, what: K, example: &Arc<LockEvent>) {
+    fn again<K: Eq + Hash>(
+        all: &mut ByPattern<K>,
+        (what, pattern): (K, Option<PatternId>),
+        example: &Arc<LockEvent>,
+    ) {
         let example = example.clone();
+        let has_room = all.len() < MAX_FOUND;
+        let mut what = (what, pattern);
+        if !has_room && !all.contains_key(&what) {
+            what.1 = None;
+        }
         match all.entry(what) {
             Occupied(mut found) => {
                 let count = found.get().count + 1;
@@ -94,7 +114,12 @@ impl Found {
 
 impl Applications {
     /// An application did something.
-    pub(super) fn did(&mut self, caller: &Arc<Caller>, entry: &Arc<LockEvent>) {
+    pub(super) fn did(
+        &mut self,
+        caller: &Arc<Caller>,
+        entry: &Arc<LockEvent>,
+        pattern: Option<PatternId>,
+    ) {
         let here = self.here(caller, &entry.namespace);
         here.overlaps += u64::from(entry.overlap);
         here.operations += u64::from(entry.operation.is_some());
@@ -113,7 +138,7 @@ impl Applications {
             DecisionKind::Allow | DecisionKind::Modify => return,
         }
         let reason = verdict.reason.unwrap_or(Reason::Other);
-        Found::again(&mut here.refusals, reason, entry);
+        Found::again(&mut here.refusals, (reason, pattern), entry);
     }
 
     /// Adds what was counted later.
@@ -142,12 +167,12 @@ impl Applications {
     /// Something was found about it.
     pub(super) fn found(
         &mut self,
-        finding: Finding,
+        found: (Finding, Option<PatternId>),
         caller: &Arc<Caller>,
         example: &Arc<LockEvent>,
     ) {
         let here = self.here(caller, &example.namespace);
-        Found::again(&mut here.findings, finding, example);
+        Found::again(&mut here.findings, found, example);
     }
 
     fn here(&mut self, caller: &Arc<Caller>, namespace: &Arc<str>) -> &mut UsedHere {
@@ -200,6 +225,7 @@ impl Applications {
     pub(super) fn told(
         &self,
         connections: &HashMap<String, u64>,
+        patterns: &KeyPatterns,
         mode_of: impl Fn(&str) -> &'static str,
     ) -> Vec<Application> {
         let mut ranked: Vec<((u64, u64, u64), Application)> = self
@@ -208,7 +234,7 @@ impl Applications {
             .map(|used| {
                 let rank = (used.refusals(), used.breaking(), used.operations());
                 let connections = connections.get(&used.name).copied().unwrap_or(0);
-                (rank, used.told(connections, &mode_of))
+                (rank, used.told(connections, patterns, &mode_of))
             })
             .collect();
         ranked.sort_by(|(a, one), (b, other)| {
@@ -226,11 +252,11 @@ impl Applications {
             let Some(here) = used.namespaces.get(namespace) else {
                 continue;
             };
-            for (reason, found) in &here.refusals {
-                let (all, most, who) = by_reason.entry(*reason).or_insert((0, 0, name));
-                *all += found.count;
-                if (found.count, &**who) > (*most, name) {
-                    (*most, *who) = (found.count, name);
+            for (reason, count) in sums(&here.refusals) {
+                let (all, most, who) = by_reason.entry(reason).or_insert((0, 0, name));
+                *all += count;
+                if (count, &**who) > (*most, name) {
+                    (*most, *who) = (count, name);
                 }
             }
         }
@@ -240,6 +266,19 @@ impl Applications {
             .collect();
         ranked.sort_by_key(|(reason, all, _)| (std::cmp::Reverse(*all), *reason));
         ranked
+    }
+
+    /// How often this was found in a namespace, by what the keys have in common.
+    pub(super) fn found_on(&self, namespace: &str, what: Finding) -> Vec<(Option<PatternId>, u64)> {
+        let here = self
+            .all
+            .iter()
+            .filter_map(|used| used.namespaces.get(namespace));
+        let found = here.flat_map(|here| &here.findings);
+        let these = found.filter(|((finding, _), _)| *finding == what);
+        these
+            .map(|((_, pattern), found)| (*pattern, found.count))
+            .collect()
     }
 
     /// What was found in a namespace of this kind, the most first.
@@ -254,11 +293,9 @@ impl Applications {
             let Some(here) = used.namespaces.get(namespace) else {
                 continue;
             };
-            let these = here
-                .findings
-                .iter()
-                .filter(|(finding, _)| is_one(**finding));
-            found.extend(these.map(|(finding, what)| (*finding, what.count, name)));
+            let these = sums(&here.findings).into_iter();
+            let these = these.filter(|(finding, _)| is_one(*finding));
+            found.extend(these.map(|(finding, count)| (finding, count, name)));
         }
         found.sort_by_key(|(finding, count, name)| {
             (std::cmp::Reverse(*count), finding.word(), *name)
@@ -299,16 +336,28 @@ impl Used {
             let breaking = here
                 .findings
                 .iter()
-                .filter(|(finding, _)| finding.may_break());
+                .filter(|((finding, _), _)| finding.may_break());
             breaking.map(|(_, found)| found.count).sum()
         })
     }
 
-    fn told(&self, connections: u64, mode_of: &impl Fn(&str) -> &'static str) -> Application {
+    fn told(
+        &self,
+        connections: u64,
+        patterns: &KeyPatterns,
+        mode_of: &impl Fn(&str) -> &'static str,
+    ) -> Application {
         let mut namespaces: Vec<Usage> = self
             .namespaces
             .iter()
-            .map(|(namespace, here)| here.told(namespace, mode_of(namespace)))
+            .map(|(namespace, here)| {
+                let own = Whose {
+                    application: &self.name,
+                    namespace,
+                    patterns,
+                };
+                here.told(&own, mode_of(namespace))
+            })
             .collect();
         namespaces.sort_by(|a, b| a.namespace.cmp(&b.namespace));
         let ready = self.refusals() == 0 && self.breaking() == 0;
@@ -326,7 +375,7 @@ impl Used {
     fn named(&self, is_one: fn(Finding) -> bool) -> BTreeMap<&'static str, u64> {
         let mut named = BTreeMap::new();
         for here in self.namespaces.values() {
-            for (finding, found) in &here.findings {
+            for ((finding, _), found) in &here.findings {
                 if is_one(*finding) {
                     *named.entry(finding.word()).or_default() += found.count;
                 }
@@ -397,17 +446,17 @@ impl UsedHere {
         }
     }
 
-    fn told(&self, namespace: &str, mode: &str) -> Usage {
-        let refusals = self
-            .refusals
-            .iter()
-            .map(|(reason, found)| found.told(reason.word(), advice::for_reason(*reason)));
-        let findings = self
-            .findings
-            .iter()
-            .map(|(finding, found)| found.told(finding.word(), advice::for_finding(*finding)));
+    fn told(&self, own: &Whose<'_>, mode: &str) -> Usage {
+        let refusals = grouped(&self.refusals).into_iter().map(|(reason, found)| {
+            let mend = |about: &About<'_>| mending::of_reason(reason, about);
+            own.misuse((reason.word(), advice::for_reason(reason)), &found, mend)
+        });
+        let findings = grouped(&self.findings).into_iter().map(|(finding, found)| {
+            let mend = |about: &About<'_>| mending::of_finding(finding, about);
+            own.misuse((finding.word(), advice::for_finding(finding)), &found, mend)
+        });
         Usage {
-            namespace: namespace.to_owned(),
+            namespace: own.namespace.to_owned(),
             mode: mode.to_owned(),
             operations: self.operations,
             acquired: self.acquired,
@@ -420,16 +469,85 @@ impl UsedHere {
     }
 }
 
-impl Found {
-    fn told(&self, what: &str, advice: &str) -> Misuse {
+/// What was found on keys of one pattern.
+type OnPattern<'a> = (Option<PatternId>, &'a Found);
+
+/// Whose misuses are told.
+struct Whose<'a> {
+    application: &'a str,
+    namespace: &'a str,
+    patterns: &'a KeyPatterns,
+}
+
+impl Whose<'_> {
+    fn misuse(
+        &self,
+        (what, advice): (&str, &str),
+        found: &[OnPattern<'_>],
+        mend: impl Fn(&About<'_>) -> Mend,
+    ) -> Misuse {
+        let mut patterns: Vec<MisusedPattern> = Vec::new();
+        for (pattern, found) in found {
+            let place = self.patterns.known(self.namespace, *pattern);
+            let name = self.patterns.glob(place);
+            let last = found.example.at_ms;
+            // Several may have become one since.
+            if let Some(known) = patterns.iter_mut().find(|one| one.pattern == name) {
+                known.count += found.count;
+                known.last = known.last.max(last);
+                continue;
+            }
+            let seen = self.patterns.get(self.namespace, place);
+            let mend = mend(&About {
+                application: self.application,
+                example: &found.example,
+                wanted_ms: seen.and_then(|seen| seen.holds.wanted_ttl_ms()),
+                longest_ms: seen.and_then(PatternSeen::longest_ttl_ms),
+            });
+            patterns.push(MisusedPattern {
+                pattern: name,
+                key: spell(&found.example.key.key),
+                db: found.example.key.db,
+                count: found.count,
+                last,
+                code: mend.code,
+                toml: mend.toml,
+            });
+        }
+        patterns.sort_by(|a, b| {
+            b.count
+                .cmp(&a.count)
+                .then_with(|| a.pattern.cmp(&b.pattern))
+        });
+        let last = found.iter().max_by_key(|(_, found)| found.example.at_ms);
+        let (_, last) = last.expect("something was found on some pattern");
         Misuse {
             what: what.to_owned(),
-            count: self.count,
-            last: self.example.at_ms,
-            example: moment(&self.example),
+            count: found.iter().map(|(_, found)| found.count).sum(),
+            last: last.example.at_ms,
+            example: moment(&last.example),
             advice: advice.to_owned(),
+            patterns,
         }
     }
+}
+
+/// How often each was found.
+fn sums<K: Copy + Eq + Hash>(all: &ByPattern<K>) -> HashMap<K, u64> {
+    let mut sums = HashMap::new();
+    for ((what, _), found) in all {
+        *sums.entry(*what).or_default() += found.count;
+    }
+    sums
+}
+
+/// What was found, each with the patterns that it was found on.
+fn grouped<K: Copy + Eq + Hash>(all: &ByPattern<K>) -> HashMap<K, Vec<OnPattern<'_>>> {
+    let mut grouped: HashMap<K, Vec<OnPattern<'_>>> = HashMap::new();
+    for ((what, pattern), found) in all {
+        grouped.entry(*what).or_default().push((*pattern, found));
+    }
+    grouped
 }
 
 fn most_first(mut misuses: Vec<Misuse>) -> Vec<Misuse> {

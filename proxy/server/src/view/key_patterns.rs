@@ -43,6 +43,8 @@ pub(super) struct PatternSeen {
     operations: u64,
     acquired: u64,
     contended: u64,
+    /// The longest TTL that was asked for; 0 for none.
+    longest_ttl_ms: u64,
     pub(super) holds: Holds,
     /// The oldest first.
     past: VecDeque<Past>,
@@ -92,6 +94,8 @@ impl KeyPatterns {
         let seen = self.seen(pattern, entry);
         seen.last_ms = seen.last_ms.max(entry.at_ms);
         seen.operations += u64::from(entry.operation.is_some());
+        let asked_ms = entry.asked_ms.unwrap_or(0);
+        seen.longest_ttl_ms = seen.longest_ttl_ms.max(asked_ms);
         seen.acquired += u64::from(matches!(entry.happened, EventKind::Acquired { .. }));
         seen.contended += u64::from(matches!(entry.happened, EventKind::Contended { .. }));
         for ended in &turn.ended {
@@ -111,9 +115,14 @@ impl KeyPatterns {
         }
     }
 
-    /// As a Redis glob.
+    /// As a Redis glob, its bytes.
+    pub(super) fn glob_bytes(&self, pattern: PatternId) -> Vec<u8> {
+        self.shapes.glob(self.shapes.current(pattern))
+    }
+
+    /// As a Redis glob, spelled.
     pub(super) fn glob(&self, pattern: Option<PatternId>) -> String {
-        let glob = pattern.map(|id| self.shapes.glob(self.shapes.current(id)));
+        let glob = pattern.map(|id| self.glob_bytes(id));
         spell(glob.as_deref().unwrap_or(REST))
     }
 
@@ -122,6 +131,11 @@ impl KeyPatterns {
         let pattern = self.current(pattern);
         let patterns = self.namespaces.get(namespace);
         pattern.filter(|_| patterns.is_some_and(|patterns| patterns.contains_key(&pattern)))
+    }
+
+    /// What was seen of one.
+    pub(super) fn get(&self, namespace: &str, pattern: Option<PatternId>) -> Option<&PatternSeen> {
+        self.namespaces.get(namespace)?.get(&pattern)
     }
 
     /// The pattern that this one is part of by now.
@@ -169,9 +183,29 @@ impl PatternSeen {
             operations: 0,
             acquired: 0,
             contended: 0,
+            longest_ttl_ms: 0,
             holds: Holds::new(MAX_HOLDS),
             past: VecDeque::new(),
         }
+    }
+
+    /// What TTL to ask for.
+    pub(super) fn advice(&self, namespace: &str) -> Option<String> {
+        self.holds.advice(namespace, &spell(&self.example.key))
+    }
+
+    /// One of its keys.
+    pub(super) fn example(&self) -> &[u8] {
+        &self.example.key
+    }
+
+    pub(super) fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// The longest TTL that was asked for, ms.
+    pub(super) fn longest_ttl_ms(&self) -> Option<u64> {
+        (self.longest_ttl_ms > 0).then_some(self.longest_ttl_ms)
     }
 
     fn ended(&mut self, key: &DbKey, ended: &Ended) {
@@ -222,6 +256,7 @@ impl PatternSeen {
         self.first_ms = self.first_ms.min(other.first_ms);
         self.last_ms = self.last_ms.max(other.last_ms);
         self.operations += other.operations;
+        self.longest_ttl_ms = self.longest_ttl_ms.max(other.longest_ttl_ms);
         self.acquired += other.acquired;
         self.contended += other.contended;
         self.holds.merge(&other.holds);
@@ -277,7 +312,7 @@ impl PatternSeen {
             held: held.len() as u64,
             ttl_ms: holds.usual_ttl_ms(),
             kept_alive: holds.kept(),
-            advice: holds.advice(),
+            advice: holds.advice(namespace, &spell(&self.example.key)),
             holds: holds.summary(),
             applications,
             history: match with_history {

@@ -13,6 +13,9 @@ use crate::telemetry::events::{Caller, Fingerprint, LockEvent, SessionNumber};
 /// An EXPIRE so soon after the SETNX belongs to the same idiom.
 const TTL_FOLLOWS_WITHIN: Duration = Duration::from_secs(1);
 
+/// That a lease ran out is noticed so soon after, at the latest.
+const NOTICED_WITHIN: Duration = Duration::from_secs(10);
+
 /// A lease whose beginning was seen.
 #[derive(Clone, Debug)]
 pub(super) struct Holding {
@@ -162,6 +165,14 @@ impl Former {
     pub(super) fn is_open_for(&self, session: SessionNumber) -> bool {
         let of = self.lease.caller.as_ref().map(|caller| caller.session);
         !self.closed && of == Some(session)
+    }
+
+    /// Whether this is the lease of which it is told, late, that it ran out; however it ended.
+    pub(super) fn is_told(&self, entry: &LockEvent) -> bool {
+        let held = Duration::from_millis(entry.held_ms.unwrap_or(0));
+        let end = self.lease.since.checked_add(held);
+        let noticed = |end| entry.at.saturating_duration_since(end) < NOTICED_WITHIN;
+        end.is_some_and(noticed)
     }
 
     /// Whether its holder was heard of again, and had worked for longer than its TTL.

@@ -49,6 +49,8 @@ pub(super) struct LockSeen {
     waits: Vec<Wait>,
     /// A connection that gives back what another one takes, as was found: jobs are handed over so.
     handed_over_by: Option<SessionNumber>,
+    /// A release of a lease whose grant was not told yet.
+    early: Option<Arc<LockEvent>>,
     /// What its key is like.
     pub(super) pattern: Option<PatternId>,
 }
@@ -70,6 +72,8 @@ pub(super) struct Turn {
     pub(super) ended: Vec<Ended>,
     /// The holder of a lease that was over before was at work until now.
     pub(super) late: Option<Late>,
+    /// A lease ran out, as far as nothing is known that ended it before.
+    pub(super) ran_out: bool,
     /// The client that got the lock had waited for so long.
     pub(super) waited: Option<Duration>,
     /// So much of its TTL was left when it was given back, between 0 and 1.
@@ -96,6 +100,7 @@ impl LockSeen {
             bypassed: false,
             waits: Vec::new(),
             handed_over_by: None,
+            early: None,
             pattern,
         }
     }
@@ -103,6 +108,9 @@ impl LockSeen {
     pub(super) fn fold(&mut self, entry: &Arc<LockEvent>) -> Turn {
         let mut turn = Turn::default();
         let mut told = true;
+        // The server knows only that nobody gave the last lease back. Where this view saw another end, that is right.
+        let is_first = self.timeline.is_empty();
+        turn.ran_out = is_first && says_ran_out(entry);
         // Whether it is about the lease that is held now, by a client that may speak for it.
         let mut of_now = false;
         match entry.happened {
@@ -118,7 +126,14 @@ impl LockSeen {
             EventKind::Contended { .. } => told = self.refused(entry),
             EventKind::Extended { kept } => of_now = self.extended(entry, kept, &mut turn),
             EventKind::Released { taken_over } => {
-                of_now = self.released(entry, taken_over, &mut turn);
+                of_now = match self.compared(entry) {
+                    // The grant of the lease that this ends is told yet.
+                    Ordering::Greater => {
+                        self.early = Some(entry.clone());
+                        true
+                    }
+                    Ordering::Less | Ordering::Equal => self.released(entry, taken_over, &mut turn),
+                }
             }
             EventKind::RanOut => self.ran_out(entry, &mut turn),
             EventKind::Absent { ran_out } => self.absent(entry, ran_out, &mut turn),
@@ -232,6 +247,21 @@ impl LockSeen {
         }
         turn.waited = self.got_it(entry);
         self.holding = Some(Holding::new(entry, kept));
+        self.ends_at_once(entry, turn);
+    }
+
+    /// The release of a lease may be told before its grant, where two connections did that.
+    fn ends_at_once(&mut self, grant: &LockEvent, turn: &mut Turn) {
+        let early = self.early.take();
+        let Some(release) = early.filter(|release| release.fence == grant.fence) else {
+            return;
+        };
+        let taken_over = release.happened == EventKind::Released { taken_over: true };
+        if !self.released(&release, taken_over, turn) {
+            self.heard_of_again(&release, turn);
+        }
+        // That would be said of the client that was granted the lock.
+        turn.pooled = false;
     }
 
     /// Returns whether it is the lease of now.
@@ -265,10 +295,6 @@ impl LockSeen {
                 self.given_back(former.lease, entry, turn);
             }
             return !by_another;
-        }
-        if self.compared(entry) == Ordering::Greater {
-            // The grant of the lease that this ends was not seen.
-            self.over(entry, End::Unseen, turn);
         }
         match &self.holding {
             Some(holding) if self.compared(entry) == Ordering::Equal => {
@@ -332,7 +358,9 @@ impl LockSeen {
         let Some(mut lease) = self.holding.take() else {
             return;
         };
-        turn.otherwise = lease.would_go_otherwise(entry.at, true);
+        turn.otherwise
+            .extend(lease.would_go_otherwise(entry.at, true));
+        turn.ran_out |= end == End::RanOut;
         let former = Former::new(lease, end, entry.at);
         let ended = former.ended();
         if let Some(hold) = ended.hold {
@@ -347,7 +375,8 @@ impl LockSeen {
 
     /// The lease was given back, by its holder or by a client that acts for it.
     fn given_back(&mut self, mut lease: Holding, entry: &LockEvent, turn: &mut Turn) {
-        turn.otherwise = lease.would_go_otherwise(entry.at, true);
+        turn.otherwise
+            .extend(lease.would_go_otherwise(entry.at, true));
         let by = entry.caller.as_ref().map(|caller| caller.session);
         let of = lease.caller.as_ref().map(|caller| caller.session);
         // Where the release was judged wrong, another connection is no sign of a pool.
@@ -379,7 +408,9 @@ impl LockSeen {
         let is_over = |holding: &Holding| holding.since + held <= entry.at;
         if self.holding.as_ref().is_some_and(is_over) {
             self.over(entry, End::RanOut, turn);
-        } else if self.holding.is_none() {
+        } else if self.holding.is_none() && !self.former.iter().any(|former| former.is_told(entry))
+        {
+            turn.ran_out = true;
             self.only_its_end(entry, End::RanOut, turn);
         }
     }
@@ -477,6 +508,16 @@ impl LockSeen {
         }
         self.timeline.push_back(entry.clone());
     }
+}
+
+/// Whether it tells of a lease that was not given back in time.
+fn says_ran_out(entry: &LockEvent) -> bool {
+    matches!(
+        entry.happened,
+        EventKind::RanOut
+            | EventKind::Acquired { ran_out: true, .. }
+            | EventKind::Absent { ran_out: true }
+    )
 }
 
 impl Wait {

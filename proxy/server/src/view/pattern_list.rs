@@ -29,11 +29,7 @@ pub(super) fn patterns(service: &ViewService, query: &PatternsQuery) -> api::Loc
         None => seen.marks.reset,
     };
     let since = since.filter(|since| since.at > start.at).unwrap_or(start);
-    let mut patterns = told(&seen, query, since.unix_ms);
-    patterns.sort_by(|a, b| {
-        let busiest = b.operations.cmp(&a.operations);
-        busiest.then_with(|| (&a.namespace, &a.pattern).cmp(&(&b.namespace, &b.pattern)))
-    });
+    let patterns = told(&seen, query, since.unix_ms);
     api::LockPatterns {
         since: since.unix_ms,
         now: now.unix_ms,
@@ -41,7 +37,8 @@ pub(super) fn patterns(service: &ViewService, query: &PatternsQuery) -> api::Loc
     }
 }
 
-fn told(seen: &Seen, query: &PatternsQuery, from_ms: u64) -> Vec<api::LockPattern> {
+/// Those that are asked for, the busiest first.
+pub(super) fn told(seen: &Seen, query: &PatternsQuery, from_ms: u64) -> Vec<api::LockPattern> {
     let mut held: HashMap<(&str, Option<PatternId>), Vec<Held<'_>>> = HashMap::new();
     for (key, lock) in seen.locks.iter() {
         if let Some(holding) = &lock.holding {
@@ -67,6 +64,10 @@ fn told(seen: &Seen, query: &PatternsQuery, from_ms: u64) -> Vec<api::LockPatter
             told.push(pattern.told((namespace, glob), from_ms, held, query.history));
         }
     }
+    told.sort_by(|a, b| {
+        let busiest = b.operations.cmp(&a.operations);
+        busiest.then_with(|| (&a.namespace, &a.pattern).cmp(&(&b.namespace, &b.pattern)))
+    });
     told
 }
 
@@ -76,7 +77,7 @@ pub(super) fn advice(seen: &Seen, namespace: &str) -> Option<String> {
         .patterns
         .of(namespace)
         .filter_map(|(id, pattern)| {
-            let advice = pattern.holds.advice()?;
+            let advice = pattern.advice(namespace)?;
             Some(format!("{}: {advice}", seen.patterns.glob(id)))
         })
         .collect();

@@ -12,6 +12,7 @@ use lockwarden_lock::rules::Mode;
 use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery};
 use super::connections::connections;
 use super::decisions::decisions;
+use super::key_patterns::KeyPatterns;
 use super::leases::ms;
 use super::lock_list::{lock, locks};
 use super::pattern_list::patterns;
@@ -228,10 +229,15 @@ fn policy_mode(active: &Active, policy: &str) -> &'static str {
 
 /// `GET /api/v1/clients`.
 fn applications(service: &ViewService) -> Vec<api::Application> {
-    applications_of(service, &service.view.seen().tally)
+    let seen = service.view.seen();
+    applications_of(service, &seen.tally, &seen.patterns)
 }
 
-fn applications_of(service: &ViewService, tally: &Tally) -> Vec<api::Application> {
+fn applications_of(
+    service: &ViewService,
+    tally: &Tally,
+    patterns: &KeyPatterns,
+) -> Vec<api::Application> {
     let active = service.shared.active.load_full();
     let mut connections: HashMap<String, u64> = HashMap::new();
     for caller in service.shared.clients.callers() {
@@ -242,7 +248,7 @@ fn applications_of(service: &ViewService, tally: &Tally) -> Vec<api::Application
         let details = all.find(|details| *details.name == *name);
         details.map_or("", |details| details.rules.mode.word())
     };
-    tally.applications.told(&connections, mode_of)
+    tally.applications.told(&connections, patterns, mode_of)
 }
 
 /// `GET /api/v1/hot`.
@@ -298,6 +304,18 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
         }
         None => (&seen.tally, seen.marks.reset.unwrap_or(started).unix_ms),
     };
+    let names: Vec<String> = active
+        .details
+        .iter()
+        .map(|one| one.name.to_string())
+        .collect();
+    let watched = report::Watched {
+        patterns: &seen.patterns,
+        since,
+        now: now.unix_ms,
+        enough: query.enough,
+        names: &names,
+    };
     let namespaces = active.details.iter().zip(held).zip(endless);
     let equal = service.shared.ungoverned.equal();
     let namespaces = namespaces.enumerate();
@@ -317,6 +335,7 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
             without_ttl_examples: report::examples(keys, MAX_EXAMPLES),
             equal_values: equal.iter().map(|equal| equal.count).sum(),
             equal_values_examples: report::examples(alike, MAX_ALIKE),
+            watched,
         };
         report::namespace(standing, tally)
     });
@@ -325,7 +344,8 @@ fn reported(service: &ViewService, query: &ReportQuery) -> api::Report {
         now: now.unix_ms,
         namespaces: namespaces.collect(),
         unclaimed_patterns: discovery::unclaimed(&service.shared),
-        applications: applications_of(service, tally),
+        applications: applications_of(service, tally, &seen.patterns),
+        patterns: pattern_list::told(&seen, &PatternsQuery::default(), since),
     }
 }
 

@@ -1,17 +1,22 @@
 //! The verdicts: whether a namespace could be enforced tomorrow, and what stands in the way.
 
 use super::advice::Finding;
-use super::api::NamespaceReport;
+use super::api::{MixedFamily, NamespaceReport};
 use super::applications::Applications;
+use super::families;
+use super::key_patterns::{KeyPatterns, PatternSeen};
 use super::tally::{Counts, Tally};
 use crate::text::durations::{share, times};
 use crate::text::escape::spell;
-use crate::text::numbers::number;
+use crate::text::numbers::{number, utc};
 
 /// Parts of a verdict that name a reason or a finding.
 const MAX_NAMED: usize = 4;
-/// Fewer calls say little.
-const FEW_CALLS: u64 = 1_000;
+/// Calls that a namespace needs to be ready. Where none of so many is refused, fewer than 3 in 1,000 are (with 95 %
+/// confidence: the rule of three).
+const ENOUGH_CALLS: u64 = 1_000;
+/// Locks that are taken seldom have had their turn after a week, however few the calls were.
+const ENOUGH_TIME_MS: u64 = 7 * 24 * 3_600_000;
 
 /// What is known of a namespace beside what was seen in it.
 pub(super) struct Standing<'a> {
@@ -23,6 +28,36 @@ pub(super) struct Standing<'a> {
     /// Locks that hold the same value as another, as the last walk found.
     pub(super) equal_values: u64,
     pub(super) equal_values_examples: Vec<String>,
+    pub(super) watched: Watched<'a>,
+}
+
+/// From when on, and how much of it is enough.
+#[derive(Clone, Copy)]
+pub(super) struct Watched<'a> {
+    pub(super) patterns: &'a KeyPatterns,
+    /// Unix ms.
+    pub(super) since: u64,
+    /// See `since`.
+    pub(super) now: u64,
+    /// Calls that were asked for in place of the rule.
+    pub(super) enough: Option<u64>,
+    /// The namespaces that there are.
+    pub(super) names: &'a [String],
+}
+
+impl Watched<'_> {
+    /// How many calls more are wanted, and until when, if it is watched without them.
+    fn wanted(&self, operations: u64) -> (u64, Option<u64>) {
+        let calls = self.enough.unwrap_or(ENOUGH_CALLS);
+        let more = calls.saturating_sub(operations);
+        let until = self.since.saturating_add(ENOUGH_TIME_MS);
+        match (more, self.enough) {
+            (0, _) => (0, None),
+            (_, None) if self.now >= until => (0, None),
+            (more, None) => (more, Some(until)),
+            (more, Some(_)) => (more, None),
+        }
+    }
 }
 
 pub(super) fn namespace(standing: Standing<'_>, tally: &Tally) -> NamespaceReport {
@@ -31,7 +66,29 @@ pub(super) fn namespace(standing: Standing<'_>, tally: &Tally) -> NamespaceRepor
     let (seen, applications) = (seen.unwrap_or(&nothing), &tally.applications);
     let breaking = applications.found_in(standing.namespace, Finding::may_break);
     let refusals = seen.refused + seen.would_refuse;
-    let ready = seen.operations > 0 && refusals == 0 && seen.overlaps == 0 && breaking.is_empty();
+    let watched = standing.watched;
+    let (wanted_calls, wanted_until) = watched.wanted(seen.operations);
+    let of_pattern = |(_, pattern): (_, &PatternSeen)| {
+        let holds = pattern.holds.since(watched.since);
+        holds.ran_out_while_held()
+    };
+    let told = Told {
+        nothing_breaks: breaking.is_empty(),
+        wanted_calls,
+        wanted_until,
+        ran_out_while_held: watched
+            .patterns
+            .of(standing.namespace)
+            .map(of_pattern)
+            .sum(),
+        mixed: families::mixed(
+            standing.namespace,
+            (watched.patterns, applications),
+            watched.since,
+            (watched.names, standing.enforced),
+        ),
+    };
+    let ready = seen.operations > 0 && refusals == 0 && seen.overlaps == 0 && told.is_ready();
     NamespaceReport {
         namespace: standing.namespace.to_owned(),
         mode: if standing.enforced {
@@ -51,17 +108,50 @@ pub(super) fn namespace(standing: Standing<'_>, tally: &Tally) -> NamespaceRepor
         tokenless_releases: seen.tokenless_releases,
         without_ttl: standing.without_ttl,
         ready,
-        verdict: verdict(&standing, seen, applications, ready),
+        verdict: verdict(&standing, (seen, applications), &told, ready),
+        ran_out_while_held: told.ran_out_while_held,
+        wanted_calls: told.wanted_calls,
+        wanted_until: told.wanted_until,
+        mixed: told.mixed,
         without_ttl_examples: standing.without_ttl_examples,
         equal_values: standing.equal_values,
         equal_values_examples: standing.equal_values_examples,
     }
 }
 
+/// What speaks against a namespace beside refusals.
+struct Told {
+    /// Nothing was found that enforce mode would turn against an application.
+    nothing_breaks: bool,
+    wanted_calls: u64,
+    wanted_until: Option<u64>,
+    ran_out_while_held: u64,
+    mixed: Vec<MixedFamily>,
+}
+
+impl Told {
+    fn is_ready(&self) -> bool {
+        let nothing_mixed = self.mixed.is_empty() && self.ran_out_while_held == 0;
+        self.nothing_breaks && self.wanted_calls == 0 && nothing_mixed
+    }
+
+    /// How much more is to be seen.
+    fn wanted(&self) -> Option<String> {
+        let calls = times(self.wanted_calls, "call");
+        (self.wanted_calls > 0).then(|| match self.wanted_until {
+            Some(until) => format!(
+                "too little was seen: watch for {calls} more, or until {}",
+                utc(until)
+            ),
+            None => format!("too little was seen: watch for {calls} more"),
+        })
+    }
+}
+
 fn verdict(
     standing: &Standing<'_>,
-    seen: &Counts,
-    applications: &Applications,
+    (seen, applications): (&Counts, &Applications),
+    told: &Told,
     ready: bool,
 ) -> String {
     if seen.operations == 0 {
@@ -108,6 +198,17 @@ fn verdict(
             times(count, "time")
         ));
     }
+    if told.ran_out_while_held > 0 {
+        let leases = times(told.ran_out_while_held, "lease");
+        parts.push(format!("{leases} ran out while held"));
+    }
+    for family in &told.mixed {
+        parts.push(format!(
+            "{} wants a namespace of its own: {}",
+            family.patterns.join(" "),
+            family.words()
+        ));
+    }
     if ready {
         parts.push(match standing.enforced {
             true => format!("enforced, and nothing was refused in {calls}"),
@@ -123,9 +224,7 @@ fn verdict(
         let changes: Vec<String> = changes.collect();
         parts.push(format!("would change {}", changes.join(", ")));
     }
-    if seen.operations < FEW_CALLS {
-        parts.push("only few calls were seen: watch for longer".to_owned());
-    }
+    parts.extend(told.wanted());
     if standing.without_ttl > 0 {
         let locks = times(standing.without_ttl, "lock");
         let example = standing.without_ttl_examples.first();

@@ -7,6 +7,7 @@ use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lockwarden_discovery::PatternId;
 use lockwarden_lock::db_key::{DbKey, DbSet, Hashed, NamedMap};
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::reason::Reason;
@@ -222,7 +223,7 @@ impl Seen {
         self.measure(&key, &turn, entry, measures);
         self.patterns.fold(pattern, &told, &turn);
         self.count(&told, &turn);
-        self.blame(&told, &turn);
+        self.blame(&told, &turn, pattern);
         self.remember(&told, holder.flatten());
     }
 
@@ -295,7 +296,7 @@ impl Seen {
             would_refuse: u64::from(decided == Some(DecisionKind::WouldDeny)),
             would_modify: u64::from(decided == Some(DecisionKind::WouldModify)),
             overlaps: u64::from(entry.overlap),
-            ran_out: u64::from(ran_out(entry)),
+            ran_out: u64::from(turn.ran_out),
             kept_alive: 0,
             ungoverned: u64::from(entry.happened == EventKind::Ungoverned),
             tokenless_releases: u64::from(is_tokenless_release(entry)),
@@ -325,21 +326,21 @@ impl Seen {
     }
 
     /// Puts what was found to whose it is.
-    fn blame(&mut self, entry: &Arc<LockEvent>, turn: &Turn) {
+    fn blame(&mut self, entry: &Arc<LockEvent>, turn: &Turn, pattern: Option<PatternId>) {
         let at = moment_of(entry);
         for ended in turn.ended.iter().filter(|ended| ended.end == End::RanOut) {
             if let Some(holder) = &ended.caller {
-                self.note(at, &Noted::Found(Finding::RanOut, holder, entry));
+                self.note(at, &Noted::Found(Finding::RanOut, holder, entry, pattern));
             }
         }
         for (finding, holder, began) in &turn.otherwise {
-            self.note(at, &Noted::Found(*finding, holder, began));
+            self.note(at, &Noted::Found(*finding, holder, began, pattern));
         }
         let Some(caller) = &entry.caller else {
             return;
         };
-        self.note(at, &Noted::Did(caller, entry));
-        let mut found = |finding| self.note(at, &Noted::Found(finding, caller, entry));
+        self.note(at, &Noted::Did(caller, entry, pattern));
+        let mut found = |finding| self.note(at, &Noted::Found(finding, caller, entry, pattern));
         if let EventKind::Observed(observation) = entry.happened {
             found(Finding::Observed(observation));
         } else if let EventKind::Unjudged(_) = entry.happened {
@@ -439,7 +440,9 @@ impl Seen {
             let Some(holding) = &mut lock.holding else {
                 continue;
             };
-            found.extend(holding.would_go_otherwise(now, false));
+            let otherwise = holding.would_go_otherwise(now, false).into_iter();
+            let of_lock = |(finding, caller, example)| (finding, caller, example, lock.pattern);
+            found.extend(otherwise.map(of_lock));
             let is_news = holding.kept && !holding.outlives_its_ttl;
             if !is_news || holding.age_ms(now) <= holding.ttl_ms {
                 continue;
@@ -450,7 +453,8 @@ impl Seen {
                 |entry: &&Arc<LockEvent>| matches!(entry.happened, EventKind::Acquired { .. });
             let example = lock.timeline.iter().rev().find(began);
             if let (Some(caller), Some(example)) = (&holding.caller, example) {
-                found.push((Finding::KeptAlive, caller.clone(), example.clone()));
+                let example = example.clone();
+                found.push((Finding::KeptAlive, caller.clone(), example, lock.pattern));
             }
         }
         let one = Counts {
@@ -460,8 +464,8 @@ impl Seen {
         for namespace in &kept_alive {
             self.note(at, &Noted::Counts(namespace, &one));
         }
-        for (finding, holder, example) in &found {
-            self.note(at, &Noted::Found(*finding, holder, example));
+        for (finding, holder, example, pattern) in &found {
+            self.note(at, &Noted::Found(*finding, holder, example, *pattern));
         }
     }
 }
@@ -485,15 +489,6 @@ fn is_refusal(entry: &LockEvent) -> bool {
         DecisionKind::Deny | DecisionKind::WouldDeny => true,
         DecisionKind::Allow | DecisionKind::Modify | DecisionKind::WouldModify => false,
     })
-}
-
-fn ran_out(entry: &LockEvent) -> bool {
-    matches!(
-        entry.happened,
-        EventKind::RanOut
-            | EventKind::Acquired { ran_out: true, .. }
-            | EventKind::Absent { ran_out: true }
-    )
 }
 
 /// Where nothing is enforced: a lock whose deadline had passed by its own clock was taken over.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lockwarden_discovery::PatternId;
 use lockwarden_lock::db_key::NamedMap;
 
 use super::advice::Finding;
@@ -35,19 +36,25 @@ pub(super) struct Counts {
 pub(super) enum Noted<'a> {
     /// In a namespace.
     Counts(&'a Arc<str>, &'a Counts),
-    /// What an application did.
-    Did(&'a Arc<Caller>, &'a Arc<LockEvent>),
+    /// What an application did, to a lock with a key like this.
+    Did(&'a Arc<Caller>, &'a Arc<LockEvent>, Option<PatternId>),
     /// What was found about it, with an example.
-    Found(Finding, &'a Arc<Caller>, &'a Arc<LockEvent>),
+    Found(
+        Finding,
+        &'a Arc<Caller>,
+        &'a Arc<LockEvent>,
+        Option<PatternId>,
+    ),
 }
 
 impl Tally {
     pub(super) fn note(&mut self, noted: &Noted<'_>) {
         match *noted {
             Noted::Counts(namespace, counts) => self.counts(namespace).add(counts),
-            Noted::Did(caller, entry) => self.applications.did(caller, entry),
-            Noted::Found(finding, caller, example) => {
-                self.applications.found(finding, caller, example);
+            Noted::Did(caller, entry, pattern) => self.applications.did(caller, entry, pattern),
+            Noted::Found(finding, caller, example, pattern) => {
+                let found = (finding, pattern);
+                self.applications.found(found, caller, example);
             }
         }
     }

@@ -156,11 +156,11 @@ impl Played {
     }
 
     fn told(&self, application: &str) -> api::Application {
-        let all = self
-            .seen
-            .tally
-            .applications
-            .told(&Default::default(), |_| "monitor");
+        let all = self.seen.tally.applications.told(
+            &Default::default(),
+            &self.seen.patterns,
+            |_| "monitor",
+        );
         let mut found = all.into_iter().filter(|one| one.application == application);
         found.next().expect("it did something")
     }
@@ -173,6 +173,13 @@ impl Played {
             without_ttl_examples: Vec::new(),
             equal_values: 0,
             equal_values_examples: Vec::new(),
+            watched: report::Watched {
+                patterns: &self.seen.patterns,
+                since: 1_790_000_000_000,
+                now: 1_790_000_000_000 + self.at_ms,
+                enough: None,
+                names: &["orders".to_owned()],
+            },
         };
         report::namespace(standing, &self.seen.tally)
     }
@@ -467,7 +474,7 @@ fn applications_are_told_apart_with_reasons_examples_and_advice() {
     assert_eq!(
         report.verdict,
         "would refuse 4 of 201 calls (1.9 %): 4 not-owner (most by app-2); shared-session in app-2 (1 time); \
-         only few calls were seen: watch for longer"
+         too little was seen: watch for 799 calls more, or until 2026-09-28T14:13:20.000Z"
     );
 }
 
@@ -527,11 +534,12 @@ fn applications_without_room_are_told_together() {
     for who in 1..2_000 {
         played.by(who, CONTENDED, "lock:a");
     }
-    let all = played
-        .seen
-        .tally
-        .applications
-        .told(&Default::default(), |_| "");
+    let all =
+        played
+            .seen
+            .tally
+            .applications
+            .told(&Default::default(), &played.seen.patterns, |_| "");
     assert_eq!(all.len(), 257);
     let rest = played.told("__other__");
     assert_eq!(rest.namespaces[0].operations, 1_999 - 256);
@@ -850,6 +858,30 @@ fn a_release_that_is_told_after_the_next_grant_is_not_that_ones() {
     );
 }
 
+/// A holder that is late deletes the next one's lock, and is heard of before the next one's grant is.
+#[test]
+fn a_late_release_that_is_told_before_the_next_grant_is_not_that_of_the_lease_before() {
+    let mut played = Played::new();
+    played.acquires(1, "lock:a", 400, 1).after(450);
+    played.tells(1, RELEASED, "lock:a", |entry| {
+        entry.fence = Some(2);
+        entry.overlap = true;
+        entry.verdict = would_refuse(Reason::Expired);
+    });
+    played.tells(2, AFTER_ONE_THAT_RAN_OUT, "lock:a", |entry| {
+        (entry.ttl_ms, entry.fence) = (Some(60_000), Some(2));
+    });
+    assert_eq!(
+        (played.found(1, "ran-out"), played.found(2, "pooled")),
+        (1, 0)
+    );
+    assert_eq!(ends(&pattern(&played, "lock:a"))[1].0, "deleted-by-another");
+    assert!(played.seen.lock(&of("lock:a")).unwrap().holding.is_none());
+    assert!(
+        played.remarks("lock:a")[0].starts_with("app-1's work took 450 ms, its TTL was 400 ms")
+    );
+}
+
 #[test]
 fn a_job_that_others_are_meant_to_give_back_is_held_until_they_do() {
     let mut played = Played::new();
@@ -864,6 +896,37 @@ fn a_job_that_others_are_meant_to_give_back_is_held_until_they_do() {
         });
     }
     assert_eq!(lengths(&played, "lock:job"), (25, 700, 700));
+}
+
+/// By its own release, by the next grant, by the proxy: whoever notices, and however often it is told.
+#[test]
+fn a_lease_that_ran_out_is_counted_once() {
+    let mut played = Played::new();
+    played.acquires(1, "lock:a", 1_000, 1).after(1_100);
+    played.by(1, EventKind::Absent { ran_out: true }, "lock:a");
+    played
+        .after(200)
+        .tells(0, EventKind::RanOut, "lock:a", |entry| {
+            entry.held_ms = Some(1_000)
+        });
+    let told = pattern(&played, "lock:a").holds;
+    assert_eq!((told.count, told.ran_out, told.max_ms), (1, 1, 1_100));
+    assert_eq!(played.reported().ran_out, 1);
+    // The server has not heard that others deleted it.
+    played.acquires(1, "lock:b", 1_000, 1).after(50);
+    played.tells(2, RELEASED, "lock:b", |entry| {
+        entry.fence = Some(1);
+        entry.verdict = would_refuse(Reason::NotOwner);
+    });
+    played
+        .after(50)
+        .tells(2, AFTER_ONE_THAT_RAN_OUT, "lock:b", |entry| {
+            entry.fence = Some(2)
+        });
+    assert_eq!(played.reported().ran_out, 1);
+    // Here nothing else is known.
+    played.by(3, AFTER_ONE_THAT_RAN_OUT, "lock:c");
+    assert_eq!(played.reported().ran_out, 2);
 }
 
 #[test]
@@ -913,6 +976,173 @@ fn patterns_are_told_apart_by_namespace_and_are_of_a_bounded_number() {
     assert_eq!(all, 600);
 }
 
+fn pattern_advices(played: &Played) -> Vec<Option<String>> {
+    let all = played.seen.patterns.of("orders");
+    all.map(|(_, one)| one.advice("orders")).collect()
+}
+
+#[test]
+fn too_little_is_seen_until_a_thousand_calls_or_a_week() {
+    let mut played = Played::new();
+    let round = |played: &mut Played| {
+        played
+            .after(10)
+            .acquires(1, "lock:a", 1_000, 1)
+            .by(1, RELEASED, "lock:a");
+    };
+    (0..499).for_each(|_| round(&mut played));
+    let said = played.reported();
+    assert_eq!(
+        (said.ready, said.wanted_calls, said.wanted_until),
+        (false, 2, Some(1_790_604_800_000))
+    );
+    round(&mut played);
+    assert!(played.reported().ready);
+    // A lock that is taken once a day.
+    let mut played = Played::new();
+    for _ in 0..6 {
+        round(&mut played);
+        played.after(24 * 3_600_000);
+    }
+    assert!(!played.reported().ready);
+    played.after(24 * 3_600_000);
+    let said = played.reported();
+    assert_eq!(
+        (said.ready, said.wanted_calls, said.wanted_until),
+        (true, 0, None)
+    );
+    assert_eq!(
+        said.verdict,
+        "ready for enforce: nothing to refuse in 12 calls"
+    );
+}
+
+#[test]
+fn a_namespace_is_not_ready_where_leases_run_out_while_held() {
+    let mut played = Played::new();
+    let good = |played: &mut Played, rounds: u64| {
+        for _ in 0..rounds {
+            played
+                .after(10)
+                .acquires(1, "lock:a", 1_000, 1)
+                .by(1, RELEASED, "lock:a");
+        }
+    };
+    let runs_out = |played: &mut Played| {
+        played.acquires(1, "lock:a", 1_000, 1).after(1_500);
+        played.tells(0, EventKind::RanOut, "lock:a", |entry| {
+            entry.held_ms = Some(1_000)
+        });
+    };
+    good(&mut played, 999);
+    runs_out(&mut played);
+    assert!(played.reported().ready, "one in a thousand is misfortune");
+    runs_out(&mut played);
+    let said = played.reported();
+    assert_eq!((said.ready, said.ran_out_while_held), (false, 2));
+    assert!(
+        said.verdict.contains("2 leases ran out while held"),
+        "{}",
+        said.verdict
+    );
+}
+
+/// Marks that something was done, among locks.
+#[test]
+fn families_that_work_differently_are_told_with_the_namespace_to_write() {
+    let mut played = Played::new();
+    for round in 0..600_u64 {
+        played
+            .after(10)
+            .acquires(1, "lock:order:7", 10_000, round + 1)
+            .by(1, RELEASED, "lock:order:7");
+    }
+    let day = |entry: &mut LockEvent| {
+        (entry.ttl_ms, entry.asked_ms) = (Some(86_400_000), Some(86_400_000));
+    };
+    for key in ["lock:done:1", "lock:done:2", "lock:done:3", "lock:done:4"] {
+        played.tells(2, ACQUIRED, key, day);
+        played.by(2, EventKind::Observed(Observation::Outlived), key);
+    }
+    assert_eq!(played.reported().mixed, [], "too few to tell");
+    played.tells(2, ACQUIRED, "lock:done:5", day);
+    played.by(2, EventKind::Observed(Observation::Outlived), "lock:done:5");
+    let said = played.reported();
+    let [family] = &said.mixed[..] else {
+        panic!("{:?}", said.mixed);
+    };
+    assert!(!said.ready);
+    assert_eq!(
+        (&*family.way, &family.patterns[..]),
+        ("left-to-ttl", &["lock:done:*".to_owned()][..])
+    );
+    assert_eq!(
+        family.toml,
+        "[[namespace]]\nname = \"lock-done\"\nkeys = [\"lock:done:*\"]\nmode = \"monitor\"\n\
+         [namespace.settings.ttl-ceiling]\nceiling = \"1d\" # the longest TTL that was asked for\n\
+         keep_alive = \"off\" # the TTL is what they are for\n"
+    );
+    let words = "lock:done:* wants a namespace of its own: it is left to its TTL, and most of this namespace is given \
+                 back by whoever takes it";
+    assert!(said.verdict.contains(words), "{}", said.verdict);
+}
+
+/// 40 leases of each of two kinds of locks, held for 2 s and for 40 ms, all without a TTL.
+#[test]
+fn every_misuse_names_its_keys_and_the_line_that_mends_it() {
+    let mut played = Played::new();
+    for number in 0..40_u64 {
+        for (key, held_ms) in [("lock:report:7", 2_000), ("lock:mail:9", 40)] {
+            played.watched_as(1, ACQUIRED, (key, 0), (30_000, true), |entry| {
+                entry.fence = Some(number + 1)
+            });
+            played
+                .after(held_ms)
+                .tells(1, RELEASED, key, |entry| entry.fence = Some(number + 1));
+        }
+    }
+    let told = played.told("app-1");
+    let findings = &told.namespaces[0].findings;
+    let found = findings
+        .iter()
+        .find(|found| found.what == "no-ttl")
+        .expect("it is found");
+    let lines: Vec<_> = found
+        .patterns
+        .iter()
+        .map(|one| {
+            (
+                &*one.pattern,
+                &*one.key,
+                one.count,
+                one.code.as_deref(),
+                one.toml.as_ref().map(|toml| &*toml.line),
+            )
+        })
+        .collect();
+    let default = Some("default = \"30s\"");
+    assert_eq!(
+        lines,
+        [
+            (
+                "lock:mail:*",
+                "lock:mail:9",
+                40,
+                Some("SET lock:mail:9 VALUE NX PX 100"),
+                default
+            ),
+            (
+                "lock:report:*",
+                "lock:report:7",
+                40,
+                Some("SET lock:report:7 VALUE NX PX 3000"),
+                default
+            ),
+        ]
+    );
+    assert_eq!(found.count, 80);
+}
+
 proptest! {
     /// Whatever comes in whatever order, nothing panics and every bound holds.
     #[test]
@@ -936,7 +1166,7 @@ proptest! {
                 played.remarks(key);
             }
             played.reported();
-            played.seen.namespaces["orders"].holds.advice();
+            pattern_advices(&played);
         }
         for measure in &played.measures {
             if let Measure::TtlLeft(left) = measure {

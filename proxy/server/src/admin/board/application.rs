@@ -38,7 +38,10 @@ impl Known {
     /// The application with this name, as it is shown.
     pub(super) fn look(control: &dyn Control, name: &str, since: Option<Since>) -> Known {
         let views = control.views();
-        let report = views.report(&ReportQuery { since });
+        let report = views.report(&ReportQuery {
+            since,
+            enough: None,
+        });
         let mut applications = report.applications.into_iter();
         let asked = asked(name, None);
         let mut patterns = views.patterns(&PatternsQuery::default()).patterns;

@@ -67,6 +67,7 @@ fn client(application: &str) -> api::Client {
 
 fn report(applications: Vec<api::Application>) -> Report {
     Report {
+        patterns: Vec::new(),
         since: NOW - 60_000,
         now: NOW,
         namespaces: Vec::new(),
@@ -77,6 +78,10 @@ fn report(applications: Vec<api::Application>) -> Report {
 
 fn verdict(words: &str) -> api::NamespaceReport {
     api::NamespaceReport {
+        ran_out_while_held: 0,
+        wanted_calls: 0,
+        wanted_until: None,
+        mixed: Vec::new(),
         namespace: words.to_owned(),
         mode: "monitor".to_owned(),
         operations: 1,
@@ -215,6 +220,7 @@ fn whatever_a_client_chose_is_text() {
             last: NOW,
             example: moment.clone(),
             advice: evil.to_owned(),
+            patterns: Vec::new(),
         }],
         findings: Vec::new(),
     };

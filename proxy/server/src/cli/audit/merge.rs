@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::cli::fleet::{Answer, Answers};
 use crate::cli::output::duration;
 use crate::text::numbers::counted;
-use crate::view::api::{Application, Locks, Misuse, NamespaceReport, Report, Usage};
+use crate::view::api::{Application, LockPattern, Locks, Misuse, NamespaceReport, Report, Usage};
 
 /// Proxies whose verdict is told; where more stand in the way, how many.
 const MAX_VERDICTS: usize = 4;
@@ -76,7 +76,25 @@ pub(super) fn merged(answers: &Answers<Audit>) -> Report {
             .map(|report| report.unclaimed_patterns)
             .max()
             .unwrap_or(0),
+        patterns: patterns(reports()),
     }
+}
+
+/// How long locks are held, by keys, as the proxy says it that has seen the most leases of each: shares cannot be added.
+fn patterns<'a>(reports: impl Iterator<Item = &'a Report>) -> Vec<LockPattern> {
+    let mut all: Vec<LockPattern> = Vec::new();
+    for one in reports.flat_map(|report| &report.patterns) {
+        let is_it = |known: &&mut LockPattern| {
+            known.namespace == one.namespace && known.pattern == one.pattern
+        };
+        match all.iter_mut().find(is_it) {
+            Some(known) if known.holds.count < one.holds.count => *known = one.clone(),
+            Some(_) => {}
+            None => all.push(one.clone()),
+        }
+    }
+    all.sort_by_key(|one| Reverse(one.operations));
+    all
 }
 
 /// The parts of all reports by their names.
@@ -140,6 +158,11 @@ fn namespace(all: &[Of<'_, NamespaceReport>]) -> Option<NamespaceReport> {
         without_ttl_examples: some(&without_ttl.without_ttl_examples),
         equal_values: equal_values.equal_values,
         equal_values_examples: some(&equal_values.equal_values_examples),
+        ran_out_while_held: sum(|one| one.ran_out_while_held),
+        // Each of them has to see enough.
+        wanted_calls: most(|one| one.wanted_calls)?.1.wanted_calls,
+        wanted_until: all.iter().filter_map(|(_, one)| one.wanted_until).max(),
+        mixed: most(|one| one.mixed.len() as u64)?.1.mixed.clone(),
         ready,
         verdict,
     })
@@ -238,6 +261,16 @@ fn add_misuses(known: &mut Vec<Misuse>, others: &[Misuse]) {
             continue;
         };
         one.count += other.count;
+        for pattern in &other.patterns {
+            let mut known = one.patterns.iter_mut();
+            match known.find(|known| known.pattern == pattern.pattern) {
+                Some(known) => {
+                    known.count += pattern.count;
+                    known.last = known.last.max(pattern.last);
+                }
+                None => one.patterns.push(pattern.clone()),
+            }
+        }
         // The example is that of the latest.
         if other.last > one.last {
             one.last = other.last;
