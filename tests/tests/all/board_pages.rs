@@ -155,6 +155,7 @@ fn the_page_of_an_application_says_what_it_holds_waits_for_did_and_takes() {
         ", which billing held, once",
         "/reasons#not-owner",
         "compare-and-delete",
+        "return redis.call('del', KEYS[1])",
         "<option value=\"1h\" selected>",
     ] {
         assert!(payments.contains(said), "{said}: {payments}");

@@ -16,7 +16,7 @@ use super::output::{Column, Format, Output, Paint, Screen, Table, ago, cell, dur
 use crate::text::numbers::{counted, number, utc};
 use crate::view::api::{
     Application, Counting, Lock, LockPattern, Locks, Misuse, Moment, NamespaceReport, NoTime,
-    Report, Since, TomlLine,
+    Report, Since,
 };
 use merge::Audit;
 
@@ -504,13 +504,10 @@ fn note<'a>(advice: &mut Vec<Advice<'a>>, misuse: &'a Misuse) {
     });
     let lines = &mut advice[place].lines;
     for one in &misuse.patterns {
-        let toml = one.toml.as_ref().map(TomlLine::words);
-        let line = match (&one.code, toml) {
-            (Some(code), Some(toml)) => format!("{}: {code}   or   {toml}", one.pattern),
-            (Some(line), None) => format!("{}: {line}", one.pattern),
-            (None, Some(line)) => format!("{}: {line}", one.pattern),
-            (None, None) => continue,
+        let Some(mends) = one.mends() else {
+            continue;
         };
+        let line = format!("{}: {mends}", one.pattern);
         let is_about = |said: &String| said.starts_with(&format!("{}: ", one.pattern));
         if lines.len() < MAX_LINES && !lines.iter().any(is_about) {
             lines.push(line);
@@ -535,7 +532,7 @@ fn example(moment: &Moment) -> String {
 mod tests {
     use super::super::fleet::Answer;
     use super::*;
-    use crate::view::api::{Client, MisusedPattern, Usage};
+    use crate::view::api::{Client, MisusedPattern, TomlLine, Usage};
 
     fn moment() -> Moment {
         Moment {

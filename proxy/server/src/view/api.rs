@@ -620,6 +620,18 @@ pub(crate) struct TomlLine {
     pub(crate) line: String,
 }
 
+impl MisusedPattern {
+    /// What mends it, in a line.
+    pub(crate) fn mends(&self) -> Option<String> {
+        let toml = self.toml.as_ref().map(TomlLine::words);
+        match (&self.code, toml) {
+            (Some(code), Some(toml)) => Some(format!("{code}   or   {toml}")),
+            (Some(code), None) => Some(code.clone()),
+            (None, toml) => toml,
+        }
+    }
+}
+
 impl TomlLine {
     /// For people.
     pub(crate) fn words(&self) -> String {

@@ -14,6 +14,8 @@ use crate::view::api::{
 
 /// Applications shown; the JSON has all.
 const APPLICATIONS: usize = 50;
+/// Patterns of keys with the line that mends a misuse of them.
+const MENDED: usize = 3;
 /// Namespaces shown; the JSON has all.
 const NAMESPACES: usize = 100;
 
@@ -159,6 +161,14 @@ pub(super) fn clients(report: &Report) -> Markup {
                         b { (namespace.namespace) } " "
                         span class=(format!("mode {}", namespace.mode)) { (namespace.mode) } " "
                         bdi { (namespace.verdict) }
+                        @for family in &namespace.mixed {
+                            p.advice {
+                                "A namespace of their own for "
+                                @for keys in &family.patterns { code dir="ltr" { (keys) } " " }
+                                ", above the one that has them now:"
+                            }
+                            (copyable(&family.toml))
+                        }
                     }
                 }
             }
@@ -247,6 +257,11 @@ fn misuse_of(misuse: &Misuse, verb: &str, namespace: &str) -> Markup {
         b { (misuse.what) } " · " (verb) " " (counted(misuse.count, "time", "times"))
         " in " (namespace) " · last " (time(misuse.last))
         @if !misuse.advice.is_empty() { p.advice { bdi { (misuse.advice) } } }
+        @for one in misuse.patterns.iter().take(MENDED) {
+            @if let Some(mends) = one.mends() {
+                p.hint { code dir="ltr" { (one.pattern) } " · " code dir="ltr" { (mends) } }
+            }
+        }
         p.hint {
             "For example "
             @if let Some(command) = &example.command { code { (command) } " " }

@@ -220,7 +220,15 @@ fn whatever_a_client_chose_is_text() {
             last: NOW,
             example: moment.clone(),
             advice: evil.to_owned(),
-            patterns: Vec::new(),
+            patterns: vec![api::MisusedPattern {
+                pattern: evil.to_owned(),
+                key: evil.to_owned(),
+                db: 0,
+                count: 1,
+                last: NOW,
+                code: Some(evil.to_owned()),
+                toml: None,
+            }],
         }],
         findings: Vec::new(),
     };
@@ -268,7 +276,14 @@ fn whatever_a_client_chose_is_text() {
         verdict: evil.to_owned(),
         namespaces: vec![usage],
     }]);
-    shown.report.namespaces.push(verdict(evil));
+    let mut mixed = verdict(evil);
+    mixed.mixed = vec![api::MixedFamily {
+        way: evil.to_owned(),
+        others: evil.to_owned(),
+        patterns: vec![evil.to_owned()],
+        toml: evil.to_owned(),
+    }];
+    shown.report.namespaces.push(mixed);
     shown.hot = Hot {
         locks: vec![api::HotLock {
             key: evil.to_owned(),
