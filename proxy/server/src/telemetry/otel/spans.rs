@@ -162,7 +162,7 @@ fn attributes(entry: &LockEvent, record: Record) -> Vec<KeyValue> {
         ("lockwarden.held_ms", number(record.held_ms)),
         ("lockwarden.ttl_ms", number(record.ttl_ms)),
         ("lockwarden.overlap", record.overlap.then_some(true.into())),
-        ("lockwarden.session", number(client.session.0)),
+        ("lockwarden.session", number(client.session)),
         ("lockwarden.client", text(client.name)),
         ("lockwarden.user", text(client.user)),
         ("lockwarden.library", text(client.library)),
