@@ -35,6 +35,12 @@ impl Running {
         Some(Running { number, started })
     }
 
+    /// The number of its parent.
+    pub(super) fn parent_of(number: u32) -> Option<u32> {
+        let parent = stat(number)?.parent;
+        (parent > 1).then_some(parent)
+    }
+
     /// What tells it from every other process, of other machines, too.
     pub(crate) fn process(&self) -> Process {
         Process::of(&[

@@ -20,6 +20,8 @@ const MAX_SEEN: usize = 16_384;
 const MAX_LATELY: usize = 8;
 /// So many behind the last of them are tried as well.
 const MORE_LIKELY: u32 = 8;
+/// Ancestors that are looked at: what forks, and forks again before it runs a program.
+const MAX_ANCESTORS: usize = 4;
 /// The longest search through all processes.
 const MAX_SEARCH: Duration = Duration::from_secs(2);
 
@@ -146,19 +148,14 @@ impl Search {
                 hits.push((inode, file));
             }
         }
-        if hits.is_empty() {
-            return;
+        for (inode, file) in hits {
+            let opener = opener(number, file, inode);
+            // Read after the files: a number that was given to another process meanwhile has its time.
+            if let Some(running) = Running::of(opener) {
+                self.remember(opener, std::iter::once(file));
+                hunt.found.insert(inode, (running.process(), running));
+            }
         }
-        // Read after the files: a number that was given to another process meanwhile has its time.
-        let Some(running) = Running::of(number) else {
-            return;
-        };
-        let process = running.process();
-        self.remember(number, hits.iter().map(|(_, file)| *file));
-        hunt.found.extend(
-            hits.iter()
-                .map(|(inode, _)| (*inode, (process, running.clone()))),
-        );
     }
 
     fn remember(&mut self, number: u32, files: impl Iterator<Item = u32>) {
@@ -176,6 +173,18 @@ impl Search {
         self.known.push_front(known);
         self.known.truncate(MAX_KNOWN);
     }
+}
+
+/// Of a process and its ancestors the farthest that has the same socket as the same file. A process that is being started
+/// has all files of its parent for a moment, until it runs its own program; and it is the youngest, where one looks first.
+fn opener(mut number: u32, file: u32, inode: u64) -> u32 {
+    for _ in 0..MAX_ANCESTORS {
+        match Running::parent_of(number) {
+            Some(parent) if socket_at(parent, file) == Some(inode) => number = parent,
+            Some(_) | None => break,
+        }
+    }
+    number
 }
 
 /// The inode of the socket that this file is, if it is one.

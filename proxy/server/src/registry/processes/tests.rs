@@ -35,6 +35,25 @@ fn listed(pair: Pair) -> Option<u64> {
 }
 
 #[test]
+fn a_socket_that_a_child_has_as_well_is_its_parents() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (one, pair) = connect(&listener);
+    // As every child has it until it runs a program.
+    SockRef::from(&one).set_cloexec(false).unwrap();
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let file = format!("/proc/{}/fd/{}", child.id(), one.as_raw_fd());
+    assert_eq!(
+        fs::read_link(file).unwrap(),
+        std::path::Path::new(&format!("socket:[{}]", inode(&one)))
+    );
+    let found = Finder::default().find(&[pair]);
+    let ours = Running::of(std::process::id()).unwrap().process();
+    assert_eq!(found.get(&pair), Some(&ours));
+    drop(child.stdin.take());
+    child.wait().unwrap();
+}
+
+#[test]
 fn our_own_connections_are_ours_and_a_closed_one_is_nobodys() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let ((one, first), (two, second)) = (connect(&listener), connect(&listener));
