@@ -120,10 +120,7 @@ impl Browser {
     /// What an expression is in the page.
     #[track_caller]
     pub fn evaluates(&mut self, expression: &str) -> Value {
-        let done = self.order(
-            "Runtime.evaluate",
-            json!({ "expression": expression, "returnByValue": true, "awaitPromise": true }),
-        );
+        let done = self.order("Runtime.evaluate", expressed(expression));
         assert!(done["exceptionDetails"].is_null(), "{expression}: {done}");
         done["result"]["value"].clone()
     }
@@ -131,7 +128,16 @@ impl Browser {
     /// Waits until an expression is true in the page.
     #[track_caller]
     pub fn becomes_true(&mut self, expression: &str) {
-        wait_for(expression, || self.evaluates(expression) == json!(true));
+        wait_for(expression, || {
+            let answer = self.answer("Runtime.evaluate", expressed(expression));
+            // The page may be on its way to another one, and is asked again then.
+            if !answer["error"].is_null() {
+                return false;
+            }
+            let done = &answer["result"];
+            assert!(done["exceptionDetails"].is_null(), "{expression}: {done}");
+            done["result"]["value"] == json!(true)
+        });
     }
 
     /// Waits until the page shows this.
@@ -206,6 +212,14 @@ impl Browser {
     /// Gives an order and waits for its answer.
     #[track_caller]
     fn order(&mut self, method: &str, parameters: Value) -> Value {
+        let answer = self.answer(method, parameters);
+        assert!(answer["error"].is_null(), "{method}: {answer}");
+        answer["result"].clone()
+    }
+
+    /// The same; the answer may be an error.
+    #[track_caller]
+    fn answer(&mut self, method: &str, parameters: Value) -> Value {
         self.last += 1;
         let mut order = json!({ "id": self.last, "method": method, "params": parameters });
         if !self.session.is_empty() {
@@ -223,8 +237,7 @@ impl Browser {
                 )
             });
             if answer["id"] == json!(self.last) {
-                assert!(answer["error"].is_null(), "{method}: {answer}");
-                return answer["result"].clone();
+                return answer;
             }
             if answer["method"] == "Page.javascriptDialogOpening" {
                 // It would wait for ever.
@@ -236,6 +249,10 @@ impl Browser {
             self.told.push_back(answer);
         }
     }
+}
+
+fn expressed(expression: &str) -> Value {
+    json!({ "expression": expression, "returnByValue": true, "awaitPromise": true })
 }
 
 /// The bytes of a text in base 64.
