@@ -176,6 +176,14 @@ impl Proxy {
         (answer.status, answer.body)
     }
 
+    /// What the JSON API answers to this path behind `/api/v1/`.
+    #[track_caller]
+    pub fn api(&self, path: &str) -> serde_json::Value {
+        let (status, body) = self.get(&format!("/api/v1/{path}"));
+        assert_eq!(status, 200, "GET {path}: {body}");
+        serde_json::from_str(&body).expect("the API speaks JSON")
+    }
+
     /// Switches a namespace with `POST /mode` and returns the status.
     #[track_caller]
     pub fn switch(&self, namespace: &str, mode: Mode) -> u16 {

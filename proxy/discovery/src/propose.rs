@@ -294,11 +294,16 @@ fn name(family: &Family<'_>, used: &[String]) -> String {
         .patterns
         .first()
         .map(|pattern| pattern.words.join("-"));
-    let mut name: String = words
+    let name: String = words
         .unwrap_or_default()
         .chars()
         .filter(|one| is_fit(*one))
         .collect();
+    free_name(name, used)
+}
+
+/// This name for a namespace, cut to a readable length, or the next like it that none has yet.
+pub fn free_name(mut name: String, used: &[String]) -> String {
     name.truncate(MAX_NAME);
     if name.is_empty() {
         name.push_str("locks");

@@ -60,7 +60,7 @@ pub(crate) use overrides::Overrides;
 pub(crate) use policy::{BUILT_IN_POLICIES, PolicyModule};
 pub(crate) use secret::{
     MAX_SECRET_BYTES, Secret, SecretError, SecretFileError, admin_token, admin_token_in, password,
-    password_in,
+    password_in, without_line_end,
 };
 pub(crate) use summary::Summary;
 pub(crate) use types::{Config, Sessions};

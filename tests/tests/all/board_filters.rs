@@ -2,17 +2,11 @@
 //! namespace, application, reason, pattern of keys and time, in its address, in the API alike.
 
 use lockwarden_tests::{Browser, Proxy, Redis, wait_for_value};
-use serde_json::{Value, json};
+use serde_json::json;
 
 struct Estate {
     _redis: Redis,
     proxy: Proxy,
-}
-
-fn api(proxy: &Proxy, path: &str) -> Value {
-    let (status, body) = proxy.get(&format!("/api/v1/{path}"));
-    assert_eq!(status, 200, "{path}: {body}");
-    serde_json::from_str(&body).expect("JSON")
 }
 
 /// Twelve times payments deletes what billing holds; in a watched namespace stock-5 does, once each of two locks; and
@@ -44,7 +38,7 @@ fn estate() -> Estate {
         stock_5.sends(format!("DEL {key}")).gets(":1");
     }
     wait_for_value("all to be known", || {
-        (api(&proxy, "decisions").as_array()?.len() == 15).then_some(())
+        (proxy.api("decisions").as_array()?.len() == 15).then_some(())
     });
     Estate {
         _redis: redis,
@@ -55,7 +49,7 @@ fn estate() -> Estate {
 #[test]
 fn the_first_sentences_name_the_lock_who_held_it_and_who_did_what_how_often() {
     let estate = estate();
-    let told = api(&estate.proxy, "incidents");
+    let told = estate.proxy.api("incidents");
     let sentences: Vec<&str> = told
         .as_array()
         .expect("a list")
@@ -88,7 +82,7 @@ fn the_first_sentences_name_the_lock_who_held_it_and_who_did_what_how_often() {
     ] {
         assert!(first.contains(part), "{part}: {first}");
     }
-    let narrowed = api(&estate.proxy, "incidents?application=stock-5");
+    let narrowed = estate.proxy.api("incidents?application=stock-5");
     assert_eq!(narrowed.as_array().map(Vec::len), Some(1));
 }
 
@@ -114,7 +108,7 @@ fn filters_narrow_the_page_and_the_api_alike_without_script() {
         ),
         ("application=nobody", 0),
     ] {
-        let all = api(proxy, &format!("decisions?{filter}"));
+        let all = proxy.api(&format!("decisions?{filter}"));
         assert_eq!(all.as_array().map(Vec::len), Some(count), "{filter}");
         let (status, page) = proxy.get(&format!("/?{filter}"));
         assert_eq!(status, 200, "{filter}");
@@ -131,7 +125,7 @@ fn filters_narrow_the_page_and_the_api_alike_without_script() {
         let file = file.replace("&amp;", "&");
         let file = file.strip_prefix("/api/v1/").expect("the list as JSON");
         assert_eq!(
-            api(proxy, file).as_array().map(Vec::len),
+            proxy.api(file).as_array().map(Vec::len),
             Some(count),
             "{file}"
         );
@@ -147,8 +141,8 @@ fn filters_narrow_the_page_and_the_api_alike_without_script() {
     let page = proxy.get("/?application=payments-worker").1;
     assert!(page.contains("No held lock matches."), "{page}");
     // Since a moment, as the API was always asked.
-    let newest = api(proxy, "decisions?limit=1")[0]["at"].clone();
-    let later = api(proxy, &format!("decisions?since={newest}"));
+    let newest = proxy.api("decisions?limit=1")[0]["at"].clone();
+    let later = proxy.api(&format!("decisions?since={newest}"));
     assert_eq!(later, json!([]));
     for mistake in ["reason=no-owner", "since=yesterday", "pattern=%5Cq"] {
         for path in ["/", "/api/v1/decisions"] {

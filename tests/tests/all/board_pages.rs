@@ -2,7 +2,7 @@
 //! time: what they say, how a person gets there, and that hostile names are text on them.
 
 use lockwarden_tests::{Browser, Client, Proxy, Redis, wait_for_value};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::board_discovery::{NARROW, nothing_is_beyond, presses_until};
 
@@ -14,12 +14,6 @@ struct Estate {
     _redis: Redis,
     proxy: Proxy,
     _clients: [Client; 4],
-}
-
-fn api(proxy: &Proxy, path: &str) -> Value {
-    let (status, body) = proxy.get(&format!("/api/v1/{path}"));
-    assert_eq!(status, 200, "{path}: {body}");
-    serde_json::from_str(&body).expect("JSON")
 }
 
 /// Billing takes invoices, one lease of which runs out, and holds one; payments deletes one that is not its own; refund waits.
@@ -57,10 +51,10 @@ fn estate() -> Estate {
         .gets("+OK");
     payments.sends_arguments(&["DEL", EVIL_KEY]).gets(":0");
     wait_for_value("all to be known", || {
-        let refused = api(&proxy, "decisions").as_array()?.len() >= 2;
-        let known = api(&proxy, "patterns?history=true&pattern=lock:invoice:*");
+        let refused = proxy.api("decisions").as_array()?.len() >= 2;
+        let known = proxy.api("patterns?history=true&pattern=lock:invoice:*");
         let history = known["patterns"][0]["history"].as_array()?.len() == 6;
-        let waits = api(&proxy, "connections?application=refund");
+        let waits = proxy.api("connections?application=refund");
         let waits = waits["connections"][0]["waiting"] == 1;
         (refused && history && waits).then_some(())
     });
@@ -236,13 +230,13 @@ fn hostile_names_are_text_on_every_page_and_nothing_is_beyond_a_telephone() {
     };
     let estate = estate();
     let proxy = &estate.proxy;
-    let patterns = api(proxy, "patterns");
+    let patterns = proxy.api("patterns");
     let patterns = patterns["patterns"].as_array().expect("a list");
     let glob = patterns.iter().find_map(|one| {
         let glob = one["pattern"].as_str()?;
         glob.contains("script").then_some(glob)
     });
-    let refusals = api(proxy, "decisions?contains=script");
+    let refusals = proxy.api("decisions?contains=script");
     let id = refusals[0]["id"].as_str().expect("an id");
     browser.is_sized(NARROW);
     browser.open(&address(proxy, "/"));

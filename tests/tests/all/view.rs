@@ -8,19 +8,13 @@ use serde_json::{Value, json};
 const ENTER: &str = "if redis.call('exists', KEYS[1]) == 0 or redis.call('hexists', KEYS[1], ARGV[1]) == 1 then \
     redis.call('hincrby', KEYS[1], ARGV[1], 1) redis.call('pexpire', KEYS[1], ARGV[2]) return 'in' end return 'out'";
 
-fn api(proxy: &Proxy, path: &str) -> Value {
-    let (status, body) = proxy.get(&format!("/api/v1/{path}"));
-    assert_eq!(status, 200, "GET {path}: {body}");
-    serde_json::from_str(&body).expect("the API speaks JSON")
-}
-
 /// Waits until this part of an answer is this; the answer.
 #[track_caller]
 fn comes_to(proxy: &Proxy, path: &str, pointer: &str, expected: &Value) -> Value {
     let mut last = Value::Null;
     let what = format!("{pointer} of {path} to be {expected}");
     wait_for_value(&what, || {
-        last = api(proxy, path);
+        last = proxy.api(path);
         (last.pointer(pointer) == Some(expected)).then(|| last.clone())
     })
 }
@@ -88,7 +82,7 @@ fn a_lock_is_shown_with_its_holder_its_waiters_and_its_story() {
         .as_str()
         .expect("an id")
         .to_owned();
-    let decision = api(&proxy, &format!("decisions?id={id}"));
+    let decision = proxy.api(&format!("decisions?id={id}"));
     assert_eq!(decision[0]["reason"], "not-owner");
     assert_eq!(decision[0]["client"]["name"], "stock-2");
 
@@ -105,7 +99,7 @@ fn a_lock_is_shown_with_its_holder_its_waiters_and_its_story() {
         ("contains=stock", 0),
         ("problems=true", 0),
     ] {
-        let found = api(&proxy, &format!("locks?{query}"));
+        let found = proxy.api(&format!("locks?{query}"));
         assert_eq!(found["matching"], matching, "{query}");
     }
     assert_eq!(proxy.get("/api/v1/locks/lock:other").0, 404);
@@ -127,7 +121,7 @@ fn work_that_outlives_its_ttl_is_told_in_words() {
         });
         let list = comes_to(&proxy, "overview", "/totals/overlaps_last_day", &json!(1));
         assert_eq!(list["unseen"], 0);
-        let shown = api(&proxy, "locks/lock:a");
+        let shown = proxy.api("locks/lock:a");
         let remark = shown["remarks"][0].as_str().expect("a remark");
         assert!(
             remark.starts_with("billing-3's work took ") && remark.contains("its TTL was 400 ms"),
@@ -139,7 +133,7 @@ fn work_that_outlives_its_ttl_is_told_in_words() {
         } else {
             assert_eq!(shown["lock"], Value::Null, "it was deleted, as Redis does");
         }
-        let report = api(&proxy, "report");
+        let report = proxy.api("report");
         let application = application(&report["applications"], "billing-3");
         assert!(
             misuse(application, "refusals", "expired").is_some(),
@@ -164,7 +158,7 @@ fn clients_that_wait_for_each_other_are_shown_as_long_as_they_do() {
     wait_for("the circle", || {
         one.sends("SET lock:b one-2 NX PX 60000").gets("nil");
         other.sends("SET lock:a other-2 NX PX 60000").gets("nil");
-        circle = api(&proxy, "hot")["cycles"][0].clone();
+        circle = proxy.api("hot")["cycles"][0].clone();
         circle != Value::Null
     });
     let members: Vec<[&str; 3]> = circle["members"]
@@ -184,11 +178,11 @@ fn clients_that_wait_for_each_other_are_shown_as_long_as_they_do() {
         members,
         [["one", "lock:a", "lock:b"], ["other", "lock:b", "lock:a"]]
     );
-    assert_eq!(api(&proxy, "locks?problems=true")["matching"], 2);
-    assert_eq!(api(&proxy, "locks/lock:a")["lock"]["state"], "deadlock");
+    assert_eq!(proxy.api("locks?problems=true")["matching"], 2);
+    assert_eq!(proxy.api("locks/lock:a")["lock"]["state"], "deadlock");
     other.sends("DEL lock:b").gets(":1");
     comes_to(&proxy, "hot", "/cycles", &json!([]));
-    let hottest = api(&proxy, "hot");
+    let hottest = proxy.api("hot");
     assert_eq!(hottest["locks"].as_array().map(Vec::len), Some(2));
     assert!(hottest["locks"][0]["contended"].as_u64() >= Some(2));
 }
@@ -215,7 +209,7 @@ fn what_enforce_mode_would_break_is_told_by_application() {
         verdict.starts_with("would refuse 3 of 6 calls (50.0 %): 3 not-owner (most by bad)"),
         "{verdict}"
     );
-    let clients = api(&proxy, "clients");
+    let clients = proxy.api("clients");
     assert_eq!(clients[0]["application"], "bad", "worst first");
     let (good, bad) = (application(&clients, "good"), application(&clients, "bad"));
     assert_eq!(good["ready"], true, "{good}");
@@ -280,7 +274,7 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
     around.sends("DEL lock:b").gets(":1");
     alice.sends("DEL lock:b").gets(":0");
     proxy.counts(BYPASS, 1.0);
-    let shown = api(&proxy, "locks/lock:b");
+    let shown = proxy.api("locks/lock:b");
     assert_eq!(shown["lock"], Value::Null);
     let remark = shown["remarks"][0].as_str().expect("a remark");
     assert!(remark.contains("around the proxy"), "{remark}");
@@ -331,7 +325,7 @@ fn keys_are_spelled_so_that_they_can_be_read_and_asked_for() {
         &json!("acquired"),
     );
     assert_eq!(shown["key"], list["locks"][0]["key"]);
-    assert_eq!(api(&proxy, "locks?contains=%5Cx0a")["matching"], 1);
+    assert_eq!(proxy.api("locks?contains=%5Cx0a")["matching"], 1);
 }
 
 #[test]
@@ -352,8 +346,8 @@ fn namespaces_policies_and_the_server_are_described() {
         version.starts_with("redis ") || version.starts_with("valkey "),
         "{version}"
     );
-    assert_eq!(api(&proxy, "config"), overview["namespaces"]);
-    let policies = api(&proxy, "policies");
+    assert_eq!(proxy.api("config"), overview["namespaces"]);
+    let policies = proxy.api("policies");
     assert_eq!(policies, overview["policies"]);
     assert_eq!(policies[0]["mode"], "enforce");
     assert!(policies[0]["evaluations"].as_u64() >= Some(3), "{policies}");

@@ -179,6 +179,47 @@ impl Address {
         Ok(conversation)
     }
 
+    /// The same with the primary, of all addresses that the name has; and the question by which it
+    /// tells its role. Clients are led to that address from now on, as long as the name has it.
+    pub(crate) async fn converse_with_primary(
+        &self,
+    ) -> Result<(Conversation, RoleQuestion), BackendError> {
+        let homes = self.homes().await?;
+        self.find_primary(&homes).await
+    }
+
+    async fn find_primary(
+        &self,
+        homes: &[Home],
+    ) -> Result<(Conversation, RoleQuestion), BackendError> {
+        let (mut failure, mut silent) = (None, None);
+        for home in homes {
+            let mut question = RoleQuestion::Hello;
+            let asked = async {
+                let stream = self.connect_to_first(std::slice::from_ref(home)).await?;
+                let mut own = self.log_in(stream).await?;
+                let role = question.ask(&mut own).await?;
+                Ok((own, role))
+            };
+            match asked.await {
+                Ok((own, Role::Primary)) => {
+                    self.primary.store(Some(Arc::new(home.clone())));
+                    return Ok((own, question));
+                }
+                Ok((own, Role::Unknown)) => silent = silent.or(Some((own, question))),
+                Ok((_, Role::Replica)) => failure = Some(BackendError::Replica),
+                // What a replica is, is known; why another does not answer is not.
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        self.primary.store(None);
+        match (silent, failure) {
+            (Some(silent), _) => Ok(silent),
+            (None, Some(failure)) => Err(failure),
+            (None, None) => Err(self.unreachable(io::ErrorKind::NotFound.into())),
+        }
+    }
+
     /// Logs an open connection in again, where a password was read since it did so last. It must not wait for an answer. A
     /// refusal leaves it logged in as it was.
     pub(crate) async fn stay_logged_in(&self, own: &mut Conversation) -> Result<(), BackendError> {
@@ -228,51 +269,13 @@ impl Address {
         std::future::pending().await
     }
 
-    /// The same with the primary, of all addresses that the name has; and the question by which it
-    /// tells its role. Clients are led to that address from now on, as long as the name has it.
-    pub(crate) async fn converse_with_primary(
-        &self,
-    ) -> Result<(Conversation, RoleQuestion), BackendError> {
-        let homes = self.homes().await?;
-        self.find_primary(&homes).await
-    }
-
-    async fn find_primary(
-        &self,
-        homes: &[Home],
-    ) -> Result<(Conversation, RoleQuestion), BackendError> {
-        let (mut failure, mut silent) = (None, None);
-        for home in homes {
-            let mut question = RoleQuestion::Hello;
-            let asked = async {
-                let stream = self.connect_to_first(std::slice::from_ref(home)).await?;
-                let mut own = self.log_in(stream).await?;
-                let role = question.ask(&mut own).await?;
-                Ok((own, role))
-            };
-            match asked.await {
-                Ok((own, Role::Primary)) => {
-                    self.primary.store(Some(Arc::new(home.clone())));
-                    return Ok((own, question));
-                }
-                Ok((own, Role::Unknown)) => silent = silent.or(Some((own, question))),
-                Ok((_, Role::Replica)) => failure = Some(BackendError::Replica),
-                // What a replica is, is known; why another does not answer is not.
-                Err(error) => failure = failure.or(Some(error)),
-            }
-        }
-        self.primary.store(None);
-        match (silent, failure) {
-            (Some(silent), _) => Ok(silent),
-            (None, Some(failure)) => Err(failure),
-            (None, None) => Err(self.unreachable(io::ErrorKind::NotFound.into())),
-        }
-    }
-
     /// The address of the proxy's own Redis.
     pub(crate) fn private(address: SocketAddr) -> Address {
         Address::new(
-            BackendUrl::at(address.ip().to_string(), address.port()),
+            BackendUrl::at(Target::Tcp {
+                host: address.ip().to_string(),
+                port: address.port(),
+            }),
             None,
         )
     }

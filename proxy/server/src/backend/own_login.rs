@@ -193,9 +193,8 @@ async fn run(words: &[String]) -> Result<Secret, PasswordError> {
         Ok(text) => text,
         Err(_) => return Err(PasswordError::NotText(program)),
     };
-    let text = text.strip_suffix('\n').unwrap_or(&text);
-    let text = text.strip_suffix('\r').unwrap_or(text);
-    config::password(text).map_err(|wrong| PasswordError::Unusable { program, wrong })
+    config::password(config::without_line_end(&text))
+        .map_err(|wrong| PasswordError::Unusable { program, wrong })
 }
 
 /// The first bytes of an output, which is closed then: a program that prints for ever is told so.

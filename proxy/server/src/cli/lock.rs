@@ -297,12 +297,7 @@ fn configured(args: &LockArgs) -> Result<(BackendUrl, Option<BackendLogin>), Add
     };
     let url = match backend {
         Some(backend) => BackendUrl { target, ..backend },
-        None => BackendUrl {
-            target,
-            user: None,
-            password: None,
-            db: 0,
-        },
+        None => BackendUrl::at(target),
     };
     Ok((url, config.backend_login))
 }

@@ -79,19 +79,7 @@ impl ApplicationRule {
 
 /// Reads every `[[application]]` of the file; those with errors are left out.
 pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Vec<ApplicationRule> {
-    let tables = reader.tables(top, "application", MAX_APPLICATIONS);
-    let tables = tables.unwrap_or_default().into_iter().enumerate();
-    tables
-        .filter_map(|(index, table)| {
-            let section = Section {
-                table: table.value,
-                span: table.span,
-                known: KEYS,
-                scope: format!("application #{}: ", index + 1),
-            };
-            one(reader, section)
-        })
-        .collect()
+    reader.each_table(top, ("application", KEYS), MAX_APPLICATIONS, one)
 }
 
 fn one(reader: &mut Reader<'_>, mut section: Section<'_, '_>) -> Option<ApplicationRule> {

@@ -52,9 +52,9 @@ pub(crate) enum Target {
 
 impl BackendUrl {
     /// That server without a login, database 0.
-    pub(crate) fn at(host: String, port: u16) -> BackendUrl {
+    pub(crate) fn at(target: Target) -> BackendUrl {
         BackendUrl {
-            target: Target::Tcp { host, port },
+            target,
             user: None,
             password: None,
             db: 0,

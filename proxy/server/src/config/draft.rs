@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::administration::AdministrationConfig;
 use super::application::ApplicationRule;
 use super::audit::AuditConfig;
-use super::backend::{Backend, BackendUrl};
+use super::backend::{Backend, BackendUrl, Target};
 use super::backend_login::BackendLogin;
 use super::effective::Sayings;
 use super::finding::{Findings, Place};
@@ -90,7 +90,10 @@ impl Draft {
     /// What holds where nobody says otherwise.
     pub(super) fn built_in() -> Draft {
         let (host, port) = DEFAULT_BACKEND;
-        let backend = BackendUrl::at(host.to_owned(), port);
+        let backend = BackendUrl::at(Target::Tcp {
+            host: host.to_owned(),
+            port,
+        });
         Draft {
             listen: Layered::built_in(Some(ListenAddress::Tcp(DEFAULT_LISTEN))),
             listeners: Vec::new(),

@@ -152,22 +152,11 @@ pub(super) fn listen_or_off(text: &str) -> Result<Option<ListenAddress>, ListenE
 
 /// Reads every `[[listener]]` of the file, with its place; those with errors are left out.
 pub(super) fn read(reader: &mut Reader<'_>, top: &Section<'_, '_>) -> Vec<(Listener, Place)> {
-    let tables = reader.tables(top, "listener", MAX_LISTENERS);
-    let tables = tables.unwrap_or_default().into_iter().enumerate();
-    tables
-        .filter_map(|(index, table)| {
-            let section = Section {
-                table: table.value,
-                span: table.span,
-                known: KEYS,
-                scope: format!("listener #{}: ", index + 1),
-            };
-            one(reader, &section)
-        })
-        .collect()
+    reader.each_table(top, ("listener", KEYS), MAX_LISTENERS, one)
 }
 
-fn one(reader: &mut Reader<'_>, section: &Section<'_, '_>) -> Option<(Listener, Place)> {
+fn one(reader: &mut Reader<'_>, section: Section<'_, '_>) -> Option<(Listener, Place)> {
+    let section = &section;
     let address = reader.parsed(section, "address", listen);
     let address = reader.required(section, "address", address);
     let mode = reader.parsed(section, "mode", mode);

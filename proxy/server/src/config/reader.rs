@@ -273,6 +273,28 @@ impl Reader<'_> {
         Some(tables)
     }
 
+    /// What is read of each table of `[[key]]`; those with errors are left out.
+    pub(super) fn each_table<'t, 'i, T>(
+        &mut self,
+        top: &Section<'t, 'i>,
+        (key, known): (&str, &'static [Key]),
+        limit: usize,
+        mut read: impl FnMut(&mut Self, Section<'t, 'i>) -> Option<T>,
+    ) -> Vec<T> {
+        let tables = self.tables(top, key, limit).unwrap_or_default();
+        let mut all = Vec::new();
+        for (index, table) in tables.into_iter().enumerate() {
+            let section = Section {
+                table: table.value,
+                span: table.span,
+                known,
+                scope: format!("{key} #{}: ", index + 1),
+            };
+            all.extend(read(self, section));
+        }
+        all
+    }
+
     /// Finds the keys that this table may not have. `elsewhere` may know better than edit distance
     /// what is meant.
     pub(super) fn unknown_keys(

@@ -60,6 +60,12 @@ pub(crate) enum SecretFileError {
     Unusable { path: PathBuf, wrong: SecretError },
 }
 
+/// Without the newline that editors and programs add.
+pub(crate) fn without_line_end(text: &str) -> &str {
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    text.strip_suffix('\r').unwrap_or(text)
+}
+
 /// A password may be any text that is not empty.
 pub(crate) fn password(text: &str) -> Result<Secret, SecretError> {
     match text.len() {
@@ -107,8 +113,7 @@ pub(super) fn in_file(
             error,
         })?;
     let text = String::from_utf8(bytes).map_err(|_| SecretFileError::NotText(named()))?;
-    let text = text.strip_suffix('\n').unwrap_or(&text);
-    let text = text.strip_suffix('\r').unwrap_or(text);
+    let text = without_line_end(&text);
     match text.len() {
         0 => Err(SecretFileError::Empty(named())),
         1..=MAX_SECRET_BYTES => check(text).map_err(|wrong| SecretFileError::Unusable {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use lockwarden_discovery::PatternId;
-use lockwarden_discovery::propose::quoted;
+use lockwarden_discovery::propose::{free_name, quoted};
 use lockwarden_lock::glob::Glob;
 
 use super::advice::Finding;
@@ -20,8 +20,6 @@ use crate::text::durations::toml_duration;
 const FEW_LEASES: u64 = 5;
 /// A family is left to its TTLs where so many times as many leases are left as are given back.
 const MOSTLY: u64 = 10;
-/// Bytes of a namespace's name.
-const MAX_NAME: usize = 40;
 
 /// How a family works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -98,7 +96,7 @@ pub(super) fn mixed(
             if these.is_empty() || others.iter().all(|one| one.way != main) {
                 return None;
             }
-            let name = free_name(&patterns.glob(these.first().map(|one| one.id)), &names);
+            let name = name_of(&patterns.glob(these.first().map(|one| one.id)), &names);
             let toml = toml((&name, enforced), &these, &others, patterns);
             names.push(name);
             let globs = these.iter().map(|one| patterns.glob(Some(one.id)));
@@ -210,19 +208,11 @@ fn toml(
 }
 
 /// A name that no other namespace has, made of the words of a pattern.
-fn free_name(glob: &str, used: &[String]) -> String {
+fn name_of(glob: &str, used: &[String]) -> String {
     let is_fit = |one: char| one.is_ascii_alphanumeric();
     let words: Vec<&str> = glob
         .split(|one| !is_fit(one))
         .filter(|word| !word.is_empty())
         .collect();
-    let mut name = words.join("-");
-    name.truncate(MAX_NAME);
-    if name.is_empty() {
-        name.push_str("locks");
-    }
-    let numbered = |number: usize| format!("{name}-{number}");
-    let mut names = std::iter::once(name.clone()).chain((2..).map(numbered));
-    let free = names.find(|name| !used.contains(name));
-    free.expect("there are more numbers than names")
+    free_name(words.join("-"), used)
 }
