@@ -30,7 +30,7 @@ installed_config = $(DESTDIR)$(SYSCONFDIR)/lockwarden/lockwarden.toml
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-clients test-otel soak install uninstall deb image check check-format check-lints check-docs bench bench-parts bench-micro fuzz clean
+.PHONY: help setup run demo quick release dashboard test test-servers test-multiplexed test-unix test-tls test-clients test-otel soak install uninstall deb image check check-format check-lints check-docs check-dependencies bench bench-parts bench-micro fuzz clean
 
 help: ## say what there is to type
 	@awk -F ':[^#]*## ' '/^[a-z-]+:[^#]*## / { printf "make %-14s %s\n", $$1, $$2 }' Makefile
@@ -41,8 +41,10 @@ setup: ## install what the machine lacks; every other target does this first
 run: quick ## start the proxy on a private Redis; CONFIG=file for a configuration of your own
 	exec $(built)/release/lockwarden run --config $(CONFIG)
 
-demo: quick ## the classic accident, first without the proxy and then with it
-	exec $(built)/release/lockwarden demo
+demo: quick ## the classic accident, then a shop that sells items twice, each without the proxy and with it
+	$(built)/release/lockwarden demo
+	@echo
+	$(built)/release/lockwarden demo --guard
 
 # Without optimisation at link time, which takes as long as the rest and four fifths of a build after a change.
 quick: setup
@@ -89,15 +91,15 @@ dashboard: setup ## write the Grafana dashboard anew, from grafana/rows.py
 
 # The build selects what the test run selects, besides the binary that the integration tests drive:
 # `-p lockwarden` would resolve other features and build wasmtime a second time.
-test: setup ## run every test that needs no foreign client
+test: setup ## run every test that needs no foreign client; some: ONLY="wire:: blocks::"
 	@.ci/setup.sh --tests
 	cargo build $(locked) --workspace --bins --tests --examples
 	cargo test $(locked) --manifest-path tests/wakeups/Cargo.toml --target-dir $(built)/wakeups
-	cargo test $(locked) --workspace --no-fail-fast
+	cargo test $(locked) --workspace --no-fail-fast -- $(ONLY)
 
 test-servers: setup ## run the integration tests on Redis 6.2, 7.0, 8.2 and Valkey 9.1; some: SERVERS="redis-6.2 valkey-9.1"
 	cargo build $(locked) --workspace --bins --tests --examples
-	.ci/test-servers.sh $(SERVERS)
+	ONLY='$(ONLY)' .ci/test-servers.sh $(SERVERS)
 
 test-multiplexed: setup ## run the integration tests with sessions = "multiplexed"; some: ONLY="wire:: blocks::"
 	cargo build $(locked) --workspace --bins --tests --examples
@@ -107,6 +109,11 @@ test-multiplexed: setup ## run the integration tests with sessions = "multiplexe
 test-unix: setup ## run the integration tests with Redis behind its unix socket; some: ONLY="wire:: blocks::"
 	cargo build $(locked) --workspace --bins --tests --examples
 	LOCKWARDEN_TEST_BACKEND=unix cargo test $(locked) --workspace --test all -- --skip undelivered:: $(ONLY)
+
+# documentation:: types what pages say, limits:: hears lines that are said before TLS is, bench:: has ways of its own, tls:: counts.
+test-tls: setup ## run the integration tests over TLS on both sides; some: ONLY="wire:: blocks::"
+	cargo build $(locked) --workspace --bins --tests --examples
+	LOCKWARDEN_TEST_BACKEND=tls cargo test $(locked) --workspace --test all -- --skip documentation:: --skip limits:: --skip bench:: --skip tls:: $(ONLY)
 
 test-clients: setup ## run real lock libraries; one language: make test-clients-python; WRITE=1 writes docs/clients.md
 	cargo build $(locked) --workspace --bins --examples
@@ -122,11 +129,14 @@ test-otel: setup ## build the proxy with OpenTelemetry, which no other target do
 test-clients-%:
 	$(MAKE) test-clients language=$*
 
-# The random script against a real server gets half of the time, random scripts that are refused or guarded an eighth each; the framer's
-# properties run meanwhile as many cases as they need, and the fuzz targets, where their tools are installed, share a quarter.
-soak: setup ## random traffic for SOAK_SECONDS, SOAK_REQUESTS random requests at held locks, and fuzzing
+# The random script against a real server gets a quarter of the time, histories of clients among faults, failovers (each takes half a minute), random scripts
+# that are refused or guarded an eighth each; the framer's properties run meanwhile as many cases as they need, and the fuzz targets, where their tools are
+# installed, share a quarter.
+soak: setup ## random traffic and faults for SOAK_SECONDS, SOAK_REQUESTS random requests at held locks, and fuzzing
 	cargo build $(locked) --workspace --bins --tests --examples
-	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 2)) cargo test $(locked) -p lockwarden-tests --test all -- differential --nocapture
+	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 4)) cargo test $(locked) -p lockwarden-tests --test all -- differential --nocapture
+	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 8)) cargo test $(locked) -p lockwarden-tests --test all -- history::dedicated history::multiplexed --nocapture
+	LOCKWARDEN_FAILOVERS=$$(($(SOAK_SECONDS) / 240 + 1)) cargo test $(locked) -p lockwarden-tests --test all -- history::failovers --nocapture
 	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 8)) cargo test $(locked) -p lockwarden-tests --test all -- undoing::random --nocapture
 	LOCKWARDEN_SOAK_SECONDS=$$(($(SOAK_SECONDS) / 8)) cargo test $(locked) -p lockwarden-tests --test all -- guarded::random --nocapture
 	LOCKWARDEN_REQUESTS=$(SOAK_REQUESTS) cargo test $(locked) -p lockwarden-tests --test all -- bypass::random --nocapture
@@ -151,17 +161,23 @@ check-lints: setup ## clippy, with warnings as errors
 check-docs: setup ## rustdoc, with warnings as errors
 	RUSTDOCFLAGS="-D warnings" cargo doc $(locked) --workspace --no-deps
 
+check-dependencies: setup ## licences, sources and duplicates of the dependencies, as deny.toml says; the first time builds cargo-deny
+	@.ci/setup.sh --deny
+	target/cargo-deny/bin/cargo-deny --locked check -D warnings licenses bans sources
+
 # The goals name what a decision costs, so the bench wants the policies' own one beside it.
 # Built together with the proxy, so that wasmtime is built once: alone its package asks for fewer features.
 bench: setup ## measure every way to Redis in turns; some: ARGS="--only plain,good --rounds 5"; ARGS=--help says more
 	cargo build $(locked) --profile dist -p lockwarden -p lockwarden-policy --bins --example decision_cost
 	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example bench -- $(ARGS)
 
-bench-parts: setup ## measure a decision, the scripts by Redis's clock, and what keeping leases alive costs
+bench-parts: setup ## measure a decision, the scripts by Redis's clock, and what keeping leases alive, waiting for replicas and guards cost
 	cargo build $(locked) --profile dist -p lockwarden -p lockwarden-policy --bins --example decision_cost
 	$(built)/dist/examples/decision_cost
 	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example script_cost
 	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example kept_leases
+	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example durable_cost
+	LOCKWARDEN_BIN=$(built)/dist/lockwarden cargo run $(locked) --release -p lockwarden-tests --example guard_cost
 
 bench-micro: setup ## time framer, classifier, namespaces, plans and decisions by themselves; one: only=namespace
 	cargo bench $(locked) -p lockwarden -p lockwarden-resp -p lockwarden-lock -p lockwarden-policy --bench '*' -- $(only)

@@ -22,12 +22,18 @@ has() { command -v "$1" >/dev/null 2>&1; }
 tests=''
 if [ "${1:-}" = --tests ] || [ -n "${CI:-}" ]; then tests=yes; fi
 
+# Whether cargo-deny is wanted, which takes minutes to build: with `--deny`, and in CI.
+deny=''
+if [ "${1:-}" = --deny ] || [ -n "${CI:-}" ]; then deny=yes; fi
+
 main() {
     set_up_system
     set_up_tests
     set_up_sdk
     set_up_axe
+    set_up_kubernetes
     set_up_rust
+    set_up_deny
     if [ -n "$problems" ]; then
         printf '%s' "$problems" >&2
         exit 1
@@ -90,6 +96,10 @@ set_up_tests() {
     has mmdebstrap || need mmdebstrap 'mmdebstrap'
     python3 -c 'import ensurepip' 2>/dev/null || need python3-venv 'Python with venv'
     has npm || need npm npm
+    has curl || need curl curl
+    { has psql && { has initdb || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; }; } || need postgresql PostgreSQL
+    has go || need 'golang-go ca-certificates' Go
+    php -r "exit(extension_loaded('redis') ? 0 : 1);" 2>/dev/null || need 'php-cli php-redis' phpredis
     [ -n "$packages" ] || return 0
     if ! has apt-get || [ "$(id -u)" -ne 0 ]; then
         say "not installed: $missing. The tests that run them will be skipped."
@@ -137,6 +147,19 @@ set_up_axe() {
         npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$home" "axe-core@$axe_version" >/dev/null &&
         touch "$home/$axe_version" ||
         { rm -rf "$home"; say "not installed: axe-core. The test of the board that runs it will be skipped."; }
+}
+
+# --- Kubernetes' schemas and kustomize: a test compares the example with them and starts the proxy as it says ---
+
+set_up_kubernetes() {
+    home=target/kubernetes
+    if [ -z "$tests" ] || cat tests/kubernetes/requirements.txt tests/kubernetes/go.sum | cmp -s - "$home/installed.txt"; then return 0; fi
+    say "pip installs Kubernetes' schemas into $home, and Go builds kustomize there"
+    python3 -m venv --clear "$home" &&
+        "$home/bin/python" -m pip install -q --disable-pip-version-check --no-deps -r tests/kubernetes/requirements.txt &&
+        (cd tests/kubernetes && timeout 400 go build -buildvcs=false -mod=readonly -trimpath -o "../../$home/bin/kustomize" sigs.k8s.io/kustomize/kustomize/v5) &&
+        cat tests/kubernetes/requirements.txt tests/kubernetes/go.sum >"$home/installed.txt" ||
+        { rm -rf "$home"; say "not installed: Kubernetes' schemas and kustomize. The tests of the example for Kubernetes will be skipped."; }
 }
 
 # --- the Rust toolchain that rust-toolchain.toml names, with its WebAssembly target ---
@@ -205,6 +228,22 @@ target_is_whole() {
         set -- "$library/lib$crate"-*.rlib
         [ -s "$1" ] || return 1
     done
+}
+
+# --- cargo-deny: looks at the dependencies as deny.toml says. The registry has its source only, so it is built once, and quickly
+# rather than well: it runs for a second ---
+
+deny_version=0.20.2
+
+set_up_deny() {
+    home=target/cargo-deny
+    if [ -z "$deny" ] || [ -n "$problems" ] || [ -e "$home/$deny_version" ]; then return 0; fi
+    say "cargo builds cargo-deny $deny_version into $home, in two or three minutes"
+    rm -rf "$home"
+    CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 cargo install -q --locked --debug --version "$deny_version" \
+        --root "$home" --target-dir "$home/build" cargo-deny &&
+        rm -rf "$home/build" && touch "$home/$deny_version" ||
+        { rm -rf "$home"; problem 'missing: cargo-deny; the words of cargo are above'; }
 }
 
 # One value of rust-toolchain.toml; a list comes with commas between its words.

@@ -80,6 +80,9 @@ SAFETY = [
     lines("Grants that nobody read", "Leases whose holder was gone before it read that it has them. A lock marked so is not "
           "renewed, and is told to its client if that asks again.",
           sum_by("outcome", increase("lockwarden_undelivered_grants_total"))),
+    lines("Holders that died", "Leases that were shortened because their holder is known to be gone (holder_lost). A line that comes "
+          "again and again is a worker that crashes with its lock." + WATCHED,
+          sum_by("namespace", increase("lockwarden_holders_lost_total"))).decimals(0),
 ]
 
 CONTENTION = [
@@ -179,6 +182,40 @@ POLICIES = [
           sum_by("policy", select("lockwarden_policy_memory_bytes"))).unit("bytes"),
 ]
 
+TOPOLOGY = [
+    lines("Changes of the primary", "Times another server became the primary, or the same one was started again. Each proxy counts "
+          "what it has seen.", sum_by("instance", increase("lockwarden_backend_era_changes_total"))),
+    lines("Sentinels heard", "Sentinels that answered within the last 5 s, and those that are asked. With none of them a failover would "
+          "not be noticed. 0 of 0 where the backend's URL names no sentinels.",
+          (f"min by (instance) ({select('lockwarden_sentinels_heard')})", "{{instance}} heard"),
+          (f"max by (instance) ({select('lockwarden_sentinels_known')})", "{{instance}} asked")).min(0).decimals(0),
+    lines("Leases lost in failovers", "Leases that the server which became the primary does not have. Their holders were not told, and "
+          "work on without a lock: the board names them.",
+          sum_by("namespace", increase("lockwarden_leases_lost_total"))).decimals(0),
+    lines("Locks that are unknown", "Locks that were held when the primary changed, and that nobody has looked for on the new one yet. It "
+          "is above 0 for a moment only, unless the new primary cannot be asked.",
+          sum_by("namespace", select("lockwarden_locks_unknown"))),
+    lines("Quarantine", "How much longer no free lock is granted. It is 0 where free locks are granted; a line in years is a "
+          "quarantine of which nobody knows the end yet.",
+          (f"max by (namespace) (clamp_min({select('lockwarden_quarantine_until_timestamp_seconds')} - time(), 0))", "{{namespace}}"))
+    .unit("s").min(0).no_value("no quarantine"),
+    lines("Connections of clients, by proxy", "How the clients share the proxies. After a change of the primary all of them "
+          "connect again.", sum_by("instance", select("lockwarden_client_connections"))),
+    lines("Backend, by proxy", "1 while the primary answers the proxy, and clients are served.",
+          (f"min by (instance) ({select('lockwarden_backend_up')})", "{{instance}}"))
+    .min(0).max(1).mappings(words("down", "up")).span(24).height(5),
+]
+
+GUARDS = [
+    lines("Guarded writes", "Writes of data that a guard keeps for holders of a lock, by what was said to them. In monitor mode stale-fence and "
+          "not-owner went through.",
+          sum_by("guard, mode, result", rate("lockwarden_guarded_writes_total"), "{{guard}} {{mode}} {{result}}")).unit("ops").no_value("no guards"),
+    lines("Writes that were not checked", "Refused in enforce mode, let through in monitor mode.",
+          sum_by("guard, why", increase("lockwarden_guard_unchecked_total"), "{{guard}} {{why}}")).no_value("no guards"),
+    lines("Time of a guarded write", "From when it was read until Redis had answered, 99 in 100 of them.",
+          (f"histogram_quantile(0.99, sum by (le, guard) ({rate('lockwarden_guard_seconds_bucket')}))", "{{guard}}")).unit("s").no_value("no guards"),
+]
+
 # This row is folded until somebody opens it.
 HEALTH = [
     lines("Backend", "1 while Redis answers the proxy. Without it clients are closed at once, as by a server that is down.",
@@ -194,6 +231,10 @@ HEALTH = [
           "they held most when memory was short.",
           (f"sum({increase('lockwarden_client_connections_refused_total')})", "refused"),
           (f"sum({increase('lockwarden_clients_evicted_total')})", "closed")),
+    lines("Clients of each proxy", "Connections of clients, and those that ended because they were old (`max_connection_age`). "
+          "Where one proxy has most of them, they came when it was alone.",
+          sum_by("instance", select("lockwarden_client_connections")),
+          sum_by("instance", increase("lockwarden_clients_aged_total"), "{{instance}} ended")),
     lines("Buffers of clients", "Unread replies and unfinished requests of clients, and what they may take together.",
           sum_by("instance", select("lockwarden_client_buffers_bytes")),
           sum_by("instance", select("lockwarden_client_buffers_max_bytes"), "{{instance}} at most")).unit("bytes"),
@@ -208,17 +249,21 @@ HEALTH = [
     stat("Configuration age", "Since the configuration was last loaded with success, on the proxy where that is longest ago.",
          f"max(time() - {select('lockwarden_config_last_reload_success_timestamp_seconds')})")
     .unit("s").decimals(0).span(4),
-    stat("Series of one proxy", "How many series the proxy with most of them exports. It stays below 5,000.",
-         f"max(scrape_samples_scraped{{{PROXY}}})").decimals(0).thresholds(steps(GREEN, (5000, RED))),
-    table("Versions", "What is running.", "lockwarden_build_info").span(15).height(6),
+    stat("Series of one proxy", "How many series the proxy with most of them exports. It stays below 6,000.",
+         f"max(scrape_samples_scraped{{{PROXY}}})").decimals(0).thresholds(steps(GREEN, (6000, RED))),
+    table("Versions", "What is running.", "lockwarden_build_info").span(13).height(6),
+    table("Rules", "What the configuration of each proxy means for locks, as a hash: equal hashes, equal rules.",
+          "lockwarden_config_info").span(24).height(6),
 ]
 
 ROWS = {
     "Is anything wrong?": WRONG,
     "Safety": SAFETY,
     "Contention": CONTENTION,
+    "Guarded data": GUARDS,
     "Locks that nobody has named": DISCOVERY,
     "What the proxy does not govern": COVERAGE,
+    "Topology": TOPOLOGY,
     "What the proxy costs": COST,
     "Policies": POLICIES,
 }

@@ -5,14 +5,13 @@
 //! prints tables and goals, and judges nothing; what it printed stands in `docs/performance/`.
 
 use std::error::Error;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 use std::{env, fs};
 
 use clap::Parser as _;
-use lockwarden_tests::{Cores, Redis, Server, binary, run_to_end};
+use lockwarden_tests::{Authority, Cores, Redis, Server, binary, run_to_end};
 use serde_json::json;
 
 use crate::drive::{Window, connect, drive, exchange};
@@ -23,7 +22,8 @@ use crate::load::{Lane, Load};
 use crate::options::{Options, Pin};
 use crate::process::CpuTime;
 use crate::table::{Row, Table};
-use crate::ways::{LOCKS, Open, Place, Program, Way, find, find_envoy};
+use crate::ways::{By, LOCKS, Open, Place, Program, Way, find, find_envoy};
+use crate::wire::Address;
 
 #[path = "bench/drive.rs"]
 mod drive;
@@ -51,6 +51,8 @@ mod replies;
 mod table;
 #[path = "bench/ways.rs"]
 mod ways;
+#[path = "bench/wire.rs"]
+mod wire;
 
 /// A proxy needs two for each of a thousand clients, Redis some of its own.
 const DESCRIPTORS: u64 = 8192;
@@ -98,10 +100,15 @@ fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
         Pin::Free => (allowed, allowed),
     };
     ours.take()?;
-    let redis = Redis::with_arguments(&["--maxclients", "9000"]);
+    let redis = Redis::with_tls(&["--maxclients", "9000"]);
+    let authority = directory.path().join("authority.pem");
+    fs::write(&authority, Authority::of_harness().pem())?;
     let mut bench = Bench {
         place: Place {
             redis: redis.address(),
+            socket: redis.socket(),
+            tls: redis.tls_address(),
+            authority,
             directory: directory.path(),
             cores: theirs,
         },
@@ -125,7 +132,7 @@ fn run(options: &Options) -> Result<ExitCode, Box<dyn Error>> {
     if !options.no_footprint {
         for way in ways
             .iter()
-            .filter(|way| !matches!(way.program, Program::Nothing))
+            .filter(|way| !matches!(way.program, Program::Nothing | Program::Socket))
         {
             eprintln!("footprint: {}", way.name);
             match Footprint::of(way, &bench.place) {
@@ -197,6 +204,7 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
     };
     let mut ways = vec![
         way("direct", Program::Nothing),
+        way("direct-unix", Program::Socket),
         way("forwarder", Program::Forwarder),
     ];
     let envoy = || find_envoy(options.envoy.as_deref());
@@ -205,7 +213,11 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
         Some(program) => ways.push(way(name, program)),
         None => missing.push(name),
     };
-    peer("haproxy", find("haproxy").map(Program::Haproxy));
+    let haproxy = |by| find("haproxy").map(|path| Program::Haproxy(path, by));
+    peer("haproxy", haproxy(By::Tcp));
+    peer("haproxy-tls", haproxy(By::Tls));
+    let stunnel = find("stunnel4").or_else(|| find("stunnel"));
+    peer("stunnel", stunnel.map(Program::Stunnel));
     peer("twemproxy", find("nutcracker").map(Program::Twemproxy));
     peer("envoy", envoy().map(Program::Envoy));
     peer("predixy", find("predixy").map(Program::Predixy));
@@ -214,15 +226,37 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
     }
     let binary = options.proxy.clone().unwrap_or_else(binary);
     let knows = ways::knows_sessions(&binary, directory)?;
-    let lockwarden = |binary, sessions| Program::Lockwarden {
+    let lockwarden = |binary, sessions, by| Program::Lockwarden {
         binary,
         sessions,
+        by,
         namespaces: ways::usual_namespaces(),
     };
     let dedicated = knows.then_some("dedicated");
-    ways.push(way("dedicated", lockwarden(binary.clone(), dedicated)));
+    ways.push(way(
+        "dedicated",
+        lockwarden(binary.clone(), dedicated, By::Tcp),
+    ));
+    if ways::takes_unix_sockets(&binary, directory)? {
+        for (name, by) in [("dedicated-unix", By::Unix), ("dedicated-tls", By::Tls)] {
+            ways.push(way(name, lockwarden(binary.clone(), dedicated, by)));
+        }
+    }
+    for (name, guards) in ways::guarded() {
+        // They say little beside other ways than the one without guards.
+        if options.targets.iter().any(|target| target == name) {
+            let mut program = lockwarden(binary.clone(), dedicated, By::Tcp);
+            if let Program::Lockwarden { namespaces, .. } = &mut program {
+                namespaces.push_str(&guards);
+            }
+            ways.push(way(name, program));
+        }
+    }
     if knows {
-        ways.push(way("multiplexed", lockwarden(binary, Some("multiplexed"))));
+        ways.push(way(
+            "multiplexed",
+            lockwarden(binary, Some("multiplexed"), By::Tcp),
+        ));
     } else if wanted("multiplexed") {
         println!("multiplexed is left out: this lockwarden does not know the key `sessions`");
     }
@@ -230,7 +264,7 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
         if ways.iter().any(|way| way.name == *name) {
             return Err(format!("there is a way called {name}").into());
         }
-        ways.push(way(name, lockwarden(binary.clone(), None)));
+        ways.push(way(name, lockwarden(binary.clone(), None, By::Tcp)));
     }
     let names: Vec<_> = ways.iter().map(|way| way.name.clone()).collect();
     let known = |target: &String| names.contains(target) || PEERS.contains(&target.as_str());
@@ -242,7 +276,20 @@ fn chosen_ways(options: &Options, directory: &Path) -> Result<Vec<Way>, Box<dyn 
 }
 
 /// What may be named though it is not there.
-const PEERS: [&str; 5] = ["haproxy", "twemproxy", "envoy", "predixy", "multiplexed"];
+const PEERS: [&str; 12] = [
+    "haproxy",
+    "haproxy-tls",
+    "stunnel",
+    "twemproxy",
+    "envoy",
+    "predixy",
+    "multiplexed",
+    "dedicated-unix",
+    "dedicated-tls",
+    "guards-of-others",
+    "guard-watches",
+    "guard-enforces",
+];
 
 /// Says what is measured where.
 fn describe(options: &Options, ways: &[Way], cores: usize) {
@@ -355,7 +402,7 @@ impl Bench<'_> {
             self.fill(load)?;
         }
         for (way, open) in ways {
-            ways::load_script(way, open.address)
+            ways::load_script(way, &open.address)
                 .map_err(|error| format!("{}: SCRIPT LOAD: {error}", open.name))?;
         }
         let row = |(_, open): &(&Way, Open)| Row {
@@ -429,7 +476,7 @@ impl Bench<'_> {
         if load.kind.has_locks() {
             window.warm_up = window.warm_up.max(LOCKS_WARM_UP);
         }
-        let driven = drive(load, open.address, LOCKS, lane, window, read)?;
+        let driven = drive(load, &open.address, LOCKS, lane, window, read)?;
         let (before, after) = (driven.before, driven.after);
         let commands = driven.latencies.total();
         if commands == 0 {
@@ -460,8 +507,8 @@ impl Bench<'_> {
         let Some(size) = load.kind.value().filter(|size| !self.filled.contains(size)) else {
             return Ok(());
         };
-        let redis: SocketAddr = self.place.redis;
-        let (mut stream, value) = (connect(redis)?, vec![b'x'; size]);
+        let redis = Address::Tcp(self.place.redis);
+        let (mut stream, value) = (connect(&redis)?, vec![b'x'; size]);
         for number in 0..load::keys(size) {
             let mut request = Vec::with_capacity(size + 64);
             load::put_set(&value, number, &mut request);

@@ -8,12 +8,14 @@
 use std::env;
 use std::error::Error;
 use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
 
-use lockwarden_tests::{Mode, Proxy, ProxyBuilder, Redis};
+use lockwarden_tests::{Mode, Proxy, ProxyBuilder, Redis, Watchers};
 
-use crate::language::{CLIENTS, Language, POOLS};
+use crate::language::{CLIENTS, Language, POOLS, SHOP};
+use crate::page::Run;
 use crate::report::Report;
 
 #[path = "clients/language.rs"]
@@ -30,6 +32,9 @@ const CEILING: &str = "60s";
 /// What a program is told about its world: whether misuse does damage.
 const DIRECT: &str = "direct";
 const ENFORCED: &str = "enforced";
+
+/// Where a program finds two sentinels that name the server `mymaster`: real ones where it is a Redis, else the proxy's.
+const SENTINELS: &str = "LOCK_SENTINELS";
 
 /// Clients of a program may come from any loopback address; protected mode knows only one of them.
 const OPEN: [&str; 2] = ["--protected-mode", "no"];
@@ -59,15 +64,21 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         let name = language.name().to_owned();
         language.set_up()?;
         let clients = every_world(&language, wishes.quick)?;
-        let pools = if language.has_pools() && !wishes.quick {
+        let pools = if language.has(POOLS) && !wishes.quick {
             every_setting(&language)?
         } else {
             Vec::new()
         };
+        let shop = if language.has(SHOP) {
+            both_shops(&language, wishes.quick)?
+        } else {
+            Vec::new()
+        };
         print!(
-            "{name}\n{}{}",
+            "{name}\n{}{}{}",
             report::table(&clients),
-            report::table(&pools)
+            report::table(&pools),
+            report::table(&shop)
         );
         let mut holding = |reports: Vec<Report>| {
             let found = report::problems(&reports);
@@ -78,8 +89,12 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
                 Vec::new()
             }
         };
-        let (clients, pools) = (holding(clients), holding(pools));
-        done.push((language, clients, pools));
+        done.push(Run {
+            clients: holding(clients),
+            pools: holding(pools),
+            shop: holding(shop),
+            language,
+        });
     }
     if wishes.write {
         let path = root.join("docs/clients.md");
@@ -121,9 +136,12 @@ fn wishes(arguments: impl Iterator<Item = String>) -> Result<Wishes, String> {
     Ok(wishes)
 }
 
+/// What a program is told that has one client, or one check, do.
+const QUICK: (&str, &str) = ("LOCK_QUICK", "1");
+
 /// The same program straight to a Redis and through proxies, each with a Redis of its own.
 fn every_world(language: &Language, quick: bool) -> Result<Vec<Report>, Box<dyn Error>> {
-    let more: &[_] = if quick { &[("LOCK_QUICK", "1")] } else { &[] };
+    let more: &[_] = if quick { &[QUICK] } else { &[] };
     let through = |mode, world| {
         proxied(language, CLIENTS, world, more, |builder| {
             builder.mode(mode).default_ttl(DEFAULT_TTL)
@@ -153,13 +171,40 @@ fn every_setting(language: &Language) -> Result<Vec<Report>, Box<dyn Error>> {
     Ok(reports)
 }
 
+/// The program about the shop straight to a Redis, and through a proxy that guards the stock.
+fn both_shops(language: &Language, quick: bool) -> Result<Vec<Report>, Box<dyn Error>> {
+    let more: &[_] = if quick { &[QUICK] } else { &[] };
+    let guard = format!(
+        "[[guard]]\nname = \"stock\"\nkeys = [\"stock:{{id}}\"]\nlock = \"lock:{}:sale:{{id}}\"\nmode = \"enforce\"\n",
+        language.name()
+    );
+    let mut guarded = proxied(language, SHOP, ENFORCED, more, |builder| {
+        builder.more(&guard)
+    })?;
+    "guarded".clone_into(&mut guarded.world);
+    Ok(vec![direct(language, SHOP, more)?, guarded])
+}
+
 fn direct(
     language: &Language,
     program: &str,
     more: &[(&str, &str)],
 ) -> Result<Report, Box<dyn Error>> {
     let redis = Redis::with_arguments(&OPEN);
-    language.run(program, redis.address(), DIRECT, more)
+    let watchers = Watchers::of(&redis);
+    let sentinels = listed(watchers.addresses());
+    let more = [more, &[(SENTINELS, &*sentinels)]].concat();
+    language.run(program, redis.address(), DIRECT, &more)
+}
+
+/// An address that nobody has at the moment.
+fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+fn listed(addresses: &[SocketAddr]) -> String {
+    let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    addresses.join(",")
 }
 
 fn proxied(
@@ -180,8 +225,17 @@ fn proxied(
             "[[namespace]]\nname = \"queues\"\nkeys = {handed_over:?}\nmode = \"enforce\"\nhand_over = true\n"
         ));
     }
+    // Two, because Redisson wants to hear of another one.
+    let addresses = [free_address()?, free_address()?];
+    for (own, other) in [(addresses[0], addresses[1]), (addresses[1], addresses[0])] {
+        builder = builder.more(&format!(
+            "[[listener]]\naddress = \"{own}\"\npresent = \"sentinel\"\npeers = [\"{other}\"]\n"
+        ));
+    }
     let proxy = configure(builder).start();
-    let mut report = language.run(program, proxy.address(), world, more)?;
+    let sentinels = listed(&addresses);
+    let more = [more, &[(SENTINELS, &*sentinels)]].concat();
+    let mut report = language.run(program, proxy.address(), world, &more)?;
     report.acquires = Some(
         proxy.metric("lockwarden_lock_acquires_total{namespace=\"clients\",outcome=\"acquired\"}"),
     );

@@ -3,8 +3,10 @@
 
 use std::fmt::Write as _;
 
+use crate::certificates::Authority;
 use crate::deadline::wait_for;
 use crate::proxy::Proxy;
+use crate::redis::is_whole_run_with_tls;
 
 /// The token that the harness's configuration asks of admin requests.
 pub const ADMIN_TOKEN: &str = "the-tests-own-admin-token";
@@ -195,6 +197,22 @@ impl ProxyBuilder {
         }
         text.push('\n');
         text.push_str(&self.more);
+        if self.backend.starts_with("rediss://") && !text.contains("[backend_tls]") {
+            let folder = Authority::folder_of_harness().display();
+            writeln!(text, "\n[backend_tls]\nca = \"{folder}/harness.pem\"")
+                .expect("a String takes all");
+        }
+        // Where a balancer says first who comes, the harness's clients do so without TLS.
+        let has_balancers = text.contains("proxy_protocol_from");
+        if is_whole_run_with_tls() && !has_balancers && !text.contains("\n[tls]") {
+            let folder = Authority::folder_of_harness().display();
+            writeln!(
+                text,
+                "\n[[listener]]\naddress = \"127.0.0.1:0\"\ntls = true\n\
+                 \n[tls]\ncert = \"{folder}/harness.crt\"\nkey = \"{folder}/harness.key\"\nclient_name = \"cn\""
+            )
+            .expect("a String takes all");
+        }
         text
     }
 

@@ -3,6 +3,7 @@
 //! not locks; every read has a deadline.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpStream};
@@ -10,9 +11,12 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::certificates::Authority;
 use crate::reply::Reply;
+use crate::secure::{Secure, Trust};
 use crate::words;
 
 /// How long a reply may take before the test fails.
@@ -24,11 +28,13 @@ static SOURCES: AtomicU32 = AtomicU32::new(1);
 /// One connection.
 pub struct Client {
     stream: TcpStream,
+    /// Where TLS is spoken.
+    secure: Option<Secure>,
     input: RefCell<Input>,
 }
 
 /// The writing half of a [`Client`].
-pub struct Writer(TcpStream);
+pub struct Writer(TcpStream, Option<Secure>);
 
 /// Bytes that came and were not yet used up.
 #[derive(Default)]
@@ -66,20 +72,60 @@ impl Client {
     /// Connects from a source address that no other client has.
     #[track_caller]
     pub fn connect(to: SocketAddr) -> Client {
-        let next = SOURCES.fetch_add(1, Ordering::Relaxed);
-        let [_, high, middle, low] = next.to_be_bytes();
-        Client::connect_from(Ipv4Addr::new(127, 16 + high % 128, middle, low), to)
+        Client::connect_from(next_source(), to)
     }
 
     /// Connects from this source address.
     #[track_caller]
     pub fn connect_from(source: Ipv4Addr, to: SocketAddr) -> Client {
-        let stream = connect_from(source, to)
-            .unwrap_or_else(|error| panic!("cannot connect from {source} to {to}: {error}"));
-        stream
-            .set_nodelay(true)
-            .expect("a TCP socket takes TCP_NODELAY");
-        Client::of(stream)
+        if let Some(secure) = secure_listener(to) {
+            let stream = tcp(source, secure);
+            let trust = Trust::new(Authority::of_harness(), None);
+            let session = Secure::connect(&stream, &trust);
+            // One that was closed meanwhile is a client that hears so.
+            return Client::of(stream, session.ok());
+        }
+        Client::of(tcp(source, to), None)
+    }
+
+    /// Connects without TLS, also where the whole run speaks it: as a balancer that says first who its client is.
+    #[track_caller]
+    pub fn connect_plain(to: SocketAddr) -> Client {
+        Client::connect_plain_from(next_source(), to)
+    }
+
+    /// The same from this source address.
+    #[track_caller]
+    pub fn connect_plain_from(source: Ipv4Addr, to: SocketAddr) -> Client {
+        Client::of(tcp(source, to), None)
+    }
+
+    /// Connects to this address of a listener with TLS, from a source address that no other client has.
+    #[track_caller]
+    pub fn connect_tls(to: SocketAddr, trust: &Trust) -> Client {
+        Client::try_tls(next_source(), to, trust)
+            .unwrap_or_else(|error| panic!("no TLS with {to}: {error}"))
+    }
+
+    /// The same, where the handshake may fail.
+    pub fn try_tls(source: Ipv4Addr, to: SocketAddr, trust: &Trust) -> std::io::Result<Client> {
+        let stream = connect_from(source, to)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(4 * REPLY_WITHIN))?;
+        let secure = Secure::connect(&stream, trust)?;
+        Ok(Client::of(stream, Some(secure)))
+    }
+
+    /// Connects without TLS from this source address, where somebody listens.
+    pub(crate) fn try_plain_from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<Client> {
+        let stream = connect_from(source, to)?;
+        stream.set_nodelay(true)?;
+        Ok(Client::of(stream, None))
+    }
+
+    /// Whether an earlier session of TLS went on.
+    pub fn was_resumed(&self) -> bool {
+        self.secure.as_ref().is_some_and(Secure::was_resumed)
     }
 
     /// Connects to a unix socket.
@@ -88,11 +134,11 @@ impl Client {
         let stream = UnixStream::connect(path)
             .unwrap_or_else(|error| panic!("cannot connect to {}: {error}", path.display()));
         // What is done with it here is done in the same way with either kind.
-        Client::of(TcpStream::from(OwnedFd::from(stream)))
+        Client::of(TcpStream::from(OwnedFd::from(stream)), None)
     }
 
     #[track_caller]
-    fn of(stream: TcpStream) -> Client {
+    fn of(stream: TcpStream, secure: Option<Secure>) -> Client {
         stream
             .set_read_timeout(Some(REPLY_WITHIN))
             .expect("the timeout is not zero");
@@ -101,6 +147,7 @@ impl Client {
             .expect("the timeout is not zero");
         Client {
             stream,
+            secure,
             input: RefCell::default(),
         }
     }
@@ -180,14 +227,26 @@ impl Client {
     /// here; reading tells.
     #[track_caller]
     pub fn write(&self, bytes: &[u8]) {
-        write(&self.stream, bytes);
+        write(&self.stream, self.secure.as_ref(), bytes);
+    }
+
+    /// Writes bytes to the socket itself, where TLS is spoken over it.
+    #[track_caller]
+    pub fn write_below_tls(&self, bytes: &[u8]) {
+        write(&self.stream, None, bytes);
     }
 
     /// Says that nothing more will be sent, and goes on reading.
     pub fn half_closes(&self) {
-        self.stream
-            .shutdown(Shutdown::Write)
-            .expect("the connection is open");
+        let closed = match &self.secure {
+            // It may have been closed meanwhile; without TLS such a socket still says nothing of it.
+            Some(secure) => match secure.half_close(&self.stream) {
+                Err(error) if is_close(error.kind()) => Ok(()),
+                done => done,
+            },
+            None => self.stream.shutdown(Shutdown::Write),
+        };
+        closed.expect("the connection is open");
     }
 
     /// Waits until a reply has come, and leaves it unread.
@@ -268,11 +327,9 @@ impl Client {
 
     /// A second handle that only writes, for a thread beside the one that reads.
     pub fn writer(&self) -> Writer {
-        Writer(
-            self.stream
-                .try_clone()
-                .expect("the system has a descriptor left"),
-        )
+        let stream = self.stream.try_clone();
+        let stream = stream.expect("the system has a descriptor left");
+        Writer(stream, self.secure.clone())
     }
 
     /// The exact bytes of the next reply.
@@ -292,6 +349,11 @@ impl Client {
             Err(Silence::Late) => None,
             Err(Silence::Closed) => panic!("the connection was closed"),
         }
+    }
+
+    /// The next reply, if it comes within this time and before the other side closes.
+    pub(crate) fn reply_if_any(&self, within: Duration) -> Option<Reply> {
+        self.next_reply(within).ok().map(|(reply, _)| reply)
     }
 
     /// Asserts that nothing comes for this long.
@@ -322,16 +384,19 @@ impl Client {
         self.stream
             .set_read_timeout(Some(left))
             .expect("the timeout is not zero");
-        let mut chunk = vec![0; 1 << 16];
-        match (&self.stream).read(&mut chunk) {
-            Ok(0) => Err(Silence::Closed),
-            Ok(length) => {
-                self.input
-                    .borrow_mut()
-                    .bytes
-                    .extend_from_slice(&chunk[..length]);
-                Ok(())
+        let bytes = &mut self.input.borrow_mut().bytes;
+        let read = match &self.secure {
+            Some(secure) => secure.read(&self.stream, bytes),
+            None => {
+                let mut chunk = vec![0; 1 << 16];
+                let read = (&self.stream).read(&mut chunk);
+                bytes.extend_from_slice(&chunk[..*read.as_ref().unwrap_or(&0)]);
+                read
             }
+        };
+        match read {
+            Ok(0) => Err(Silence::Closed),
+            Ok(_) => Ok(()),
             Err(error) if is_close(error.kind()) => Err(Silence::Closed),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
                 Err(Silence::Late)
@@ -346,13 +411,17 @@ impl Writer {
     /// As [`Client::write`].
     #[track_caller]
     pub fn write(&mut self, bytes: &[u8]) {
-        write(&self.0, bytes);
+        write(&self.0, self.1.as_ref(), bytes);
     }
 }
 
 #[track_caller]
-fn write(mut stream: &TcpStream, bytes: &[u8]) {
-    match stream.write_all(bytes) {
+fn write(mut stream: &TcpStream, secure: Option<&Secure>, bytes: &[u8]) {
+    let written = match secure {
+        Some(secure) => secure.write(stream, bytes),
+        None => stream.write_all(bytes),
+    };
+    match written {
         Ok(()) => {}
         Err(error) if is_close(error.kind()) => {}
         Err(error) => panic!("{} bytes could not be sent: {error}", bytes.len()),
@@ -443,7 +512,12 @@ impl Exchange<'_> {
 fn is_close(kind: ErrorKind) -> bool {
     matches!(
         kind,
-        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted
+        ErrorKind::ConnectionReset
+            | ErrorKind::BrokenPipe
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::NotConnected
+            // TLS: the other end has said why it hangs up.
+            | ErrorKind::InvalidData
     )
 }
 
@@ -454,8 +528,45 @@ fn shortened(text: &str) -> String {
     }
 }
 
+#[track_caller]
+fn tcp(source: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    let stream = connect_from(source, to)
+        .unwrap_or_else(|error| panic!("cannot connect from {source} to {to}: {error}"));
+    stream
+        .set_nodelay(true)
+        .expect("a TCP socket takes TCP_NODELAY");
+    stream
+}
+
+/// A source address that no other client has.
+fn next_source() -> Ipv4Addr {
+    let next = SOURCES.fetch_add(1, Ordering::Relaxed);
+    let [_, high, middle, low] = next.to_be_bytes();
+    Ipv4Addr::new(127, 16 + high % 128, middle, low)
+}
+
+/// Listeners with TLS that stand beside those without, in a whole run with TLS.
+static SECURE_LISTENERS: Mutex<BTreeMap<SocketAddr, SocketAddr>> = Mutex::new(BTreeMap::new());
+
+fn secure_listeners() -> MutexGuard<'static, BTreeMap<SocketAddr, SocketAddr>> {
+    let listeners = SECURE_LISTENERS.lock();
+    listeners.unwrap_or_else(PoisonError::into_inner)
+}
+
+fn secure_listener(plain: SocketAddr) -> Option<SocketAddr> {
+    secure_listeners().get(&plain).copied()
+}
+
+/// Whoever connects to the first address from now on is led to the second, and speaks TLS; `None`: no more.
+pub(crate) fn lead_to_tls(plain: SocketAddr, secure: Option<SocketAddr>) {
+    match secure {
+        Some(secure) => secure_listeners().insert(plain, secure),
+        None => secure_listeners().remove(&plain),
+    };
+}
+
 /// The standard library cannot choose a source address, so this asks the system itself.
-fn connect_from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
+pub(crate) fn connect_from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
     let SocketAddr::V4(to) = to else {
         panic!("the harness speaks IPv4 only, not {to}");
     };

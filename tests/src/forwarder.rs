@@ -1,16 +1,24 @@
 //! An address that leads to a server, as a virtual address or a balancer does: a test says where new
-//! connections go, and may close or freeze those that are open. It forwards bytes and reads none of
-//! them, but for telling connections apart by what was said on them.
+//! connections go, may close or freeze those that are open, and may cut off those from one address. It
+//! forwards bytes and reads none of them, but for telling connections apart by what was said on them.
 
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use crate::client::connect_from;
+
 /// Between two looks whether a connection is still frozen, or over.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What is remembered of what a client has said, in bytes.
+const MAX_REMEMBERED: usize = 16 << 20;
+/// Above so many connections those that are over are forgotten, and their descriptors given back.
+const MAX_KEPT: usize = 64;
 
 /// A running forwarder. Dropping it closes its connections.
 pub struct Forwarder {
@@ -20,6 +28,10 @@ pub struct Forwarder {
 
 struct State {
     target: Mutex<SocketAddr>,
+    /// Nothing is forwarded from or to these, and nobody is told.
+    cut_off: Mutex<BTreeSet<IpAddr>>,
+    /// Whether the server sees the addresses of clients.
+    keeps_sources: bool,
     connections: Mutex<Vec<Arc<Connection>>>,
     is_over: AtomicBool,
 }
@@ -27,11 +39,14 @@ struct State {
 /// One connection through it.
 struct Connection {
     client: TcpStream,
+    source: IpAddr,
     server: TcpStream,
     /// Nothing more is forwarded, and nobody is told.
     is_frozen: AtomicBool,
     is_over: AtomicBool,
-    /// Everything that the client has said.
+    /// How many of the two directions still forward.
+    ways_open: AtomicUsize,
+    /// What the client has said first.
     said: Mutex<Vec<u8>>,
 }
 
@@ -39,12 +54,25 @@ impl Forwarder {
     /// Leads to this server.
     #[track_caller]
     pub fn to(target: SocketAddr) -> Forwarder {
+        Forwarder::launched(target, false)
+    }
+
+    /// Leads to this server, which sees each client's own address, as behind a router.
+    #[track_caller]
+    pub fn transparent_to(target: SocketAddr) -> Forwarder {
+        Forwarder::launched(target, true)
+    }
+
+    #[track_caller]
+    fn launched(target: SocketAddr, keeps_sources: bool) -> Forwarder {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = listener
             .local_addr()
             .expect("a bound listener has an address");
         let state = Arc::new(State {
             target: Mutex::new(target),
+            cut_off: Mutex::default(),
+            keeps_sources,
             connections: Mutex::default(),
             is_over: AtomicBool::new(false),
         });
@@ -67,6 +95,29 @@ impl Forwarder {
     pub fn closes_all(&self) {
         for connection in lock(&self.state.connections).drain(..) {
             connection.end();
+        }
+    }
+
+    /// Parts everybody at this address from the server, as a broken network does: connections stay, new ones can be
+    /// made, and nothing comes through. What was said meanwhile arrives after [`Forwarder::rejoins_all`].
+    pub fn cuts_off(&self, source: IpAddr) {
+        lock(&self.state.cut_off).insert(source);
+    }
+
+    /// Ends every [`Forwarder::cuts_off`].
+    pub fn rejoins_all(&self) {
+        lock(&self.state.cut_off).clear();
+    }
+
+    /// Freezes all connections that are open, and says how many they are.
+    pub fn freezes_all(&self) -> usize {
+        self.freezes_those_that_said("")
+    }
+
+    /// Ends every freeze: what was said meanwhile arrives now.
+    pub fn thaws_all(&self) {
+        for connection in lock(&self.state.connections).iter() {
+            connection.is_frozen.store(false, Ordering::Relaxed);
         }
     }
 
@@ -116,8 +167,10 @@ impl Drop for Forwarder {
 impl Connection {
     fn has_said(&self, words: &str) -> bool {
         let said = lock(&self.said);
-        said.windows(words.len())
-            .any(|part| part == words.as_bytes())
+        words.is_empty()
+            || said
+                .windows(words.len())
+                .any(|part| part == words.as_bytes())
     }
 
     fn end(&self) {
@@ -126,11 +179,21 @@ impl Connection {
         let _ = self.server.shutdown(Shutdown::Both);
     }
 
+    fn stands_still(&self, state: &State) -> bool {
+        self.is_frozen.load(Ordering::Relaxed) || lock(&state.cut_off).contains(&self.source)
+    }
+
     /// Forwards one way until one side is gone.
-    fn forward(&self, mut from: &TcpStream, mut to: &TcpStream, heard: Option<&Mutex<Vec<u8>>>) {
+    fn forward(
+        &self,
+        state: &State,
+        mut from: &TcpStream,
+        mut to: &TcpStream,
+        heard: Option<&Mutex<Vec<u8>>>,
+    ) {
         let mut bytes = vec![0; 64 * 1024];
         while !self.is_over.load(Ordering::Relaxed) {
-            if self.is_frozen.load(Ordering::Relaxed) {
+            if self.stands_still(state) {
                 thread::sleep(LOOK_EVERY);
                 continue;
             }
@@ -141,9 +204,11 @@ impl Connection {
                 Err(_) => break,
             };
             if let Some(heard) = heard {
-                lock(heard).extend_from_slice(&bytes[..read]);
+                let mut heard = lock(heard);
+                let room = MAX_REMEMBERED.saturating_sub(heard.len());
+                heard.extend_from_slice(&bytes[..read.min(room)]);
             }
-            while self.is_frozen.load(Ordering::Relaxed) && !self.is_over.load(Ordering::Relaxed) {
+            while self.stands_still(state) && !self.is_over.load(Ordering::Relaxed) {
                 thread::sleep(LOOK_EVERY);
             }
             if to.write_all(&bytes[..read]).is_err() {
@@ -151,6 +216,7 @@ impl Connection {
             }
         }
         let _ = to.shutdown(Shutdown::Write);
+        self.ways_open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -160,8 +226,18 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
             return;
         }
         let target = *lock(&state.target);
+        let Ok(client) = client else {
+            continue;
+        };
+        let Ok(source) = client.peer_addr() else {
+            continue;
+        };
+        let server = match source.ip() {
+            IpAddr::V4(source) if state.keeps_sources => connect_from(source, target),
+            _ => TcpStream::connect(target),
+        };
         // A server that is not there closes, as it would without us.
-        let (Ok(client), Ok(server)) = (client, TcpStream::connect(target)) else {
+        let Ok(server) = server else {
             continue;
         };
         for stream in [&client, &server] {
@@ -171,16 +247,24 @@ fn accept(listener: &TcpListener, state: &Arc<State>) {
         }
         let connection = Arc::new(Connection {
             client,
+            source: source.ip(),
             server,
             is_frozen: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
+            ways_open: AtomicUsize::new(2),
             said: Mutex::default(),
         });
-        lock(&state.connections).push(Arc::clone(&connection));
-        let up = Arc::clone(&connection);
-        thread::spawn(move || up.forward(&up.client, &up.server, Some(&up.said)));
+        let mut connections = lock(&state.connections);
+        if connections.len() > MAX_KEPT {
+            connections.retain(|one| one.ways_open.load(Ordering::Relaxed) > 0);
+        }
+        connections.push(Arc::clone(&connection));
+        drop(connections);
+        let (up, this) = (Arc::clone(&connection), Arc::clone(state));
+        thread::spawn(move || up.forward(&this, &up.client, &up.server, Some(&up.said)));
+        let this = Arc::clone(state);
         thread::spawn(move || {
-            connection.forward(&connection.server, &connection.client, None);
+            connection.forward(&this, &connection.server, &connection.client, None);
             connection.is_over.store(true, Ordering::Relaxed);
         });
     }

@@ -40,3 +40,9 @@ pub(crate) fn request(
         body: body.to_owned(),
     })
 }
+
+/// The status and body of a GET; `None` when nobody answers.
+pub fn get_at(to: SocketAddr, path: &str) -> Option<(u16, String)> {
+    let answer = request(to, "GET", path, &[], "")?;
+    Some((answer.status, answer.body))
+}

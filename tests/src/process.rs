@@ -5,11 +5,13 @@ use std::env;
 use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::thread;
 
+use crate::certificates::Authority;
 use crate::cores::Cores;
 use crate::deadline::wait_for_value;
+use crate::redis::is_whole_run_with_tls;
 
 /// A running child. Dropping it kills it.
 pub struct Process(Child);
@@ -61,6 +63,21 @@ impl Process {
         let id = libc::pid_t::try_from(self.0.id()).expect("process ids fit pid_t");
         // SAFETY: `kill` takes no pointers; the child has not been waited for, so the id is its.
         unsafe { libc::kill(id, signal) };
+    }
+
+    /// Its standard output, once, where that was piped.
+    pub fn takes_output(&mut self) -> Option<ChildStdout> {
+        self.0.stdout.take()
+    }
+
+    /// Stops it where it stands, without its noticing.
+    pub fn freeze(&self) {
+        self.signal(libc::SIGSTOP);
+    }
+
+    /// Lets it go on.
+    pub fn thaw(&self) {
+        self.signal(libc::SIGCONT);
     }
 
     /// How it ended, if it has.
@@ -148,6 +165,11 @@ pub fn lockwarden_at(binary: &Path, arguments: &[&str]) -> Command {
         if ours.starts_with("LOCKWARDEN_") {
             command.env_remove(&name);
         }
+    }
+    if is_whole_run_with_tls() {
+        // Whom this system is to believe, for configurations that name no authority.
+        let file = Authority::folder_of_harness().join("harness.pem");
+        command.env("SSL_CERT_FILE", file);
     }
     command
 }

@@ -26,10 +26,12 @@ pub fn installed(programs: &[&str]) -> bool {
         .filter(|program| !on_path(program) && !on_path(&debians(program)))
         .copied()
         .collect();
-    if missing.is_empty() {
-        return true;
-    }
-    let missing = missing.join(", ");
+    missing.is_empty() || tell_missing(&missing.join(", "))
+}
+
+/// Says that these programs are not there, and returns false.
+#[track_caller]
+pub(crate) fn tell_missing(missing: &str) -> bool {
     assert!(
         env::var_os("CI").is_none(),
         "not installed: {missing}; .ci/setup.sh installs them"

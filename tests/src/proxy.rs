@@ -12,12 +12,12 @@ use std::thread;
 use tempfile::TempDir;
 
 use crate::builder::{ADMIN_TOKEN, Mode, ProxyBuilder};
-use crate::client::Client;
+use crate::client::{Client, lead_to_tls};
 use crate::deadline::{comes_true, wait_for, wait_for_value};
 use crate::http;
 use crate::metrics::Metrics;
 use crate::process::{Process, has_descriptors, lockwarden, stays_on_one_core};
-use crate::redis::Redis;
+use crate::redis::{Redis, is_whole_run_with_tls};
 
 /// A running proxy. Dropping it kills it.
 pub struct Proxy {
@@ -26,6 +26,8 @@ pub struct Proxy {
     directory: TempDir,
     log: Arc<Mutex<String>>,
     listen: Option<SocketAddr>,
+    secure: Option<SocketAddr>,
+    sentinels: Vec<SocketAddr>,
     admin: SocketAddr,
 }
 
@@ -83,7 +85,7 @@ impl Proxy {
                 log.push('\n');
             }
         });
-        let (listen, admin) = wait_for_value("the proxy to serve", || {
+        let (listen, further, admin) = wait_for_value("the proxy to serve", || {
             if let Some(status) = process.has_ended() {
                 panic!("the proxy ended with {status}:\n{}", lock(&log));
             }
@@ -93,10 +95,21 @@ impl Proxy {
                 .find(|line| line.contains("\"message\":\"serving\""))?;
             Some((
                 text_of(line, "listen").parse().ok(),
+                text_of(line, "listeners").to_owned(),
                 address_in(line, "admin"),
             ))
         });
+        let called = |kind: &str| -> Vec<SocketAddr> {
+            let those = further.split(", ").filter_map(|one| one.strip_suffix(kind));
+            those.filter_map(|address| address.parse().ok()).collect()
+        };
+        let secure = called(" (TLS)").first().copied();
+        if let (Some(plain), Some(secure), true) = (listen, secure, is_whole_run_with_tls()) {
+            lead_to_tls(plain, Some(secure));
+        }
         Proxy {
+            secure,
+            sentinels: [called(" (sentinel)"), called(" (sentinel with TLS)")].concat(),
             process,
             config,
             directory,
@@ -117,6 +130,29 @@ impl Proxy {
     pub fn address(&self) -> SocketAddr {
         self.listen
             .expect("it has a port, and not only a unix socket")
+    }
+
+    /// Where clients connect that speak TLS.
+    #[track_caller]
+    pub fn tls_address(&self) -> SocketAddr {
+        self.secure.expect("it has a listener with TLS")
+    }
+
+    /// Where clients ask that look for a sentinel: those without TLS first.
+    pub fn sentinel_addresses(&self) -> &[SocketAddr] {
+        &self.sentinels
+    }
+
+    /// The first of them.
+    #[track_caller]
+    pub fn sentinel_address(&self) -> SocketAddr {
+        *self.sentinels.first().expect("it has a sentinel")
+    }
+
+    /// A client of a sentinel, without TLS.
+    #[track_caller]
+    pub fn sentinel(&self) -> Client {
+        Client::connect_plain(self.sentinel_address())
     }
 
     /// Where operators connect.
@@ -300,6 +336,16 @@ impl Proxy {
         self.ends()
     }
 
+    /// Stops the process for a while (SIGSTOP): connections stay, answers do not come.
+    pub fn freeze(&self) {
+        self.process.signal(libc::SIGSTOP);
+    }
+
+    /// Ends [`Proxy::freeze`].
+    pub fn thaw(&self) {
+        self.process.signal(libc::SIGCONT);
+    }
+
     /// Kills it as a crash would.
     pub fn kill(mut self) {
         self.process.kill();
@@ -313,6 +359,9 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
+        if let Some(plain) = self.listen {
+            lead_to_tls(plain, None);
+        }
         if thread::panicking() {
             eprintln!("--- the proxy's log\n{}---", self.log());
         }

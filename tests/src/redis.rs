@@ -1,16 +1,20 @@
 //! A private `redis-server` a test: own port, own directory, nothing persisted, gone with the value.
 //! It can be killed and started again on the same port, which is how a test loses a backend.
 
+use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::certificates::Authority;
 use crate::client::Client;
 use crate::deadline::{wait_for, wait_for_value};
+use crate::jumping_clock::JumpingClock;
+use crate::ports::free_port;
 use crate::process::Process;
 use crate::record::Record;
 use crate::reply::Reply;
@@ -19,8 +23,11 @@ use crate::server::Server;
 /// A running server. Dropping it kills it.
 pub struct Redis {
     port: u16,
+    tls_port: Option<u16>,
     directory: TempDir,
     arguments: Vec<String>,
+    /// By which it goes, where a test sets it.
+    clock: Option<JumpingClock>,
     process: Option<Process>,
 }
 
@@ -34,18 +41,46 @@ impl Redis {
     /// A server with more command-line arguments, `--maxmemory 4mb` for example.
     #[track_caller]
     pub fn with_arguments(arguments: &[&str]) -> Redis {
+        Redis::launched(arguments, is_whole_run_with_tls(), None)
+    }
+
+    /// A server whose clock can be set to another time: see [`Redis::clock_jumps`].
+    #[track_caller]
+    pub fn with_jumping_clock(arguments: &[&str]) -> Redis {
+        let clock = JumpingClock::new();
+        Redis::launched(arguments, is_whole_run_with_tls(), Some(clock))
+    }
+
+    /// Sets its clock forward, or back.
+    #[track_caller]
+    pub fn clock_jumps(&self, by_ms: i64) {
+        let clock = self.clock.as_ref();
+        clock.expect("its clock can be set").jumps(by_ms);
+    }
+
+    /// A server that speaks TLS at a second port, with a certificate of the harness; with these arguments besides.
+    #[track_caller]
+    pub fn with_tls(arguments: &[&str]) -> Redis {
+        Redis::launched(arguments, true, None)
+    }
+
+    #[track_caller]
+    fn launched(arguments: &[&str], tls: bool, clock: Option<JumpingClock>) -> Redis {
         let mut redis = Redis {
             port: 0,
+            tls_port: None,
             directory: tempfile::tempdir().expect("a directory for redis-server"),
             arguments: arguments
                 .iter()
                 .map(|&argument| argument.to_owned())
                 .collect(),
+            clock,
             process: None,
         };
         // Somebody else may take the port between our look and the server's start.
         for _ in 0..20 {
             redis.port = free_port();
+            redis.tls_port = tls.then(free_port);
             if redis.launch() {
                 return redis;
             }
@@ -58,15 +93,27 @@ impl Redis {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
+    /// The port at which it speaks TLS, where it does.
+    pub fn tls_address(&self) -> SocketAddr {
+        let port = self.tls_port.expect("it was started with TLS");
+        (Ipv4Addr::LOCALHOST, port).into()
+    }
+
+    /// What a configuration calls that.
+    pub fn tls_url(&self) -> String {
+        format!("rediss://{}", self.tls_address())
+    }
+
     /// The unix socket that it listens at as well.
     pub fn socket(&self) -> PathBuf {
         self.directory.path().join("redis.sock")
     }
 
-    /// What a configuration calls it. The whole suite can be run with either: LOCKWARDEN_TEST_BACKEND=unix.
+    /// What a configuration calls it. The whole suite can be run with either: LOCKWARDEN_TEST_BACKEND=unix, LOCKWARDEN_TEST_BACKEND=tls.
     pub fn url(&self) -> String {
         match std::env::var("LOCKWARDEN_TEST_BACKEND").as_deref() {
             Ok("unix") => self.socket_url(),
+            Ok("tls") => self.tls_url(),
             _ => format!("redis://{}", self.address()),
         }
     }
@@ -76,10 +123,21 @@ impl Redis {
         format!("redis+unix://{}", self.socket().display())
     }
 
+    /// Where it keeps its files.
+    pub fn folder(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// The number of its process.
     pub fn id(&self) -> u32 {
         let process = self.process.as_ref();
         process.expect("the server runs").id()
+    }
+
+    /// Whether it was neither stopped nor ended by itself.
+    pub(crate) fn is_running(&mut self) -> bool {
+        let process = self.process.as_mut();
+        process.is_some_and(|process| process.has_ended().is_none())
     }
 
     /// A connection without the proxy.
@@ -94,9 +152,19 @@ impl Redis {
         self.process = None;
     }
 
-    /// Starts it again on the same port, with nothing in it.
+    /// Starts it again on the same port, with what it has in its files, and waits until it has read them.
     #[track_caller]
     pub fn start_again(&mut self) {
+        self.begin_again();
+        wait_for("redis-server with its data", || {
+            let reply = self.client().sends("PING").reply().to_string();
+            !reply.starts_with("-LOADING")
+        });
+    }
+
+    /// As [`Redis::start_again`], but it may still read its files.
+    #[track_caller]
+    pub fn begin_again(&mut self) {
         self.stop();
         // The port is ours by habit only: somebody may hold it for a moment.
         wait_for_value("redis-server on its old port", || {
@@ -122,15 +190,17 @@ impl Redis {
 
     /// How many connections have sent a frozen server so many bytes that it has not read.
     pub fn connections_waiting(&self, bytes: u64) -> usize {
-        let table = std::fs::read_to_string("/proc/net/tcp").unwrap_or_default();
-        let port = format!(":{:04X}", self.port);
+        let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+        let ports = [Some(self.port), self.tls_port].into_iter().flatten();
+        let ports: Vec<String> = ports.map(|port| format!(":{port:04X}")).collect();
         table
             .lines()
             .filter_map(|line| {
                 let fields: Vec<&str> = line.split_whitespace().collect();
                 let (local, queues) = (fields.get(1)?, fields.get(4)?);
                 let unread = u64::from_str_radix(queues.split_once(':')?.1, 16).ok()?;
-                (local.ends_with(&port) && unread >= bytes).then_some(())
+                let is_here = ports.iter().any(|port| local.ends_with(port));
+                (is_here && unread >= bytes).then_some(())
             })
             .count()
     }
@@ -244,9 +314,21 @@ impl Redis {
             .arg(self.directory.path())
             .arg("--unixsocket")
             .arg(self.socket());
+        if let Some(port) = self.tls_port {
+            let (cert, key) = Authority::server_of_harness().write(self.directory.path(), "server");
+            let ca = self.directory.path().join("ca.pem");
+            fs::write(&ca, Authority::of_harness().pem()).expect("the folder is ours");
+            command.args(["--tls-port", &port.to_string(), "--tls-auth-clients", "no"]);
+            command.arg("--tls-cert-file").arg(cert);
+            command.arg("--tls-key-file").arg(key);
+            command.arg("--tls-ca-cert-file").arg(ca);
+        }
         // Before 7.0 DEBUG was allowed to everybody, and the option an error.
         if server.since(7, 0) {
             command.args(["--enable-debug-command", "yes"]);
+        }
+        if let Some(clock) = &self.clock {
+            command.envs(clock.environment());
         }
         command
             .args(&self.arguments)
@@ -288,14 +370,16 @@ impl Redis {
             stream.read_to_string(&mut answers)?;
             Ok(answers)
         };
-        ask().is_ok_and(|answers| answers.contains(&format!("process_id:{id}\r\n")))
+        let has_no_info = self.arguments.iter().any(|argument| argument == "INFO");
+        ask().is_ok_and(|answers| match has_no_info {
+            // It cannot say which process it is.
+            true => answers.contains("unknown command"),
+            false => answers.contains(&format!("process_id:{id}\r\n")),
+        })
     }
 }
 
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    listener
-        .local_addr()
-        .expect("a bound listener has an address")
-        .port()
+/// Whether tests run over TLS on both sides: LOCKWARDEN_TEST_BACKEND=tls.
+pub(crate) fn is_whole_run_with_tls() -> bool {
+    std::env::var("LOCKWARDEN_TEST_BACKEND").is_ok_and(|backend| backend == "tls")
 }

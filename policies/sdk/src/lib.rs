@@ -36,6 +36,8 @@
 
 extern crate alloc;
 
+use alloc::string::String;
+
 mod answers;
 #[doc(hidden)]
 pub mod bindings;
@@ -82,6 +84,19 @@ pub use settings::{Settings, show_ms};
 pub fn describe(request: &Request) -> Option<ClientIdentity> {
     #[cfg(target_family = "wasm")]
     return bindings::lockwarden::policy::clients::describe(request.client);
+    #[cfg(not(target_family = "wasm"))]
+    {
+        let _ = request;
+        None
+    }
+}
+
+/// The name in the certificate of the client, if the request is the one that is being decided and the client gave a
+/// certificate. It was verified. A policy that calls this needs a proxy that speaks `lockwarden:policy` 1.1; natively, in
+/// tests, there is none.
+pub fn certificate(request: &Request) -> Option<String> {
+    #[cfg(target_family = "wasm")]
+    return bindings::lockwarden::policy::clients::certificate(request.client);
     #[cfg(not(target_family = "wasm"))]
     {
         let _ = request;

@@ -61,9 +61,20 @@ impl Policy for TtlCeiling {
             OnExcess::Cap,
         );
         let keep_alive_ms = settings.duration_ms_or_off("keep_alive", Some(KEEP_ALIVE_MS));
-        // The proxy reads this one; here it is only checked.
+        // The proxy reads these three; here they are only checked.
+        let keeps_all =
+            settings.choice("keep_alive.ttl", &[("proxy", false), ("all", true)], false);
         settings.choice("keep_alive_by", &[("identity", ()), ("connection", ())], ());
+        settings.duration_ms_or_off("grace", None);
         let max_hold_ms = settings.duration_ms_or_off("max_hold", None);
+        if keeps_all && max_hold_ms.is_none() {
+            settings.problem(
+                "keep_alive.ttl = \"all\" needs max_hold: a holder that hangs would block for ever",
+            );
+        }
+        if keeps_all && keep_alive_ms.is_none() {
+            settings.problem("keep_alive = \"off\" keeps no TTL alive: leave out keep_alive.ttl");
+        }
         settings.finish()?;
         Ok(TtlCeiling {
             default_ms,

@@ -130,6 +130,24 @@ fn settings_are_checked() {
             &[("keep_alive_by", "process")],
             "must be one of \"identity\", \"connection\"",
         ),
+        (
+            &[("keep_alive.ttl", "all")],
+            "keep_alive.ttl = \"all\" needs max_hold: a holder that hangs would block for ever",
+        ),
+        (
+            &[
+                ("keep_alive", "off"),
+                ("keep_alive.ttl", "all"),
+                ("max_hold", "1h"),
+            ],
+            "keep_alive = \"off\" keeps no TTL alive: leave out keep_alive.ttl",
+        ),
+        (
+            &[("keep_alive.ttl", "every")],
+            "must be one of \"proxy\", \"all\"",
+        ),
+        (&[("grace", "0s")], "grace = \"0s\": write \"off\" for none"),
+        (&[("grace", "5")], "write a whole number and a unit"),
         (&[("max_hold", "forever")], "or \"off\""),
         (&[("cieling", "1m")], "did you mean ceiling?"),
     ] {

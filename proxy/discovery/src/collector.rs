@@ -4,10 +4,16 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
+use crate::guards::GuardCandidate;
+use crate::holders::Holders;
+use crate::key_hash::KeyHash;
 use crate::patterns::{PatternId, Patterns};
 use crate::sighting::{Did, Sighting, Spelling, Stored};
 use crate::usage::Usage;
 use crate::verdict::Verdict;
+use crate::writes::{Writes, Wrote};
 
 /// Held keys that are followed; beyond this limit the oldest are forgotten.
 const MAX_LEASES: usize = 32_768;
@@ -16,22 +22,6 @@ const GRACE_MS: u64 = 500;
 
 /// Connections that are known not to hold a lease.
 const MAX_STRANGERS: usize = 4;
-
-/// A name for a key in its database: equal for equal keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct KeyHash(u64);
-
-impl KeyHash {
-    /// Of a key.
-    pub fn of(db: u32, key: &[u8]) -> KeyHash {
-        KeyHash(twox_hash::XxHash3_64::oneshot_with_seed(u64::from(db), key))
-    }
-
-    /// The number.
-    pub fn get(self) -> u64 {
-        self.0
-    }
-}
 
 /// Sightings of different connections come in the order of their replies but for so many milliseconds.
 const OUT_OF_ORDER_MS: u64 = 50;
@@ -96,6 +86,8 @@ pub struct Collector {
     order: VecDeque<(KeyHash, u64)>,
     taken: u64,
     beyond: u64,
+    holders: Holders,
+    writes: Writes,
     /// The latest time that was told.
     now_ms: u64,
 }
@@ -103,6 +95,7 @@ pub struct Collector {
 impl Collector {
     /// Takes one sighting into account.
     pub fn see(&mut self, sighting: &Sighting) {
+        self.holders.see(sighting);
         let hash = KeyHash::of(sighting.db, &sighting.key);
         match sighting.did {
             Did::Acquire {
@@ -135,8 +128,29 @@ impl Collector {
         }
     }
 
+    /// Takes a sighting of a lock into account that a namespace has: only whose it is.
+    pub fn see_governed(&mut self, sighting: &Sighting) {
+        self.holders.see(sighting);
+    }
+
+    /// Takes a write of data into account.
+    pub fn wrote(&mut self, wrote: &Wrote) {
+        let mut held: Vec<Bytes> = wrote.under.to_vec();
+        let own = self.holders.of(wrote.session, wrote.db, wrote.at_ms);
+        held.extend(own.cloned());
+        // It may be a lock itself, which is given back.
+        held.retain(|lock| *lock != wrote.key);
+        self.writes.see(wrote, &held);
+    }
+
+    /// Data that is written under locks.
+    pub fn guards(&self) -> Vec<GuardCandidate> {
+        self.writes.candidates()
+    }
+
     /// Ends the leases whose TTL has passed.
     pub fn expire(&mut self, now_ms: u64) {
+        self.holders.expire(now_ms);
         self.now_ms = self.now_ms.max(now_ms);
         let is_over = |lease: &Lease| {
             lease

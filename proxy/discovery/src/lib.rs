@@ -1,6 +1,7 @@
 //! Finds the locks among keys of which nobody has said that they are locks, by what applications do with them. Told of
 //! [`Sighting`]s, a [`Collector`] folds keys into patterns and says of each what its keys are, and [`propose`] writes the
-//! configuration that would govern those that are locks. Pure: no I/O, no clock. It never decides about a lock.
+//! configuration that would govern those that are locks. Of data that is written under a lock it says so, too, and [`guards`]
+//! writes what would keep others from writing it. Pure: no I/O, no clock. It never decides about a lock.
 
 pub mod sighting;
 
@@ -12,20 +13,32 @@ pub mod verdict;
 
 pub mod propose;
 
+pub mod guards;
+
 pub mod recognise;
 
 pub mod monitor;
 
 pub mod survey;
 
+pub mod toml_text;
+
+mod holders;
+mod key_hash;
 mod patterns;
 mod shape;
+mod writes;
 
-pub use collector::{Collector, KeyHash, Pattern};
+pub use collector::{Collector, Pattern};
+pub use key_hash::KeyHash;
 pub use patterns::{MAX_PATTERNS, Merged, PatternId, Patterns};
 pub use sighting::{Did, Sighting, Spelling, Stored};
 pub use usage::{ByApplication, Usage};
 pub use verdict::{Confidence, Kind, Verdict};
+pub use writes::Wrote;
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(test)]
+mod guard_tests;

@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use lockwarden_lock::script_facts::ScriptFacts;
-use lockwarden_lock::table::{Effect, Lookup, ScriptVerb, lookup};
+use lockwarden_lock::table::{Access, Effect, Lookup, ScriptVerb, for_each_key, lookup};
 use lockwarden_resp::OwnedRequest;
+use smallvec::SmallVec;
 use twox_hash::XxHash3_64;
 
 use crate::collector::Collector;
-use crate::recognise::{Interest, Scripts, recognise};
+use crate::recognise::{Interest, Scripts, recognise, writes_data};
 use crate::sighting::{Did, Sighting, Spelling, doings};
+use crate::writes::Wrote;
 
 /// Words of a line that are read: a command on locks has few.
 const MAX_WORDS: usize = 64;
@@ -121,7 +123,8 @@ impl Monitor {
         self.commands
     }
 
-    /// Takes a line into account. Keys for which `is_claimed` says yes are passed over: a namespace has them.
+    /// Takes a line into account. A namespace has the keys for which `is_claimed` says yes: of those is only remembered whose
+    /// they are.
     pub fn see(&mut self, line: &[u8], is_claimed: &dyn Fn(&[u8]) -> bool) {
         let Some(line) = Line::read(line) else {
             return;
@@ -153,7 +156,9 @@ impl Monitor {
         }
         let request = OwnedRequest::new(words.iter().copied());
         let request = request.request();
-        if Interest::of(spec.effect, &request) == Interest::No {
+        let interest = Interest::of(spec.effect, &request);
+        let writes = writes_data(spec.effect, interest);
+        if interest == Interest::No && !writes {
             return;
         }
         let of_text = |text: &[u8]| Arc::new(ScriptFacts::of(text));
@@ -163,16 +168,38 @@ impl Monitor {
         };
         let session = XxHash3_64::oneshot(from.as_bytes());
         let application = self.application(&from);
+        if writes {
+            let mut each = |_: usize, key: &[u8], access: Access| {
+                if access == Access::Write && !is_claimed(key) {
+                    self.collector.wrote(&Wrote {
+                        at_ms: line.at_ms,
+                        db: line.db,
+                        key: Bytes::copy_from_slice(key),
+                        session,
+                        application: application.clone(),
+                        under: SmallVec::new(),
+                    });
+                }
+            };
+            // What cannot be read to its end is not all there, or Redis has refused it.
+            let _ = for_each_key(spec, &request, &mut each);
+        }
+        if interest == Interest::No {
+            return;
+        }
         let mut see = |key: Bytes, did: Did| {
-            if !is_claimed(&key) {
-                self.collector.see(&Sighting {
-                    at_ms: line.at_ms,
-                    db: line.db,
-                    key,
-                    session,
-                    application: application.clone(),
-                    did,
-                });
+            let is_governed = is_claimed(&key);
+            let sighting = Sighting {
+                at_ms: line.at_ms,
+                db: line.db,
+                key,
+                session,
+                application: application.clone(),
+                did,
+            };
+            match is_governed {
+                true => self.collector.see_governed(&sighting),
+                false => self.collector.see(&sighting),
             }
         };
         if spec.name == "get" {
@@ -315,5 +342,76 @@ mod tests {
         monitor.see(line, &|key| key.starts_with(b"lock:"));
         assert!(monitor.collector.patterns().is_empty());
         assert_eq!(monitor.commands(), 1);
+    }
+
+    /// Feeds one turn of a worker: a lock, data, a block and a script under it, and what an importer writes beside it.
+    fn turn(monitor: &mut Monitor, second: u64, is_claimed: &dyn Fn(&[u8]) -> bool) {
+        let worker = "127.0.0.1:5000";
+        let sale = 10 + second % 10;
+        let mut lines = vec![
+            (
+                100,
+                worker,
+                format!(r#""SET" "lock:sale:{sale}" "tok" "NX" "PX" "5000""#),
+            ),
+            (200, worker, format!(r#""decr" "stock:{sale}""#)),
+            (200, worker, format!(r#""GET" "other:{sale}""#)),
+            (210, worker, r#""MULTI""#.to_owned()),
+            (
+                210,
+                worker,
+                format!(r#""HSET" "order:{sale}:last" "by" "1""#),
+            ),
+            (210, worker, r#""EXEC""#.to_owned()),
+            (
+                300,
+                worker,
+                format!(r#""EVAL" "redis.call('incr',KEYS[1])" "1" "sold:{sale}""#),
+            ),
+            (300, "lua", format!(r#""incr" "sold:{sale}""#)),
+            (400, worker, format!(r#""DEL" "lock:sale:{sale}""#)),
+            (500, worker, "\"PING\"".to_owned()),
+        ];
+        if second == 7 {
+            lines.push((
+                600,
+                "127.0.0.1:6000",
+                r#""SET" "stock:17" "100""#.to_owned(),
+            ));
+        }
+        for (ms, from, words) in lines {
+            let line = format!("+17000000{second:02}.{ms}000 [0 {from}] {words}\r\n");
+            monitor.see(line.as_bytes(), is_claimed);
+        }
+    }
+
+    #[test]
+    fn data_that_is_written_under_a_lock_is_found_in_the_order_of_commands() {
+        for is_claimed in [false, true] {
+            let mut monitor = Monitor::default();
+            monitor.name("127.0.0.1:6000", "importer");
+            for second in 0..30 {
+                turn(&mut monitor, second, &|key| {
+                    is_claimed && key.starts_with(b"lock:")
+                });
+            }
+            let is_lock = |key: &[u8]| key.starts_with(b"lock:");
+            let found = crate::guards::proposed(monitor.collector.guards(), &is_lock, &|_| false);
+            let found: Vec<String> = found
+                .iter()
+                .map(|one| format!("{} < {} {}/{}", one.keys, one.lock, one.under, one.without))
+                .collect();
+            assert_eq!(
+                found,
+                [
+                    "order:{id}:last < lock:sale:{id} 30/0",
+                    "sold:{id} < lock:sale:{id} 30/0",
+                    "stock:{id} < lock:sale:{id} 30/1",
+                ]
+            );
+            let mut patterns = monitor.collector.patterns().into_iter();
+            let is_told = patterns.any(|pattern| pattern.glob.starts_with(b"lock:"));
+            assert_eq!(is_told, !is_claimed);
+        }
     }
 }

@@ -55,7 +55,8 @@ impl Patterns {
         Some(self.current(id))
     }
 
-    fn known(&self, shape: &Shape) -> Option<PatternId> {
+    /// The pattern of a shape, if there is one.
+    pub(crate) fn known(&self, shape: &Shape) -> Option<PatternId> {
         let exact = self.by_shape.get(shape).copied();
         exact.or_else(|| {
             let covers = |id: &&PatternId| self.shape(**id).covers(shape);

@@ -7,6 +7,7 @@ use lockwarden_lock::glob::Glob;
 
 use crate::collector::Pattern;
 use crate::sighting::Spelling;
+use crate::toml_text::{free_name, is_name_byte, line, quoted};
 use crate::verdict::{Confidence, Kind, Verdict};
 
 /// Durations that people write, with their names; milliseconds.
@@ -33,9 +34,6 @@ const USUAL: [(u64, &str); 18] = [
 /// The default TTL of a policy, and the least that is proposed: ms. With keep-alive a short TTL only says how long a
 /// dead holder blocks the others.
 const DEFAULT_TTL_MS: u64 = 30_000;
-/// Bytes of a namespace's name.
-const MAX_NAME: usize = 40;
-
 /// What a proposal follows from, of one pattern: as one proxy has seen it, or several together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
@@ -135,8 +133,9 @@ struct Family<'a> {
     patterns: Vec<&'a Candidate>,
 }
 
-/// The configuration, as text of TOML; `period` is what was watched, in words. `names` are the namespaces that there are.
-pub fn toml(patterns: &[Candidate], period: &str, names: &[String]) -> String {
+/// The configuration, as text of TOML; `period` is what was watched, in words. `names` are the namespaces that there are, and
+/// `guards` the text for guards ([`crate::guards::toml`]).
+pub fn toml(patterns: &[Candidate], guards: &str, period: &str, names: &[String]) -> String {
     let mut families: Vec<Family<'_>> = Vec::new();
     for pattern in patterns.iter().filter(|pattern| is_proposed(pattern)) {
         let rules = Rules::of(pattern);
@@ -166,11 +165,13 @@ pub fn toml(patterns: &[Candidate], period: &str, names: &[String]) -> String {
         put_family(&mut text, family, &name, patterns);
         used.push(name);
     }
+    text.push_str(guards);
     put_others(&mut text, patterns);
     text
 }
 
-fn is_proposed(pattern: &Candidate) -> bool {
+/// Whether a pattern of keys is proposed as locks.
+pub fn is_proposed(pattern: &Candidate) -> bool {
     // A configuration is text.
     std::str::from_utf8(&pattern.glob).is_ok()
         && pattern.verdict.kind.is_lock()
@@ -289,7 +290,6 @@ fn put_others(text: &mut String, patterns: &[Candidate]) {
 
 /// A name that no other namespace has, made of the words of the first pattern.
 fn name(family: &Family<'_>, used: &[String]) -> String {
-    let is_fit = |byte: char| byte.is_ascii_alphanumeric() || matches!(byte, '_' | '.' | '-');
     let words = family
         .patterns
         .first()
@@ -297,21 +297,9 @@ fn name(family: &Family<'_>, used: &[String]) -> String {
     let name: String = words
         .unwrap_or_default()
         .chars()
-        .filter(|one| is_fit(*one))
+        .filter(|one| is_name_byte(*one))
         .collect();
-    free_name(name, used)
-}
-
-/// This name for a namespace, cut to a readable length, or the next like it that none has yet.
-pub fn free_name(mut name: String, used: &[String]) -> String {
-    name.truncate(MAX_NAME);
-    if name.is_empty() {
-        name.push_str("locks");
-    }
-    let numbered = |number: usize| format!("{name}-{number}");
-    let mut names = std::iter::once(name.clone()).chain((2..).map(numbered));
-    let free = names.find(|name| !used.contains(name));
-    free.expect("there are more numbers than names")
+    free_name(name, "locks", used)
 }
 
 /// Milliseconds in words.
@@ -327,27 +315,4 @@ fn words(ms: u64) -> String {
 
 fn shown(glob: &[u8]) -> String {
     String::from_utf8_lossy(glob).into_owned()
-}
-
-/// A string of TOML. Clients choose the names of keys, so nothing of them may end the string.
-pub fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for one in text.chars() {
-        match one {
-            '"' | '\\' => quoted.extend(['\\', one]),
-            one if one.is_control() => {
-                let _ = write!(quoted, "\\u{:04X}", u32::from(one));
-            }
-            one => quoted.push(one),
-        }
-    }
-    quoted.push('"');
-    quoted
-}
-
-/// For a comment of one line.
-fn line(text: &str) -> String {
-    text.chars()
-        .map(|one| if one.is_control() { '?' } else { one })
-        .collect()
 }

@@ -75,6 +75,16 @@ impl Interest {
     }
 }
 
+/// Whether a command writes data that a lock may protect. What would take a lock is none.
+#[inline]
+pub fn writes_data(effect: Effect, interest: Interest) -> bool {
+    match interest {
+        Interest::Counts | Interest::Changes => true,
+        Interest::No => effect == Effect::Write,
+        Interest::Takes | Interest::Reads | Interest::Script => false,
+    }
+}
+
 fn has_nx(request: &Request<'_>) -> bool {
     request.len() > 3
         && request

@@ -30,74 +30,150 @@ pub(crate) struct Shape {
     pieces: SmallVec<[Piece; 8]>,
 }
 
-impl Shape {
-    /// The shape of a key.
-    pub(crate) fn of(key: &[u8]) -> Shape {
+/// A shape that is being read from a key.
+#[derive(Default)]
+struct Reading {
+    pieces: SmallVec<[Piece; 8]>,
+    /// Where each piece begins in the key; it ends where the next begins.
+    begins: SmallVec<[usize; 8]>,
+}
+
+/// A key in its pieces: those of its shape, and the bytes of each.
+pub(crate) struct Parts<'k> {
+    pub(crate) shape: Shape,
+    key: &'k [u8],
+    begins: SmallVec<[usize; 8]>,
+}
+
+impl<'k> Parts<'k> {
+    /// Of a key. `None` where its end was not looked at.
+    pub(crate) fn of(key: &'k [u8]) -> Option<Parts<'k>> {
+        (key.len() <= MAX_KEY).then(|| {
+            let Reading { pieces, begins } = Reading::of(key);
+            Parts {
+                shape: Shape { pieces },
+                key,
+                begins,
+            }
+        })
+    }
+
+    /// The bytes of its pieces, without the separators, with their places.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (usize, &'k [u8])> {
+        let ends = self.begins.iter().skip(1).copied().chain([self.key.len()]);
+        let all = self.begins.iter().copied().zip(ends).enumerate();
+        all.filter(|(at, _)| !matches!(self.shape.pieces[*at], Piece::Separator(_)))
+            .map(|(at, (begin, end))| (at, &self.key[begin..end]))
+    }
+
+    /// The whole key.
+    pub(crate) fn key(&self) -> &'k [u8] {
+        self.key
+    }
+
+    /// The bytes of one piece, if it is no separator.
+    pub(crate) fn text(&self, place: usize) -> Option<&'k [u8]> {
+        self.texts()
+            .find(|(at, _)| *at == place)
+            .map(|(_, text)| text)
+    }
+}
+
+impl Reading {
+    fn of(key: &[u8]) -> Reading {
         let is_cut = key.len() > MAX_KEY;
         let key = &key[..key.len().min(MAX_KEY)];
-        let mut shape = Shape {
-            pieces: SmallVec::new(),
-        };
+        let mut reading = Reading::default();
         let mut at = 0;
-        while at < key.len() && shape.pieces.len() < MAX_PIECES {
+        while at < key.len() && reading.pieces.len() < MAX_PIECES {
             if is_separator(key[at]) {
-                shape.pieces.push(Piece::Separator(key[at]));
+                reading.push(Piece::Separator(key[at]), at);
                 at += 1;
                 continue;
             }
             let rest = &key[at..];
             let length = match rest.get(..UUID) {
                 Some(beginning) if is_uuid(beginning) => {
-                    shape.vary();
+                    reading.vary(at);
                     UUID
                 }
                 _ => {
                     let end = rest.iter().position(|&byte| is_separator(byte));
                     let word = &rest[..end.unwrap_or(rest.len())];
-                    shape.read(word);
+                    reading.read(word, at);
                     word.len()
                 }
             };
             at += length;
         }
         if at < key.len() || is_cut {
-            shape.vary();
+            reading.vary(at);
         }
-        shape
+        reading
     }
 
     /// A word between two separators.
-    fn read(&mut self, word: &[u8]) {
+    fn read(&mut self, word: &[u8], begin: usize) {
         if is_random(word) {
-            return self.vary();
+            return self.vary(begin);
         }
         // A number inside a word, as in order42. One digit may be part of a name: v2, s3.
         let mut rest = word;
+        let mut begin = begin;
         while let Some(at) = run_of_digits(rest) {
             let digits = rest[at..].iter().take_while(|byte| byte.is_ascii_digit());
             let end = at + digits.count();
-            self.word(&rest[..at]);
-            self.vary();
+            self.word(&rest[..at], begin);
+            self.vary(begin + at);
             rest = &rest[end..];
+            begin += end;
         }
-        self.word(rest);
+        self.word(rest, begin);
     }
 
-    fn word(&mut self, word: &[u8]) {
+    fn word(&mut self, word: &[u8], begin: usize) {
         if !word.is_empty() {
-            self.pieces.push(Piece::Word(word.into()));
+            self.push(Piece::Word(word.into()), begin);
         }
+    }
+
+    fn push(&mut self, piece: Piece, begin: usize) {
+        self.pieces.push(piece);
+        self.begins.push(begin);
     }
 
     /// Something that varies. Several such parts, joined as those of a date or an address are, vary as one.
-    fn vary(&mut self) {
+    fn vary(&mut self, begin: usize) {
         match self.pieces[..] {
             [.., Piece::Any] => {}
             [.., Piece::Any, Piece::Separator(b'-' | b'_' | b'.')] => {
                 self.pieces.pop();
+                self.begins.pop();
             }
-            _ => self.pieces.push(Piece::Any),
+            _ => self.push(Piece::Any, begin),
         }
+    }
+}
+
+impl Shape {
+    /// The shape of a key.
+    pub(crate) fn of(key: &[u8]) -> Shape {
+        Shape {
+            pieces: Reading::of(key).pieces,
+        }
+    }
+
+    /// Its pieces.
+    pub(crate) fn pieces(&self) -> &[Piece] {
+        &self.pieces
+    }
+
+    /// The places of what varies.
+    pub(crate) fn varying(&self) -> impl Iterator<Item = usize> {
+        let places = self.pieces.iter().enumerate();
+        places
+            .filter(|(_, piece)| matches!(piece, Piece::Any))
+            .map(|(at, _)| at)
     }
 
     /// The places of its words.
@@ -240,6 +316,31 @@ mod tests {
         ] {
             assert_eq!(Shape::of(key.as_bytes()).to_string(), shape, "{key}");
         }
+    }
+
+    #[test]
+    fn the_pieces_of_a_key_are_the_whole_key() {
+        for (key, texts) in [
+            ("stock:7", "0=stock 2=7"),
+            (
+                "order42x:cron-2026-11-22",
+                "0=order 1=42 2=x 4=cron 6=2026-11-22",
+            ),
+            ("{17}.a", "1=17 4=a"),
+            (
+                "550e8400-e29b-41d4-a716-446655440000.lock",
+                "0=550e8400-e29b-41d4-a716-446655440000 2=lock",
+            ),
+            ("", ""),
+        ] {
+            let parts = Parts::of(key.as_bytes()).expect("it is short");
+            let text =
+                |(at, text): (usize, &[u8])| format!("{at}={}", String::from_utf8_lossy(text));
+            let found: Vec<String> = parts.texts().map(text).collect();
+            assert_eq!(found.join(" "), texts, "{key}");
+            assert_eq!(parts.shape, Shape::of(key.as_bytes()));
+        }
+        assert!(Parts::of(&[b'x'; MAX_KEY + 1]).is_none());
     }
 
     #[test]

@@ -17,7 +17,7 @@ struct Estate {
 
 fn proposed(patterns: &[Pattern<'_>], names: &[String]) -> String {
     let candidates: Vec<Candidate> = patterns.iter().map(Candidate::from).collect();
-    propose::toml(&candidates, "a minute", names)
+    propose::toml(&candidates, "", "a minute", names)
 }
 
 const HOLDER: u64 = 1;

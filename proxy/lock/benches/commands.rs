@@ -15,7 +15,8 @@ use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::op::LockCommand;
 use lockwarden_lock::plan::{Form, Who, plan};
 use lockwarden_lock::rules::{
-    Adopt, KeepAliveBy, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts, Rules, TrustAddress,
+    Adopt, HolderLost, KeepAliveBy, KeepAliveTtl, Mode, OnFault, OnRepeat, OnViolation,
+    OpaqueScripts, Rules, TrustAddress,
 };
 use lockwarden_lock::script_facts::{ScriptFacts, ScriptSha};
 use lockwarden_lock::settle::{Judged, Lock, Permitted, Settled, settle};
@@ -254,7 +255,12 @@ const RULES: Rules = Rules {
     trust_address: TrustAddress::Auto,
     keep_alive_by: KeepAliveBy::Identity,
     hand_over: false,
+    quarantined: false,
+    holder_lost: HolderLost::Keep,
+    keep_alive_ttl: KeepAliveTtl::Proxy,
+    grace_ms: 0,
     debt_max_age_ms: None,
+    durability: None,
 };
 
 fn who() -> Who {
@@ -279,6 +285,7 @@ fn holder() -> Facts {
             ends: None,
             asked_end: None,
             lapsed: None,
+            came_back: false,
         }),
         ..Facts::default()
     }

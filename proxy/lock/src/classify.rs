@@ -1,14 +1,16 @@
 //! What a request means, before anybody is asked: nothing to us, a change of connection state, a
 //! look at a lock, or an operation on one. Owns the decision which requests are judged at all; the
-//! arguments of the lock verbs are read in `verbs`, scripts in `scripts` and `recipes`. It never asks
-//! Redis and never guesses: what it cannot read to the end is answered with Redis's own error.
+//! arguments of the lock verbs are read in `verbs`, scripts in `scripts` and `recipes`, questions about
+//! leases in `lease_question`. It never asks Redis and never guesses: what it cannot read to the end is answered with Redis's own error.
 
 mod computed;
+mod lease_question;
 mod recipes;
 mod scripts;
 mod verbs;
 
 pub use computed::{ComputedNames, ComputedScript, FunctionCall, UnseenScript};
+pub use lease_question::{About, LeaseQuestion, Mistake};
 
 use std::sync::Arc;
 
@@ -91,6 +93,8 @@ pub enum Class<'a> {
     TooLong(Command, TooLong),
     /// `LOCKWARDEN FENCE key`, the proxy's own command: the fencing token of this connection's lease.
     Fence(PassThrough<'a>, Bytes),
+    /// `LOCKWARDEN CHECK` or `LEASE`: Redis is asked about a lease. Without a namespace the key is no lock.
+    Lease(Result<(LeaseQuestion, Option<NamespaceId>), Mistake>),
     /// What an operator asks the proxy itself.
     Operator(OperatorCommand),
     /// An error that Redis would give, given here: nothing is forwarded on a guess.
@@ -128,6 +132,18 @@ fn asks_for_fence(request: &Request<'_>) -> Option<Bytes> {
         && words.next()?.eq_ignore_ascii_case(b"fence");
     let key = words.next().filter(|_| own && request.len() == 3)?;
     Some(Bytes::copy_from_slice(key))
+}
+
+/// Whether one of the keys of a request is a lock. Not asked about every command.
+pub fn names_lock(namespaces: &Namespaces, request: &Request<'_>) -> bool {
+    let Lookup::Known(spec) = lookup(request) else {
+        return false;
+    };
+    let mut found = false;
+    let scan = for_each_key(spec, request, &mut |_, key, _| {
+        found = found || namespaces.find(key).is_some();
+    });
+    scan.is_ok() && found
 }
 
 /// What is too long.
@@ -172,6 +188,7 @@ impl Classifier<'_> {
         };
         let pass = PassThrough::of(request.frame(), spec.blocking);
         let pass = pass.with_effect(spec.effect, !spec.is_held_back());
+        let pass = pass.with_keys(spec.keys);
         // Redis answers a wrong number of arguments itself and touches nothing, but whatever is wrong
         // with an EXEC, the block is over.
         let ends_block = spec.effect == Effect::Session(SessionVerb::Exec);
@@ -319,6 +336,12 @@ impl Classifier<'_> {
         let pass = PassThrough::of(request.frame(), true);
         if let Some(key) = asks_for_fence(&request) {
             return Class::Fence(pass, key);
+        }
+        if let Some(question) = LeaseQuestion::read(&request) {
+            return Class::Lease(question.map(|question| {
+                let namespace = self.namespaces.find(&question.key);
+                (question, namespace)
+            }));
         }
         if let Some(command) = OperatorCommand::read(&request) {
             return Class::Operator(command);

@@ -77,6 +77,14 @@ pub fn index_key(prefix: &[u8]) -> Vec<u8> {
     [prefix, INDEX].concat()
 }
 
+/// Since when which server is the primary, behind the prefix.
+const ERA: &[u8] = b"{}:lockwarden-era";
+
+/// The name of the key that says since when which server is the primary. It stands in database 0 for all.
+pub fn era_key(prefix: &[u8]) -> Vec<u8> {
+    [prefix, ERA].concat()
+}
+
 /// The key that says with which prefix companions are named on a Redis: under the same name for every
 /// prefix, which is that of the usual one. It stands in database 0.
 pub const PREFIX_MARK: &[u8] = b"lw:{}:lockwarden-prefix";

@@ -201,6 +201,8 @@ pub struct ClientDescription {
     pub user: String,
     /// Peer address.
     pub address: String,
+    /// The name in its certificate, which was verified.
+    pub certificate: Option<String>,
 }
 
 /// Whether a grant is numbered, and how.

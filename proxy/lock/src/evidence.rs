@@ -25,6 +25,8 @@ pub const SURELY_BEFORE_END: Duration = Duration::from_secs(1);
 pub const MAX_OBSERVED: usize = 256;
 /// Locks that one connection remembers in all; above that those go first whose leases end first.
 pub const MAX_LOCKS: usize = 65_536;
+/// Leases that are found without a look through all that is remembered.
+pub const MAX_LATEST: usize = 8;
 
 /// A lease that this connection was granted.
 #[derive(Clone, Debug)]
@@ -41,6 +43,8 @@ pub struct Own {
     pub asked_end: Option<Instant>,
     /// When a script said that it is over, though this connection did not release it.
     pub lapsed: Option<Instant>,
+    /// This connection came back to it after its end.
+    pub came_back: bool,
 }
 
 /// A value that this connection read.
@@ -64,6 +68,8 @@ struct Memory {
     seen: Option<Seen>,
     refused: bool,
     refused_with: Option<ValueHash>,
+    /// The lease before its own ran out, and this connection had not come back to it when it was granted the next one.
+    overran: bool,
 }
 
 impl Memory {
@@ -111,6 +117,8 @@ pub struct Evidence {
     memory: DbMap<Memory>,
     observed: VecDeque<DbKey>,
     attempts: Attempts,
+    /// The locks that it was granted last and has not given back.
+    latest: Vec<DbKey>,
 }
 
 impl Evidence {
@@ -158,9 +166,27 @@ impl Evidence {
         self.attempts.add(key, now);
     }
 
-    /// This connection was granted a lease.
-    pub fn granted(&mut self, key: DbKey, own: Own) {
+    /// Whether its lease of this lock follows one that ran out, and that it had not tried to give back by then.
+    pub fn overran(&self, key: &DbKey) -> bool {
+        let memory = self.memory.get(key);
+        memory.is_some_and(|memory| memory.own.is_some() && memory.overran)
+    }
+
+    /// This connection was granted a lease. `ran_out`: the time, where the lease before it ran out unreleased.
+    pub fn granted(&mut self, key: DbKey, own: Own, ran_out: Option<Instant>) {
+        self.latest.retain(|known| *known != key);
+        if self.latest.len() >= MAX_LATEST {
+            self.latest.remove(0);
+        }
+        self.latest.push(key.clone());
         let memory = self.memory.entry(key).or_default();
+        let before = memory.own.as_ref();
+        // A grant that is told once more is no other lease.
+        if before.is_none_or(|before| before.grant != own.grant) {
+            let is_left =
+                |now| before.is_some_and(|before| !before.came_back && is_over(before, now));
+            memory.overran = ran_out.is_some_and(is_left);
+        }
         memory.refused = false;
         memory.refused_with = None;
         memory.own = Some(own);
@@ -202,14 +228,24 @@ impl Evidence {
 
     /// The lock was given back by this connection.
     pub fn released(&mut self, key: &DbKey) {
+        self.latest.retain(|known| known != key);
         if let Some(memory) = self.memory.get_mut(key) {
             memory.own = None;
+            memory.overran = false;
             memory.refused = false;
             memory.refused_with = None;
             if memory.is_empty() {
                 self.memory.remove(key);
             }
         }
+    }
+
+    /// The last of the leases that this connection has, as far as it knows.
+    pub fn latest(&self) -> impl Iterator<Item = (&DbKey, &Own)> {
+        self.latest.iter().filter_map(|key| {
+            let own = self.memory.get(key)?.own.as_ref();
+            Some((key, own.filter(|own| own.lapsed.is_none())?))
+        })
     }
 
     /// The leases that this connection has, as far as it knows.
@@ -229,6 +265,20 @@ impl Evidence {
         {
             own.lapsed.get_or_insert(now);
         }
+    }
+
+    /// This connection wants to give back or extend a lock. Returns whether its own lease of it, or that of another of its
+    /// identity (which a step `found`), is over, and this is the first time that it comes back to that.
+    pub fn comes_back(&mut self, key: &DbKey, found: bool, now: Instant) -> bool {
+        let own = self
+            .memory
+            .get_mut(key)
+            .and_then(|memory| memory.own.as_mut());
+        let Some(own) = own else {
+            return found;
+        };
+        let is_over = found || own.ends.is_some_and(|ends| ends <= now);
+        is_over && !std::mem::replace(&mut own.came_back, true)
     }
 
     /// This connection read a value (`None`: there was none). A lease of its own that is not the
@@ -334,6 +384,10 @@ fn forgotten(own: &Own, now: Instant) -> bool {
         .is_some_and(|at| now.duration_since(at) > LAPSED_MEMORY)
 }
 
+fn is_over(own: &Own, now: Instant) -> bool {
+    own.lapsed.is_some() || own.ends.is_some_and(|ends| ends <= now)
+}
+
 fn is_surely_running(own: &Own, now: Instant) -> bool {
     own.lapsed.is_none() && own.ends.is_some_and(|ends| now + SURELY_BEFORE_END < ends)
 }
@@ -355,13 +409,14 @@ mod tests {
             ends: None,
             asked_end: None,
             lapsed: None,
+            came_back: false,
         }
     }
 
     #[test]
     fn a_lapsed_lease_is_remembered_for_ten_minutes() {
         let (mut evidence, start) = (Evidence::default(), Instant::now());
-        evidence.granted(key("a"), own(1));
+        evidence.granted(key("a"), own(1), None);
         evidence.lapsed(&key("a"), start);
         assert!(
             evidence
@@ -385,7 +440,7 @@ mod tests {
                 lapsed,
                 ..own(1)
             };
-            evidence.granted(key("a"), own);
+            evidence.granted(key("a"), own, None);
             evidence.observed(key("a"), grant, Some(&value), false, now);
             evidence.facts(&key("a"), now).own
         };
@@ -408,7 +463,7 @@ mod tests {
         let (mut evidence, now) = (Evidence::default(), Instant::now());
         evidence.refused(&key("a"), None);
         assert!(evidence.facts(&key("a"), now).refused_since);
-        evidence.granted(key("a"), own(1));
+        evidence.granted(key("a"), own(1), None);
         assert!(!evidence.facts(&key("a"), now).refused_since);
     }
 
@@ -465,10 +520,38 @@ mod tests {
     }
 
     #[test]
+    fn the_leases_that_were_granted_last_are_found_until_they_end() {
+        let mut evidence = Evidence::default();
+        let now = Instant::now();
+        let names = |evidence: &Evidence| {
+            let keys = evidence.latest().map(|(key, _)| key.key.to_vec());
+            keys.map(|key| String::from_utf8(key).expect("it is text"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        for name in ["a", "b", "a", "c"] {
+            evidence.granted(key(name), own(1), None);
+        }
+        evidence.refused(&key("d"), None);
+        assert_eq!(names(&evidence), "b a c");
+        evidence.released(&key("a"));
+        evidence.lapsed(&key("b"), now);
+        assert_eq!(names(&evidence), "c");
+        for number in 0..100 {
+            evidence.granted(
+                DbKey::new(0, Bytes::from(format!("{number}"))),
+                own(1),
+                None,
+            );
+        }
+        assert_eq!(names(&evidence), "92 93 94 95 96 97 98 99");
+    }
+
+    #[test]
     fn the_number_of_locks_is_bounded() {
         let mut evidence = Evidence::default();
         for i in 0..=MAX_LOCKS {
-            evidence.granted(DbKey::new(0, Bytes::from(format!("k{i}"))), own(1));
+            evidence.granted(DbKey::new(0, Bytes::from(format!("k{i}"))), own(1), None);
         }
         assert!(evidence.memory.len() <= MAX_LOCKS);
         assert!(evidence.memory.len() >= MAX_LOCKS / 2);
@@ -477,8 +560,39 @@ mod tests {
     #[test]
     fn a_release_forgets_the_lease() {
         let mut evidence = Evidence::default();
-        evidence.granted(key("a"), own(1));
+        evidence.granted(key("a"), own(1), None);
         evidence.released(&key("a"));
         assert!(evidence.memory.is_empty());
+    }
+
+    #[test]
+    fn a_lease_that_follows_one_that_ran_out_unreleased_is_told() {
+        let (mut evidence, start) = (Evidence::default(), Instant::now());
+        let lock = key("a");
+        let until = |byte: u8, s: u64| Own {
+            ends: Some(start + Duration::from_secs(s)),
+            ..own(byte)
+        };
+        let at = |s: u64| start + Duration::from_secs(s);
+        evidence.granted(lock.clone(), until(1, 5), Some(at(0)));
+        assert!(!evidence.overran(&lock), "there is none before it");
+        evidence.granted(lock.clone(), until(2, 15), Some(at(6)));
+        assert!(evidence.overran(&lock));
+        evidence.granted(lock.clone(), until(2, 15), None);
+        assert!(evidence.overran(&lock), "it is the same once more");
+        evidence.granted(lock.clone(), until(3, 25), Some(at(10)));
+        assert!(!evidence.overran(&lock), "its own had time left");
+        evidence.granted(lock.clone(), until(4, 35), None);
+        assert!(
+            !evidence.overran(&lock),
+            "given back over another connection"
+        );
+        assert!(evidence.comes_back(&lock, false, at(36)));
+        evidence.granted(lock.clone(), until(5, 45), Some(at(36)));
+        assert!(!evidence.overran(&lock), "it was to be given back, late");
+        evidence.granted(lock.clone(), until(6, 55), Some(at(46)));
+        assert!(evidence.overran(&lock));
+        evidence.released(&lock);
+        assert!(!evidence.overran(&lock));
     }
 }

@@ -193,13 +193,14 @@ pub const MAX_EXAMPLES: usize = 2_048;
 const STAR_EXAMPLES: [&str; 4] = ["~", "a0", "0A", ""];
 
 /// What a pattern is made of.
-enum Element {
+pub(crate) enum Element {
     /// One byte out of these.
     Byte(Vec<u8>),
     Star,
 }
 
-fn elements(pattern: &[u8]) -> Vec<Element> {
+/// The parts of a pattern.
+pub(crate) fn elements(pattern: &[u8]) -> Vec<Element> {
     let (mut elements, mut at) = (Vec::new(), 0);
     while at < pattern.len() {
         if pattern[at] == b'*' {

@@ -12,6 +12,10 @@ use crate::token::{FencingToken, Grant, SessionId};
 /// Leases in one table; above that new ones are not shown.
 pub const MAX_LEASES: usize = 1_000_000;
 
+/// How much earlier than this view thinks a lease may be over without that being a loss: the view counts from an answer,
+/// Redis from the request before.
+pub const GRAIN: Duration = Duration::from_millis(20);
+
 /// One lease as seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
@@ -27,6 +31,22 @@ pub struct Lease {
     pub since: Instant,
     /// When it ends, if it has a TTL.
     pub ends: Option<Instant>,
+    /// Another server has become the primary since, and nobody has looked yet whether it is there.
+    pub unknown: bool,
+    /// Until when its holder was told that it lasts, where the server that took over ends it earlier: an extension did not
+    /// come to that server, or its clock is ahead.
+    pub promised: Option<Instant>,
+}
+
+impl Lease {
+    /// Whether it is over although its holder may still rely on it, where another lease, or none, is on the server.
+    fn is_broken_promise(&self, now: Instant) -> bool {
+        let told = match self.unknown {
+            true => self.ends,
+            false => self.promised,
+        };
+        told.is_some_and(|told| told > now + GRAIN)
+    }
 }
 
 /// Something that happened to a lock.
@@ -75,6 +95,8 @@ pub enum End {
     Released,
     /// Its TTL ran out, or another lease took its place.
     Expired,
+    /// The server that took the place of another does not have it, or had it for less long than its holder was told.
+    Lost,
 }
 
 /// A lease that is over, and how long it was held.
@@ -86,6 +108,10 @@ pub struct Transition {
     pub end: End,
     /// How long it was held.
     pub held: Duration,
+    /// The connection that was granted it, if that was seen.
+    pub session: Option<SessionId>,
+    /// Its fencing token.
+    pub fence: FencingToken,
 }
 
 /// A lease that ran out as far as the view knows. It may have been extended or given back
@@ -107,6 +133,8 @@ pub struct Held {
     pub finite: u64,
     /// Leases without.
     pub endless: u64,
+    /// Those of which nobody knows whether they are there, which are not counted otherwise.
+    pub unknown: u64,
     /// When the oldest began.
     pub oldest: Option<Instant>,
 }
@@ -145,6 +173,8 @@ impl LeaseTable {
                     session: Some(session),
                     since: now,
                     ends: ttl.map(|ttl| now + ttl),
+                    unknown: false,
+                    promised: None,
                 };
                 self.begin(key, lease, now)
             }
@@ -159,9 +189,7 @@ impl LeaseTable {
                 let ends = ttl.map(|ttl| now + ttl);
                 if known {
                     // Extended through another proxy, or around all of them.
-                    if ends.is_some() {
-                        self.goes_on(key, ends);
-                    }
+                    self.is_there(key, grant, ttl, now);
                     None
                 } else {
                     let lease = Lease {
@@ -171,12 +199,17 @@ impl LeaseTable {
                         session: None,
                         since,
                         ends,
+                        unknown: false,
+                        promised: None,
                     };
                     self.begin(key, lease, now)
                 }
             }
             LeaseEvent::Extended { ttl } => {
                 self.goes_on(key, ttl.map(|ttl| now + ttl));
+                if let Some(placed) = self.leases.get_mut(key) {
+                    (placed.lease.unknown, placed.lease.promised) = (false, None);
+                }
                 None
             }
             LeaseEvent::Released => self.remove(key, End::Released, now),
@@ -204,8 +237,12 @@ impl LeaseTable {
                 break;
             }
             let key = key.clone();
-            let grant = self.get(&key).map(|lease| lease.grant);
-            let transition = self.remove(&key, End::Expired, end);
+            let lease = self.get(&key);
+            let grant = lease.map(|lease| lease.grant);
+            // Its time here is that on the server, unless nobody has looked there yet.
+            let is_lost = lease.is_some_and(|lease| !lease.unknown && lease.is_broken_promise(end));
+            let how = if is_lost { End::Lost } else { End::Expired };
+            let transition = self.remove(&key, how, end);
             if let (Some(grant), Some(transition)) = (grant, transition) {
                 ended.push(Lapse {
                     key,
@@ -215,6 +252,49 @@ impl LeaseTable {
             }
         }
         ended
+    }
+
+    /// Another server has become the primary: nobody knows which leases are there. Returns how many they are.
+    pub fn doubt(&mut self) -> usize {
+        for placed in self.leases.values_mut() {
+            placed.lease.unknown = true;
+        }
+        self.leases.len()
+    }
+
+    /// This lease was found on the server, with this TTL, if it has one.
+    pub fn is_there(&mut self, key: &DbKey, grant: Grant, ttl: Option<Duration>, now: Instant) {
+        let Some(placed) = self.leases.get_mut(key) else {
+            return;
+        };
+        let lease = &mut placed.lease;
+        if lease.grant != grant {
+            return;
+        }
+        let ends = ttl.map(|ttl| now + ttl);
+        let told = lease.promised.max(lease.ends.filter(|_| lease.unknown));
+        lease.promised = told.filter(|told| ends.is_some_and(|ends| ends + GRAIN < *told));
+        lease.unknown = false;
+        if ends.is_some() {
+            self.goes_on(key, ends);
+        }
+    }
+
+    /// This lease was not found on the server, or is over there. Returns how it ended, where it is the current one here:
+    /// one that has run out there was lost where its holder may still rely on it.
+    pub fn is_not_there(
+        &mut self,
+        key: &DbKey,
+        grant: Grant,
+        end: End,
+        now: Instant,
+    ) -> Option<Transition> {
+        let lease = self.get(key).filter(|lease| lease.grant == grant)?;
+        let end = match end {
+            End::Expired if lease.is_broken_promise(now) => End::Lost,
+            end => end,
+        };
+        self.remove(key, end, now)
     }
 
     /// Forgets the leases of a database, or of all, that began before: they were erased with it.
@@ -240,6 +320,10 @@ impl LeaseTable {
             let Some(held) = held.get_mut(usize::from(lease.namespace.0)) else {
                 continue;
             };
+            if lease.unknown {
+                held.unknown += 1;
+                continue;
+            }
             match lease.ends {
                 Some(_) => held.finite += 1,
                 None => held.endless += 1,
@@ -282,7 +366,10 @@ impl LeaseTable {
 
     /// A lease that is new here, unless there is no room; answers the one before.
     fn begin(&mut self, key: &DbKey, lease: Lease, now: Instant) -> Option<Transition> {
-        let ended = self.remove(key, End::Expired, now);
+        let is_lost = |before: &Lease| before.grant != lease.grant && before.is_broken_promise(now);
+        let is_lost = self.get(key).is_some_and(is_lost);
+        let how = if is_lost { End::Lost } else { End::Expired };
+        let ended = self.remove(key, how, now);
         if self.leases.len() < MAX_LEASES {
             let place = self.place(key, lease.ends);
             self.leases.insert(key.clone(), Placed { lease, place });
@@ -322,10 +409,13 @@ impl LeaseTable {
         self.leave((lease.ends, place));
         // A lease that had run out before was not held longer than its TTL.
         let over = lease.ends.map_or(now, |ends| ends.min(now));
+        let is_late = over < now && !lease.is_broken_promise(now);
         Some(Transition {
             namespace: lease.namespace,
-            end: if over < now { End::Expired } else { end },
+            end: if is_late { End::Expired } else { end },
             held: over.saturating_duration_since(lease.since),
+            session: lease.session,
+            fence: lease.fence,
         })
     }
 }
@@ -361,6 +451,68 @@ mod tests {
         }
     }
 
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// A lease of 300 ms, of which the server that took over knows for 100 ms.
+    fn cut(start: Instant) -> LeaseTable {
+        let mut table = LeaseTable::default();
+        table.apply(&key(1), granted(Some(300)), start);
+        table.doubt();
+        table.is_there(&key(1), Grant([1; 16]), Some(ms(100)), start);
+        table
+    }
+
+    #[test]
+    fn a_lease_that_ends_earlier_than_its_holder_was_told_is_lost() {
+        let start = Instant::now();
+        let mut table = cut(start);
+        assert_eq!(table.expire(start + ms(99)).len(), 0);
+        let lapse = table.expire(start + ms(250)).remove(0);
+        assert_eq!(lapse.transition.end, End::Lost);
+        assert_eq!(lapse.transition.held, ms(100));
+        assert_eq!(lapse.transition.fence, FencingToken(1));
+    }
+
+    #[test]
+    fn one_that_another_takes_the_place_of_meanwhile_is_lost() {
+        let start = Instant::now();
+        for after in [50, 150] {
+            let now = start + ms(after);
+            let ended = cut(start).apply(&key(1), found(300, now), now);
+            assert_eq!(ended.map(|ended| ended.end), Some(End::Lost), "{after}");
+        }
+        let now = start + ms(290);
+        let ended = cut(start).apply(&key(1), found(300, now), now);
+        assert_eq!(ended.map(|ended| ended.end), Some(End::Expired));
+    }
+
+    #[test]
+    fn one_that_is_extended_or_given_back_in_time_is_not() {
+        let start = Instant::now();
+        let mut table = cut(start);
+        let ttl = Some(ms(300));
+        table.apply(&key(1), LeaseEvent::Extended { ttl }, start + ms(50));
+        let lapse = table.expire(start + ms(350)).remove(0);
+        assert_eq!(lapse.transition.end, End::Expired);
+        let ended = cut(start).apply(&key(1), LeaseEvent::Released, start + ms(50));
+        assert_eq!(ended.map(|ended| ended.end), Some(End::Released));
+    }
+
+    #[test]
+    fn what_had_run_out_on_the_server_is_lost_where_its_holder_may_rely_on_it() {
+        let start = Instant::now();
+        for (after, end) in [(100, End::Lost), (290, End::Expired), (400, End::Expired)] {
+            let mut table = LeaseTable::default();
+            table.apply(&key(1), granted(Some(300)), start);
+            table.doubt();
+            let (grant, now) = (Grant([1; 16]), start + ms(after));
+            let ended = table.is_not_there(&key(1), grant, End::Expired, now);
+            assert_eq!(ended.map(|ended| ended.end), Some(end), "{after}");
+        }
+    }
+
     #[test]
     fn a_lease_that_was_found_began_when_its_record_says() {
         let (mut table, start) = (LeaseTable::default(), Instant::now());
@@ -385,6 +537,7 @@ mod tests {
         assert_eq!(
             table.held(1, late)[0],
             Held {
+                unknown: 0,
                 finite: 0,
                 endless: 1,
                 oldest: Some(late)

@@ -18,6 +18,7 @@ pub mod db_key;
 pub mod decision;
 
 pub mod glob;
+pub mod key_sets;
 pub mod namespace;
 
 pub mod companion;
@@ -34,6 +35,7 @@ pub mod rules;
 pub mod pass_through;
 
 pub mod classify;
+pub mod data_guard;
 
 pub mod evidence;
 

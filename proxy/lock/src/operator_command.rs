@@ -62,6 +62,11 @@ impl OperatorCommand {
         Some(read.unwrap_or(OperatorCommand::Mistaken { command, usage }))
     }
 
+    /// Whether every client may send it: `HELP`.
+    pub fn is_for_everybody(&self) -> bool {
+        self.word() == OperatorCommand::Help.word()
+    }
+
     /// Its word behind `LOCKWARDEN`.
     pub fn word(&self) -> &'static str {
         match self {

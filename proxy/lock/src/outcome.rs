@@ -9,16 +9,18 @@ mod nothing_run;
 mod packed;
 mod refusal;
 mod reply;
+mod unconfirmed;
 
 pub use array::asked_back;
 pub use flush::{FlushAnswer, Found, LiveLeases, Looked, read_flush};
 pub use guarded::{Guarded, read_guarded};
 pub use nothing_run::{Missing, NothingRun, Why};
 pub use refusal::{
-    BulkRefusal, OTHERS_STAND, RefusalLine, bulk_line, debug_line, limit_line, not_permitted_line,
-    refusal_line,
+    BulkRefusal, GuardLine, OTHERS_STAND, RefusalLine, bulk_line, debug_line, guard_limit_line,
+    guard_line, limit_line, not_permitted_line, refusal_line,
 };
 pub use reply::{Answered, answer, native_nothing, plain};
+pub use unconfirmed::{unconfirmed_line, unconfirmed_words};
 
 use bytes::Bytes;
 use lockwarden_resp::Value;
@@ -99,6 +101,8 @@ pub enum Outcome {
         /// It was granted to this very connection.
         own: bool,
     },
+    /// It was done, and fewer replicas confirmed that than must: see [`Answers::unconfirmed`].
+    Unconfirmed(Unconfirmed),
     /// Redis answered the application's own command, or the first command of the step, with an error. Nothing was changed.
     Failed,
 }
@@ -125,6 +129,17 @@ pub struct Granted {
     pub shared_token: bool,
     /// The TTL that was asked for.
     pub asked_ms: AskedMs,
+}
+
+/// What too few replicas have confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unconfirmed {
+    /// A grant, which was given back: the lease with this fencing token is over.
+    Grant(FencingToken),
+    /// A grant that cannot be given back: it goes by its TTL.
+    Left(FencingToken),
+    /// An extension. It stands on this server, and may be lost with it.
+    Extension,
 }
 
 /// What a new lease ended.
@@ -159,6 +174,13 @@ pub struct Refused {
     pub paid_debt: bool,
     /// The current value, where showing it tells the loser of a race that it lost.
     pub current: Option<Bytes>,
+}
+
+impl Refused {
+    /// For how long the lock that stood in the way was held, ms; `None` where none did.
+    pub fn held_ms(&self) -> Option<u64> {
+        (self.since > RedisTime(0)).then(|| self.now.ms_since(self.since))
+    }
 }
 
 /// What would have been refused where nothing is.

@@ -7,12 +7,14 @@
 //! ```
 
 use std::borrow::Cow;
+use std::fmt;
 
 use bytes::BytesMut;
 use lockwarden_resp::put_request;
 use smallvec::SmallVec;
 
 use crate::companion::companion_key;
+use crate::data_guard::HEAD_BYTES;
 use crate::scripts::ONLY_READS;
 
 /// See the module.
@@ -28,6 +30,20 @@ pub enum OwnRequest<'a> {
     GrantOf {
         /// The lock.
         lock: &'a [u8],
+        /// The beginning of the names of records.
+        companion_prefix: &'a [u8],
+    },
+    /// The beginning of a lock's record: who was granted it last.
+    Head {
+        /// The lock.
+        lock: &'a [u8],
+        /// The beginning of the names of records.
+        companion_prefix: &'a [u8],
+    },
+    /// Has Redis notice whether the records of these locks change.
+    WatchRecords {
+        /// The locks.
+        locks: &'a [&'a [u8]],
         /// The beginning of the names of records.
         companion_prefix: &'a [u8],
     },
@@ -63,10 +79,44 @@ pub enum OwnRequest<'a> {
         /// The beginning of the names of records.
         companion_prefix: &'a [u8],
     },
+    /// Waits until replicas have all that was written on this connection before.
+    Wait {
+        /// So many; with none the server only says how many have.
+        replicas: u16,
+        /// At most so long, ms.
+        within_ms: u16,
+    },
     /// `CLIENT` with these words: notices of maintenance without addresses, in place of a client's request for them.
     Notices(&'a [&'a [u8]]),
+    /// Another user for the connection: a client's twin, or the client's own again.
+    LogIn {
+        /// Who.
+        user: &'a [u8],
+        /// With what.
+        password: Password<'a>,
+    },
+    /// Ends a block that is begun anew.
+    Discard,
+    /// Begins it.
+    Multi,
+    /// Carries it out.
+    Exec,
+    /// Ends what is watched.
+    Unwatch,
+    /// Which run of which server this is.
+    Server,
     /// Nothing.
     Ping,
+}
+
+/// A password, which is never printed.
+#[derive(Clone, Copy)]
+pub struct Password<'a>(pub &'a [u8]);
+
+impl fmt::Debug for Password<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password")
+    }
 }
 
 /// Whether a text compiles as a chunk of its own.
@@ -91,14 +141,22 @@ impl<'a> OwnRequest<'a> {
             OwnRequest::Knock => &["EXISTS", ""],
             OwnRequest::Functions => &["FUNCTION", "LIST", "WITHCODE"],
             OwnRequest::ReplyOn => &["CLIENT", "REPLY", "ON"],
-            OwnRequest::GrantOf { .. } => &["GETRANGE"],
+            OwnRequest::GrantOf { .. } | OwnRequest::Head { .. } => &["GETRANGE"],
+            OwnRequest::WatchRecords { .. } => &["WATCH"],
             OwnRequest::Value(_) | OwnRequest::SpoilBlock => &["GET"],
             OwnRequest::Hello => &["HELLO"],
             OwnRequest::Raises { .. } | OwnRequest::Compiles { .. } => &["EVAL"],
             OwnRequest::Load(_) => &["SCRIPT", "LOAD"],
             OwnRequest::Library { .. } => &["CLIENT", "SETINFO"],
             OwnRequest::Offset { .. } => &["SET"],
+            OwnRequest::Wait { .. } => &["WAIT"],
             OwnRequest::Notices(_) => &["CLIENT"],
+            OwnRequest::LogIn { .. } => &["AUTH"],
+            OwnRequest::Discard => &["DISCARD"],
+            OwnRequest::Multi => &["MULTI"],
+            OwnRequest::Exec => &["EXEC"],
+            OwnRequest::Unwatch => &["UNWATCH"],
+            OwnRequest::Server => &["INFO", "server"],
             OwnRequest::Ping => &["PING"],
         }
     }
@@ -113,13 +171,37 @@ impl<'a> OwnRequest<'a> {
             | OwnRequest::ReplyOn
             | OwnRequest::SpoilBlock
             | OwnRequest::Hello
+            | OwnRequest::Discard
+            | OwnRequest::Multi
+            | OwnRequest::Exec
+            | OwnRequest::Unwatch
+            | OwnRequest::Server
             | OwnRequest::Ping => {}
+            OwnRequest::LogIn { user, password } => words.extend([user.into(), password.0.into()]),
             OwnRequest::GrantOf {
                 lock,
                 companion_prefix,
             } => {
                 words.push(companion_key(companion_prefix, lock).into());
                 words.extend([b"3".as_slice().into(), b"18".as_slice().into()]);
+            }
+            OwnRequest::Head {
+                lock,
+                companion_prefix,
+            } => {
+                words.push(companion_key(companion_prefix, lock).into());
+                let last = HEAD_BYTES - 1;
+                words.extend([
+                    Cow::Borrowed(b"0".as_slice()),
+                    last.to_string().into_bytes().into(),
+                ]);
+            }
+            OwnRequest::WatchRecords {
+                locks,
+                companion_prefix,
+            } => {
+                let record = |lock: &&[u8]| companion_key(companion_prefix, lock).into();
+                words.extend(locks.iter().map(record));
             }
             OwnRequest::Value(word) | OwnRequest::Load(word) => words.push(word.into()),
             OwnRequest::Raises { flagged } => {
@@ -133,6 +215,13 @@ impl<'a> OwnRequest<'a> {
             OwnRequest::Offset { companion_prefix } => {
                 words.push(companion_key(companion_prefix, b"lockwarden:offset").into());
                 words.extend([b"".as_slice(), b"PX", b"1"].map(Cow::Borrowed));
+            }
+            OwnRequest::Wait {
+                replicas,
+                within_ms,
+            } => {
+                let numbers = [replicas, within_ms].map(|number| number.to_string());
+                words.extend(numbers.map(|number| Cow::Owned(number.into_bytes())));
             }
             OwnRequest::Notices(options) => {
                 words.extend(options.iter().map(|word| Cow::Borrowed(*word)));
@@ -168,8 +257,29 @@ mod tests {
                 format!("GETRANGE {record} 3 18"),
             ),
             (
+                OwnRequest::Head {
+                    lock: b"lock:a",
+                    companion_prefix,
+                },
+                format!("GETRANGE {record} 0 66"),
+            ),
+            (
+                OwnRequest::WatchRecords {
+                    locks: &[b"lock:a", b"lock:a"],
+                    companion_prefix,
+                },
+                format!("WATCH {record} {record}"),
+            ),
+            (
                 OwnRequest::Offset { companion_prefix },
                 format!("SET {offset}  PX 1"),
+            ),
+            (
+                OwnRequest::Wait {
+                    replicas: 2,
+                    within_ms: 50,
+                },
+                "WAIT 2 50".to_owned(),
             ),
             (
                 OwnRequest::Raises { flagged: true },

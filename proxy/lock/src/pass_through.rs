@@ -6,7 +6,8 @@
 //! use lockwarden_lock::pass_through::PassThrough;
 //! let frame = b"*2\r\n$3\r\nDEL\r\n$6\r\nlock:a\r\n";
 //! let effect = lockwarden_lock::table::Effect::Neutral;
-//! let leave = PassThrough { frame, blocking: false, only_reads: false, effect };
+//! let keys = lockwarden_lock::table::KeySpec::None;
+//! let leave = PassThrough { frame, blocking: false, only_reads: false, effect, keys };
 //! ```
 //!
 //! ```compile_fail,E0624
@@ -28,7 +29,7 @@
 
 use bytes::{Bytes, BytesMut};
 
-use crate::table::Effect;
+use crate::table::{Effect, KeySpec};
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,7 @@ pub struct PassThrough<'a> {
     blocking: bool,
     only_reads: bool,
     effect: Effect,
+    keys: KeySpec,
 }
 
 impl<'a> PassThrough<'a> {
@@ -46,7 +48,18 @@ impl<'a> PassThrough<'a> {
             blocking,
             only_reads: false,
             effect: Effect::Neutral,
+            keys: KeySpec::Subcommands,
         }
+    }
+
+    /// Of a command whose keys stand here.
+    pub(crate) fn with_keys(self, keys: KeySpec) -> PassThrough<'a> {
+        PassThrough { keys, ..self }
+    }
+
+    /// Where its keys stand; [`KeySpec::Subcommands`] where the table does not know.
+    pub fn keys(&self) -> KeySpec {
+        self.keys
     }
 
     /// Of a command that means this to a lock, if its keys are any.
@@ -117,6 +130,7 @@ impl Kept {
             blocking: self.blocking,
             only_reads: self.only_reads,
             effect: Effect::Neutral,
+            keys: KeySpec::Subcommands,
         }
     }
 }

@@ -15,10 +15,13 @@ mod take;
 
 mod flush;
 
+mod asked;
 mod breaking;
+mod era;
 mod index;
 mod record;
 mod renewal;
+mod shorten;
 mod sweep;
 
 mod lease;
@@ -27,14 +30,17 @@ mod proofs;
 mod step;
 
 pub use acquire::grants_repetition;
+pub use asked::{KnownLease, ask_for_lease, known_lease};
 pub use breaking::{Broke, break_lease, broke};
+pub use era::{Surveyed, enter_era, entered, survey, surveyed};
 pub use flush::flush;
 pub use index::{IndexEntry, Indexed, Orphan, index, indexed, orphans, read_orphans};
 pub use lease::{EnforcedTerms, outlive_ms};
 pub use needs::{Guard, Needs, all_rights, own_rights};
-pub use record::{identify, let_go, notice, undelivered};
+pub use record::{GaveBack, gave_back, give_back, identify, let_go, notice, undelivered};
 pub use renewal::{Renewal, Renewed, renew, renewed};
 pub use script::guarded;
+pub use shorten::{Shorten, Shortened, shorten, shortened};
 pub use sweep::{Swept, SweptLease, sweep, swept, swept_ttl};
 pub use who::Who;
 
@@ -184,6 +190,11 @@ impl Planning<'_> {
     /// A step about the locks, without arguments so far.
     fn step(&self) -> Step {
         Step::new(&self.keys, self.companion_prefix, &[])
+    }
+
+    /// Whether this lock is not granted where it is free.
+    fn quarantined(&self, lock: &Allowed) -> bool {
+        lock.rules.quarantined && !self.monitor
     }
 
     /// What is told about proofs of a lock.

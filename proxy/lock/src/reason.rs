@@ -28,6 +28,8 @@ pub enum Reason {
     UnsafeScript,
     /// FLUSHDB, FLUSHALL, SWAPDB … while they would erase locks.
     BulkDelete,
+    /// A free lock, while the server has been the primary for so short a time that the one before may have granted it.
+    Quarantine,
     /// A policy's rate, quota, naming or time rule.
     Limited,
     /// A policy's own reason, with its text.
@@ -36,7 +38,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason, in the order of the documentation.
-    pub const ALL: [Reason; 13] = [
+    pub const ALL: [Reason; 14] = [
         Reason::NotOwner,
         Reason::Expired,
         Reason::Overwrite,
@@ -48,6 +50,7 @@ impl Reason {
         Reason::StaleFence,
         Reason::UnsafeScript,
         Reason::BulkDelete,
+        Reason::Quarantine,
         Reason::Limited,
         Reason::Other,
     ];
@@ -66,6 +69,7 @@ impl Reason {
             Reason::StaleFence => "stale-fence",
             Reason::UnsafeScript => "unsafe-script",
             Reason::BulkDelete => "bulk-delete",
+            Reason::Quarantine => "quarantine",
             Reason::Limited => "limited",
             Reason::Other => "other",
         }

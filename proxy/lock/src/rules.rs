@@ -96,6 +96,52 @@ pub enum KeepAliveBy {
     Connection,
 }
 
+/// How many replicas must confirm a grant or an extension before its client hears of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Durability {
+    /// At least 1.
+    pub replicas: u16,
+    /// How long they have for that, ms.
+    pub within_ms: u16,
+    /// No free lock is granted where a failover could give it a second holder. Such a namespace always has a quarantine.
+    pub is_strict: bool,
+}
+
+impl Durability {
+    /// What satisfies both.
+    #[must_use]
+    pub fn and(self, other: Durability) -> Durability {
+        Durability {
+            replicas: self.replicas.max(other.replicas),
+            within_ms: self.within_ms.max(other.within_ms),
+            is_strict: self.is_strict || other.is_strict,
+        }
+    }
+}
+
+/// Which TTLs are kept alive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeepAliveTtl {
+    /// Those that the proxy chose: invented or cut.
+    #[default]
+    Proxy,
+    /// Those that the application chose, too.
+    All,
+}
+
+/// What becomes of a lease whose holder is known to be gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HolderLost {
+    /// It goes by its TTL.
+    #[default]
+    Keep,
+    /// It has at most this TTL from then on.
+    Shorten {
+        /// In milliseconds.
+        ms: u64,
+    },
+}
+
 /// What an operator chose for a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -117,9 +163,19 @@ pub struct Rules {
     pub trust_address: TrustAddress,
     /// For whom leases are kept alive.
     pub keep_alive_by: KeepAliveBy,
+    /// What becomes of a lease whose holder is known to be gone.
+    pub holder_lost: HolderLost,
+    /// Which TTLs are kept alive.
+    pub keep_alive_ttl: KeepAliveTtl,
+    /// How much longer than the TTL that was asked for a lock lives, ms: its key goes so much later, unless it is given back.
+    pub grace_ms: u64,
     /// Whether locks are taken by one process of an application and given back by another: then the
     /// ACL user, or the client's name, is the whole identity of a client that has one.
     pub hand_over: bool,
+    /// No free lock is granted now: whether it is free, only the server before this one could say.
+    pub quarantined: bool,
     /// How long an identity owes a release, ms; `None` for ten ceilings.
     pub debt_max_age_ms: Option<u64>,
+    /// What replicas must have confirmed before a client hears that it holds a lock.
+    pub durability: Option<Durability>,
 }

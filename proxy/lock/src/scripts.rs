@@ -148,6 +148,8 @@ scripts! {
     NOTICE = "notice" for Own;
     /// Locks that a sweep has found.
     SWEEP = "sweep" for Own;
+    /// What a client asks about the lease of a lock.
+    LEASE = "lease" for Locks;
     /// What follows the text of an application's script.
     WRAP = "wrap" for Scripts;
     /// The same where the script declares no lock, behind a guard.
@@ -160,8 +162,16 @@ scripts! {
     IDENTIFY = "identify" for Own;
     /// A lease whose release was refused without a look at Redis.
     LET_GO = "let_go" for Own;
+    /// A lease that was granted just now, and that nobody was told of.
+    GIVE_BACK = "give_back" for Scripts;
+    /// A lease whose holder is gone.
+    SHORTEN = "shorten" for Own;
     /// A lease that an operator ends.
     BREAK = "break" for Own;
+    /// Since when a server is the primary.
+    ERA = "era" for Own;
+    /// Leases that another server had granted.
+    SURVEY = "survey" for Own;
 }
 
 /// The check of every right that a step of a client may take.

@@ -20,7 +20,7 @@ use crate::op::{
 use crate::outcome::NothingRun;
 use crate::pass_through::PassThrough;
 use crate::reason::Reason;
-use crate::rules::{Mode, OnFault, OnViolation, OpaqueScripts, Rules};
+use crate::rules::{Durability, Mode, OnFault, OnViolation, OpaqueScripts, Rules};
 use crate::time::ProxyTime;
 use crate::token::Grant;
 
@@ -132,6 +132,24 @@ impl Permitted {
     /// Its locks, in the order of [`LockOp::targets`].
     pub fn locks(&self) -> &[Allowed] {
         &self.locks
+    }
+
+    /// What replicas must confirm before its client hears of a success; `None` where nothing is enforced, and for what only
+    /// gives locks back: a release that is lost keeps a lock closed for a TTL, and gives it to nobody.
+    pub fn durability(&self) -> Option<Durability> {
+        match &self.command.op {
+            LockOp::Release { .. } | LockOp::ReleaseMany { .. } => return None,
+            LockOp::Acquire { .. }
+            | LockOp::Take { .. }
+            | LockOp::AcquireAll { .. }
+            | LockOp::Store { .. }
+            | LockOp::Extend { .. }
+            | LockOp::Wrapped { .. } => {}
+        }
+        let rules = self.locks.iter().map(|allowed| allowed.rules);
+        let enforced = rules.filter(|rules| rules.mode == Mode::Enforce);
+        let wanted = enforced.filter_map(|rules| rules.durability);
+        wanted.reduce(Durability::and)
     }
 
     /// The command, and its locks to draw names for.
@@ -391,6 +409,13 @@ fn settle_script(
                 | Operation::GuardedWrite => terms.acquire = denial,
             }
             obligations = obligations.merge(decision.obligations);
+        }
+        if rules.quarantined && rules.mode == Mode::Enforce {
+            terms.acquire.get_or_insert(Denial {
+                reason: Reason::Quarantine,
+                detail: None,
+                policy: built_in(),
+            });
         }
         allowed.push(Allowed {
             lock,

@@ -19,6 +19,12 @@ pub use keys::{KeyError, for_each_key};
 pub use lookup::{Lookup, lookup};
 pub use scripted::in_script;
 
+/// Commands of which Redis does not compare every key with the rights of a user: of several `STORE` only the last, and
+/// of `PFMERGE` none where it has a single one.
+pub const KEYS_UNCHECKED: [&str; 3] = ["georadius", "georadiusbymember", "pfmerge"];
+/// The same before 7.0: `SORT … BY … GET` reads any key.
+pub const KEYS_UNCHECKED_BEFORE_7: [&str; 1] = ["sort"];
+
 /// Every command.
 pub(crate) fn rows() -> impl Iterator<Item = &'static CommandSpec> {
     rows::ROWS.iter()

@@ -133,4 +133,10 @@ impl v1::clients::Host for State {
             address: description.address.clone(),
         })
     }
+
+    fn certificate(&mut self, client: u64) -> Option<String> {
+        let (handle, description) = self.client.as_ref()?;
+        let certificate = description.certificate.as_ref();
+        certificate.filter(|_| *handle == client).cloned()
+    }
 }

@@ -118,6 +118,7 @@ impl World {
                     name: "billing".to_owned(),
                     user: "app".to_owned(),
                     address: "10.0.0.7".to_owned(),
+                    certificate: Some("spiffe://corp/billing".to_owned()),
                 })
             })
     }
@@ -236,6 +237,55 @@ fn a_policy_may_ask_who_its_client_is_and_nobody_else() {
     assert!(world.generation.policies()[0].asks_clients);
     assert_eq!(world.detail("who"), "billing/app/10.0.0.7");
     assert_eq!(world.detail("who else"), "nobody");
+    assert_eq!(world.detail("certificate"), "spiffe://corp/billing");
+    assert_eq!(world.detail("certificate of another"), "nobody");
+}
+
+/// A policy that was built for 1.0, before there were certificates, asks as it always did.
+#[test]
+fn a_policy_of_an_older_minor_version_works_as_before() {
+    let host = PolicyHost::new().unwrap();
+    let old = source("old", ModuleSource::File(guest_file("from_the_past")));
+    let spec = chain(
+        "orders",
+        &[("old", &[("suffix", "!")]), ("ttl-ceiling", &[])],
+    );
+    let generation = Arc::new(host.load(&[old], &[spec]).unwrap());
+    assert!(generation.policies()[0].asks_clients);
+    let mut chains = Chains::new();
+    chains.follow(&generation);
+    let describe = |client| {
+        (client == 7).then(|| ClientDescription {
+            name: "billing".to_owned(),
+            certificate: Some("shop".to_owned()),
+            ..ClientDescription::default()
+        })
+    };
+    let question = question(b"lock:test");
+    let decision = chains.decide(NamespaceId(0), &question, &describe);
+    assert_eq!(decision.fault, None);
+    match decision.verdict {
+        Verdict::Deny(denial) => {
+            assert_eq!(
+                denial.detail.as_deref(),
+                Some("billing asks for lock:test!")
+            );
+        }
+        Verdict::Permit => panic!("the policy was not asked"),
+    }
+}
+
+#[test]
+fn a_policy_that_asks_for_certificates_imports_what_it_asks_for() {
+    let module = std::fs::read(naughty()).unwrap();
+    let imports = |name: &str| {
+        let mut windows = module.windows(name.len());
+        windows.any(|bytes| bytes == name.as_bytes())
+    };
+    assert!(imports("lockwarden:policy/clients@1.1.0"));
+    let old = std::fs::read(guest_file("from_the_past")).unwrap();
+    let mut windows = old.windows(b"lockwarden:policy/clients@1.0.0".len());
+    assert!(windows.any(|bytes| bytes == b"lockwarden:policy/clients@1.0.0"));
 }
 
 #[test]

@@ -294,7 +294,7 @@ impl RequestDecoder {
                             self.phase = Phase::ArrayLength(LengthReader::new());
                         }
                     },
-                    [TLS_HANDSHAKE, TLS_MAJOR, ..] => return Err(RequestError::CrossProtocol),
+                    [TLS_HANDSHAKE, TLS_MAJOR, ..] => return Err(RequestError::Tls),
                     [first, ..] if is_reply_type(*first) => {
                         return Err(RequestError::ExpectedArray(UnexpectedByte(*first)));
                     }

@@ -8,6 +8,7 @@ mod endpoints;
 pub(crate) mod exit_code;
 mod operator;
 pub(crate) mod private_redis;
+mod send_away;
 mod signals;
 mod systemd;
 mod workers;
@@ -29,12 +30,13 @@ use crate::backend::{Address, server_info};
 use crate::config::{Config, Finding, Report};
 use crate::maintenance::break_lease::BreakOrder;
 use crate::maintenance::renewals::RenewAll;
-use crate::maintenance::{chores, renewals};
+use crate::maintenance::{certificates, chores, connection_age, renewals, sentinels};
 use crate::net::descriptors;
 use crate::net::listener::Arrival;
 use crate::ruleset::activate::{activate, labels};
 use crate::ruleset::load_policies;
 use crate::state::ProxyState;
+use crate::state::certificates::Certificates;
 use crate::state::operator::AnswerOperator;
 use crate::telemetry::audit::Audit;
 use crate::telemetry::events::{EventLog, Fingerprints, Follower, Following};
@@ -43,6 +45,7 @@ use crate::telemetry::logging::LogFilter;
 use crate::telemetry::metrics::{BUILD, Metrics};
 #[cfg(feature = "otel")]
 use crate::telemetry::otel;
+use crate::telemetry::vocabulary::Side;
 use crate::view::{Fold, ViewService, gauges};
 use crate::{clock, config, maintenance};
 use accept::Patience;
@@ -135,7 +138,8 @@ impl Prepared {
         });
         let host = PolicyHost::with_observer(observer).map_err(Failure::line)?;
         let generation = load_policies::load(&host, &config).map_err(Failure::Findings)?;
-        let active = activate(&config, Arc::new(generation), &metrics).map_err(Failure::line)?;
+        let active = activate(&config, generation, &metrics).map_err(Failure::line)?;
+        metrics.set_config_hash(active.meaning.hash());
 
         let endpoints = Endpoints::reserve(&config, arrival).map_err(Failure::line)?;
 
@@ -146,10 +150,13 @@ impl Prepared {
                 let address = Address::private(private.address());
                 (Some(private), address)
             }
-            config::Backend::Redis(url) => (
-                None,
-                Address::new(url.clone(), config.backend_login.clone()),
-            ),
+            config::Backend::Redis(url) => {
+                let (login, files) = (config.backend_login.clone(), config.backend_tls.as_ref());
+                let observer = Arc::new(metrics.tls.of(Side::Backend));
+                let address = Address::new(url.clone(), login, files, observer);
+                let failed = |error| Failure::line(format!("backend_tls: {error}"));
+                (None, address.map_err(failed)?)
+            }
         };
         let fingerprints = match &config.audit.key {
             Some(key) => Fingerprints::with_key(key.expose().as_bytes()),
@@ -158,7 +165,10 @@ impl Prepared {
         let events = Arc::new(EventLog::new(fingerprints));
         let (audit, scribe) =
             Audit::open(&config.audit, &events, &metrics).map_err(Failure::line)?;
-        let shared = ProxyState::new(&config, active, metrics, address, events, audit);
+        let certificates = Certificates::new(&config, &address, &metrics)
+            .map_err(|error| Failure::line(format!("tls: {error}")))?;
+        let backend = (address, certificates);
+        let shared = ProxyState::new(&config, active, metrics, backend, events, audit);
         let shared = Arc::new(shared.map_err(Failure::line)?);
         let views = ViewService::new(shared.clone());
         // Metrics are part of what the view needs, so they must not keep it alive.
@@ -189,7 +199,7 @@ impl Prepared {
             Some(secret) => AdminToken::configured(secret.expose().to_owned()),
             None => AdminToken::generate().map_err(Failure::line)?,
         };
-        let (allow_open, listeners) = (config.allow_open, config.listeners.clone());
+        let (allow_open, listeners) = (config.allow_open, config.data_listeners());
         let judgement: maintenance::Judgement =
             Box::new(move |report| refusal(report, &listeners, allow_open));
         let patience = config.drain;
@@ -286,10 +296,13 @@ impl Serving {
             shared: shared.clone(),
             controller: controller.clone(),
         };
+        tokio::spawn(sentinels::run(shared.clone()));
         tokio::spawn(maintenance::run(shared.clone(), judgement));
         tokio::spawn(chores::run(shared.clone(), inbox));
         let (renewals, orders) = mpsc::channel(1);
         tokio::spawn(renewals::run(shared.clone(), orders));
+        tokio::spawn(certificates::run(shared.clone()));
+        tokio::spawn(connection_age::run(shared.clone()));
         tokio::spawn(systemd::watchdog());
         let refreshing = shared.clone();
         tokio::spawn(async move {
@@ -320,7 +333,8 @@ impl Serving {
         systemd::stopping("waiting for clients that hold locks or wait for an answer");
         // Before anybody is sent away, so that a holder has a whole TTL to come back in.
         renew_all(&renewals).await;
-        shared.start_draining();
+        shared.begin_to_drain();
+        tokio::spawn(send_away::one_by_one(shared.clone(), patience));
         let again = async {
             asks.asked_to_stop().await;
             over.notify_one();
@@ -423,7 +437,7 @@ async fn renew_all(renewals: &mpsc::Sender<RenewAll>) {
     }
 }
 
-/// Why a server is not served, if so.
+/// Why a server is not served by these listeners, if so. Sentinels are none of them: they have no data.
 pub(crate) fn refusal(
     report: &server_info::Report,
     listeners: &[config::Listener],

@@ -5,12 +5,16 @@ mod address;
 mod conversation;
 pub(crate) mod functions;
 mod link;
-mod own_login;
+pub(crate) mod open_connections;
+pub(crate) mod own_login;
+pub(crate) mod passwords;
 pub(crate) mod pool;
 pub(crate) mod profile;
 pub(crate) mod rights;
+pub(crate) mod sentinel;
 pub(crate) mod server_info;
 pub(crate) mod shared_connection;
+pub(crate) mod strict;
 
 use std::sync::Arc;
 
@@ -19,22 +23,30 @@ use crate::telemetry::vocabulary::ConnectionState;
 pub(crate) use address::Address;
 pub(crate) use conversation::{BackendError, Conversation};
 pub(crate) use link::Link;
+use passwords::Passwords;
 use profile::Profile;
 use server_info::Server;
+use strict::StrictTerms;
 
 /// The server: where it is, and what is known of it.
 pub(crate) struct Backend {
     pub(crate) address: Address,
     pub(crate) server: Server,
+    /// What is known of it that `durability = "strict:…"` needs.
+    pub(crate) strict: StrictTerms,
     pub(crate) metrics: Arc<Metrics>,
+    /// With which clients have logged in.
+    pub(crate) passwords: Passwords,
 }
 
 impl Backend {
     pub(crate) fn new(address: Address, metrics: Arc<Metrics>) -> Backend {
         Backend {
+            server: Server::new(address.open.clone()),
+            strict: StrictTerms::default(),
             address,
-            server: Server::default(),
             metrics,
+            passwords: Passwords::default(),
         }
     }
 
@@ -43,9 +55,30 @@ impl Backend {
         let (metrics, era) = (&self.metrics, self.server.era());
         let connecting = metrics.backend_connections.at(ConnectionState::Connecting);
         connecting.inc();
-        let opened = self.address.introduced(profile).await;
+        let opened = self.converse_as(profile).await;
         connecting.dec();
         let open = metrics.backend_connections.at(ConnectionState::Open);
-        opened.map(|stream| Link::new(stream, era, open))
+        opened.map(|conversation| Link::new(conversation.into_connected(), era, open))
+    }
+
+    /// The same for a question of the proxy's own. Where a newer password of the same user may do, it is tried first: a token
+    /// that has ended is a failed login on the server, and many of them lock a user out.
+    pub(crate) async fn converse_as(
+        &self,
+        profile: &Profile,
+    ) -> Result<Conversation, BackendError> {
+        let era = self.server.era();
+        let newer = profile.login.as_ref();
+        if let Some(login) = newer.and_then(|login| self.passwords.newer_than(login, era)) {
+            let newer = Profile {
+                login: Some(login.clone()),
+                ..profile.clone()
+            };
+            match self.address.converse_as(&newer).await {
+                Err(BackendError::Login(_)) => self.passwords.refused(&login),
+                other => return other,
+            }
+        }
+        self.address.converse_as(profile).await
     }
 }

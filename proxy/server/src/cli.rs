@@ -1,6 +1,7 @@
 //! The command line: what may be typed, and who does it. Commands that ask a running proxy are below;
 //! they end as `app::exit_code` says.
 
+mod acl;
 mod api_client;
 mod arguments;
 mod audit;
@@ -49,18 +50,20 @@ enum Command {
         #[arg(long)]
         takeover: bool,
     },
-    /// Check the configuration and the policies; with --backend also the server
+    /// Check the configuration and the policies; with --backend also the server, with --fleet whether proxies have the
+    /// same rules
     Check {
         #[command(flatten)]
         settings: Settings,
-        /// Also ask the backend
-        #[arg(long)]
-        backend: bool,
+        #[command(flatten)]
+        args: check::CheckArgs,
     },
     /// Say what is different with this version for a configuration that was written for an older one
     UpgradeCheck(upgrade_check::UpgradeCheckArgs),
-    /// Tell the classic story: a late DEL without the proxy, and with it
-    Demo,
+    /// Print, or set, ACL rules by which nobody who goes around lockwarden can touch locks
+    Acl(acl::AclArgs),
+    /// Tell the classic story: a late DEL without the proxy, and with it; with --guard that of a shop that sells items twice
+    Demo(demo::DemoArgs),
     /// Who holds which lock, who waits, and ending a lease on purpose
     #[command(subcommand)]
     Locks(locks::LocksCommand),
@@ -154,9 +157,10 @@ pub(crate) fn main() -> ExitCode {
             };
             app::run(settings.source(), arrival)
         }
-        Command::Check { settings, backend } => check::check(&settings.source(), backend),
+        Command::Check { settings, args } => check::check(&settings.source(), &args),
         Command::UpgradeCheck(args) => upgrade_check::upgrade_check(&args),
-        Command::Demo => demo::demo(),
+        Command::Acl(args) => acl::acl(&args),
+        Command::Demo(args) => demo::demo(&args),
         Command::Locks(command) => locks::locks(&command),
         Command::Top(args) => top::top(&args),
         Command::Clients(args) => clients::clients(&args),

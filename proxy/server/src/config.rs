@@ -6,51 +6,67 @@
 use std::path::Path;
 
 mod administration;
+mod advertise;
 mod application;
 mod audit;
 mod backend;
 mod backend_login;
+mod certificate_login;
 mod document;
 mod draft;
+mod durability;
 mod effective;
 mod enforce_for;
 mod file;
 mod finding;
+mod guard;
 mod history;
 mod keys;
 mod listener;
 mod logging;
+mod meaning;
 mod namespace;
 mod network;
 #[cfg(feature = "otel")]
 mod otel;
 mod overrides;
 mod policy;
+mod present;
 mod reach;
 mod reader;
 mod secret;
+mod sentinel;
 mod settings;
 mod suggest;
 mod summary;
+mod tls;
 mod types;
 mod upgrade;
+mod user_map;
 mod value;
 
 #[cfg(test)]
 mod tests;
 
 pub(crate) use administration::{AdministrationConfig, ComputedNames};
+pub(crate) use advertise::target as advertised_listener;
 pub(crate) use application::ApplicationRule;
 pub(crate) use audit::{AuditConfig, AuditLevel, AuditTarget, Limits};
-pub(crate) use backend::{Backend, BackendUrl, BackendUrlError, Target, backend as parse_backend};
+pub(crate) use backend::{
+    Backend, BackendUrl, BackendUrlError, HostAndPort, SentinelTarget, Target,
+    backend as parse_backend,
+};
 pub(crate) use backend_login::{BackendLogin, PasswordSource};
+pub(crate) use certificate_login::{CertificateLogin, needs_certificates, takes_common_names};
 pub(crate) use effective::Setting;
 pub(crate) use enforce_for::EnforceFor;
-pub(crate) use finding::{Finding, Place, Report, Severity, Unusable};
+pub(crate) use finding::{Finding, Place, Position, Report, Severity, Unusable};
+pub(crate) use guard::{GUARD, GuardConfig};
 pub(crate) use history::{Effect, History, Version, What, WrittenFor};
 pub(crate) use listener::{Group, ListenAddress, Listener};
 pub(crate) use logging::LogFormat;
-pub(crate) use namespace::NamespaceConfig;
+pub(crate) use meaning::{Meaning, Says, short_digest};
+pub(crate) use namespace::{NamespaceConfig, Quarantine, index as namespace_index};
 pub(crate) use network::Network;
 #[cfg(test)]
 pub(crate) use network::network as parse_network;
@@ -58,6 +74,7 @@ pub(crate) use network::network as parse_network;
 pub(crate) use otel::{Endpoint, OtelConfig};
 pub(crate) use overrides::Overrides;
 pub(crate) use policy::{BUILT_IN_POLICIES, PolicyModule};
+pub(crate) use present::{Advertise, HostPort, Present, SentinelFace};
 pub(crate) use secret::{
     MAX_SECRET_BYTES, Secret, SecretError, SecretFileError, admin_token, admin_token_in, password,
     password_in, without_line_end,
@@ -65,6 +82,7 @@ pub(crate) use secret::{
 pub(crate) use summary::Summary;
 pub(crate) use types::{Config, Sessions};
 pub(crate) use upgrade::{Difference, Upgrade, compare as compare_upgrade};
+pub(crate) use user_map::UserMapping;
 pub(crate) use value::milliseconds;
 
 use draft::Draft;

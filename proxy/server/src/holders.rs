@@ -5,3 +5,4 @@
 pub(crate) mod handover;
 pub(crate) mod identify;
 pub(crate) mod jobs;
+pub(crate) mod lost;

@@ -23,6 +23,7 @@ mod state;
 mod holders;
 
 mod maintenance;
+mod presented;
 mod session;
 mod view;
 

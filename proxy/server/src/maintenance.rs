@@ -4,17 +4,24 @@
 
 pub(crate) mod ask_rights;
 pub(crate) mod break_lease;
+pub(crate) mod certificates;
 pub(crate) mod chores;
+pub(crate) mod connection_age;
+mod era;
 mod orphans;
 pub(crate) mod prefix_mark;
+mod primary;
 mod renewal_failures;
 pub(crate) mod renewals;
+pub(crate) mod sentinels;
+mod strict;
 mod sweep;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockwarden_resp::Value;
+use prometheus::IntGauge;
 use tokio::task::JoinHandle;
 
 use crate::backend::server_info::{Role, RoleQuestion, Scripts, Standing, WithoutLogin};
@@ -47,12 +54,30 @@ pub(crate) async fn run(shared: Arc<ProxyState>, refusal: Judgement) {
     let mut pause = FIRST_PAUSE;
     let mut known = Known::default();
     loop {
-        if let Err(error) = connection(&shared, &refusal, &mut pause, &mut known).await {
+        let ended = match primary::followed(&shared).await {
+            Err(error) => Err(error),
+            Ok(followed) => tokio::select! {
+                biased;
+                changed = primary::changes(&shared, followed.as_ref()) => Err(changed),
+                ended = connection(&shared, &refusal, &mut pause, &mut known) => ended,
+            },
+        };
+        if let Err(error) = ended {
             shared.metrics.backend_reconnects.at(reason(&error)).inc();
+            known.was_demoted = matches!(error, BackendError::Replica);
             shared.metrics.backend_up.set(0);
             stand(&shared, Standing::NotServing(error.to_string()), "");
+            if let BackendError::PrimaryChanged { .. } = error {
+                primary::leave(&shared);
+                continue;
+            }
         }
-        tokio::time::sleep(pause).await;
+        let named = primary::named(&shared);
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            // That may be whom it waits for.
+            _ = primary::changes(&shared, named.as_ref()) => primary::leave(&shared),
+        }
         pause = (pause * 2).min(MAX_PAUSE);
     }
 }
@@ -65,11 +90,16 @@ fn reason(error: &BackendError) -> ReconnectReason {
         }
         BackendError::Broken(_) => ReconnectReason::Closed,
         BackendError::OutOfStep(_)
+        | BackendError::Handshake { .. }
         | BackendError::Login(_)
         | BackendError::Password(_)
         | BackendError::Database { .. }
         | BackendError::NotNow(_) => ReconnectReason::Protocol,
-        BackendError::Replica => ReconnectReason::Demoted,
+        BackendError::NoSentinel(_) => ReconnectReason::Refused,
+        BackendError::Replica
+        | BackendError::NoPrimary
+        | BackendError::AnotherServer
+        | BackendError::PrimaryChanged { .. } => ReconnectReason::Demoted,
     }
 }
 
@@ -78,7 +108,11 @@ fn reason(error: &BackendError) -> ReconnectReason {
 struct Known {
     /// Names the server.
     run_id: String,
+    /// It said that it is a replica now: on connections to it no write is lost.
+    was_demoted: bool,
     prefix_mark: PrefixMark,
+    /// Why namespaces grant no lock whose `durability` is strict, as was said.
+    unmet: strict::Unmet,
 }
 
 /// One connection, from its making to its end.
@@ -88,32 +122,40 @@ async fn connection(
     pause: &mut Duration,
     known: &mut Known,
 ) -> Result<(), BackendError> {
-    let open = shared.metrics.backend_connections.at(ConnectionState::Open);
     let (mut conversation, role) = shared.backend.address.converse_with_primary().await?;
     // Over another connection: this one has logged in.
     let without_login = WithoutLogin::ask(&shared.backend.address).await;
     shared.backend.server.set_without_login(without_login);
-    let (report, commands) = server_info::ask(&mut conversation, without_login).await?;
+    let is_logged_in = shared.backend.address.user().is_some();
+    let (report, commands) =
+        server_info::ask(&mut conversation, without_login, is_logged_in).await?;
     shared.backend.server.set_version(&report.version);
     if let Some(commands) = commands {
         shared.backend.server.set_commands(commands);
     }
     // A server that was started again counts as another one: it may have lost what was held.
     if report.run_id != known.run_id {
+        if !known.run_id.is_empty() {
+            shared.metrics.backend_eras.inc();
+        }
         known.run_id.clone_from(&report.run_id);
         known.prefix_mark.another_server();
-        shared.backend.server.begin_era();
-        // What is held may have little time left.
-        shared.renewals.all_are_due();
+        era::begin(shared, &conversation, known.was_demoted);
+        shared.backend.strict.another_server();
     }
+    let open = shared.metrics.backend_connections.at(ConnectionState::Open);
+    open.inc();
     let mut own = Upkeep {
         conversation,
+        open: open.clone(),
         role,
         commands: None,
         report,
         prefix_mark: &mut known.prefix_mark,
+        unmet: &mut known.unmet,
         asking: None,
         beats: 0,
+        enters_era: true,
     };
     shared
         .backend
@@ -122,6 +164,8 @@ async fn connection(
     // Before clients are served, so that their first commands are judged by known rights.
     ask_rights::ask(shared, without_login).await;
     own.look_at_prefix_mark(shared).await?;
+    own.look_at_era(shared).await;
+    strict::look(shared, &mut own.conversation, own.unmet).await?;
     shared.metrics.backend_up.set(1);
     note_eviction(shared, own.report.eviction.as_deref());
     own.stand(shared, refusal);
@@ -134,9 +178,7 @@ async fn connection(
         );
     }
     *pause = FIRST_PAUSE;
-    open.inc();
     let ended = own.serve(shared, refusal).await;
-    open.dec();
     // Clients' connections lead to the same server: each looks the name up anew.
     if let Err(BackendError::Replica) = ended {
         shared.backend.server.begin_era();
@@ -221,6 +263,8 @@ impl Holders {
 
 struct Upkeep<'a> {
     conversation: Conversation,
+    /// Counts it.
+    open: IntGauge,
     /// By which it tells whether it is the primary.
     role: RoleQuestion,
     /// How many commands the server had when it was asked last.
@@ -229,14 +273,19 @@ struct Upkeep<'a> {
     report: server_info::Report,
     /// Which prefix is in use.
     prefix_mark: &'a mut PrefixMark,
+    unmet: &'a mut strict::Unmet,
     /// Finds out whether a password is wanted.
     asking: Option<JoinHandle<()>>,
     /// Heartbeats so far.
     beats: u32,
+    /// It may say since when the server is the primary.
+    enters_era: bool,
 }
 
 impl Drop for Upkeep<'_> {
     fn drop(&mut self) {
+        // Also where it is given up in the middle, because there is another primary.
+        self.open.dec();
         if let Some(asking) = self.asking.take() {
             asking.abort();
         }
@@ -273,7 +322,12 @@ impl Upkeep<'_> {
         loop {
             tokio::select! {
                 () = tokio::time::sleep_until(heartbeat.into()) => {}
-                () = shared.backend.server.is_doubted() => self.check_role().await?,
+                () = shared.backend.server.is_doubted() => {
+                    if shared.backend.server.take_another() {
+                        return Err(BackendError::AnotherServer);
+                    }
+                    self.check_role().await?;
+                }
             }
             let now = Instant::now();
             if now >= heartbeat {
@@ -285,6 +339,8 @@ impl Upkeep<'_> {
                 self.look_after_scripts(shared).await?;
                 self.check_password_wanted(shared);
                 self.look_at_prefix_mark(shared).await?;
+                self.look_at_era(shared).await;
+                strict::look(shared, &mut self.conversation, self.unmet).await?;
                 holders
                     .keep_connected(shared, &mut self.conversation, now)
                     .await?;
@@ -340,6 +396,19 @@ impl Upkeep<'_> {
                 shared.backend.server.set_without_login(found);
             }
         }));
+    }
+
+    /// Finds out what is not known yet of this era: since when it is, and which leases it has.
+    async fn look_at_era(&mut self, shared: &ProxyState) {
+        if !self.report.may_ask {
+            return;
+        }
+        // Where nobody wants to know, the server gets no key of ours.
+        let is_wanted = self.enters_era && shared.active.load().quarantines;
+        if is_wanted && shared.backend.server.primary_since().is_none() {
+            self.enters_era = era::enter(shared, &self.report.run_id).await;
+        }
+        era::survey(shared).await;
     }
 
     /// Looks whether other proxies keep their records under the same prefix.

@@ -6,6 +6,7 @@ pub(crate) mod clients;
 pub(crate) mod handed_over;
 pub(crate) mod jobs;
 pub(crate) mod lease_mirror;
+pub(crate) mod lost_holders;
 pub(crate) mod owner_tokens;
 pub(crate) mod processes;
 pub(crate) mod renewals;

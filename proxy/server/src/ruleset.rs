@@ -3,11 +3,16 @@
 //! does that. Reads no file.
 
 pub(crate) mod activate;
+mod ceiling;
+pub(crate) mod certificate_logins;
+pub(crate) mod guards;
 pub(crate) mod load_policies;
 pub(crate) mod rollout;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lockwarden_lock::administration::ServerCommands;
@@ -21,11 +26,14 @@ use lockwarden_policy::Generation;
 
 use crate::clock::Moment;
 use crate::config;
+use crate::config::{Meaning, Secret};
 use crate::telemetry::applications::{ApplicationMap, Looks};
 use crate::telemetry::audit::{InForce, Policy};
 use crate::telemetry::events::{EventKind, LockEvent};
 use crate::telemetry::metrics::NamespaceMetrics;
 use crate::telemetry::vocabulary::ModeLabel;
+use certificate_logins::CertificateLogins;
+use guards::Guards;
 use rollout::{Application, Rollout};
 
 /// Views of the configuration that are shared between sessions; one more is a session's own. Their number is that of
@@ -36,15 +44,39 @@ const MAX_COHORTS: usize = 256;
 pub(crate) struct Active {
     pub(crate) namespaces: Arc<Namespaces>,
     pub(crate) details: Vec<NamespaceDetails>,
+    /// Any of them has a quarantine.
+    pub(crate) quarantines: bool,
     pub(crate) generation: Arc<Generation>,
     pub(crate) companion_prefix: Bytes,
+    /// How old a client's connection may become.
+    pub(crate) max_connection_age: Option<Duration>,
+    /// What all this means for locks, to be compared with other proxies.
+    pub(crate) meaning: Arc<Meaning>,
     pub(crate) administration: Arc<Administration>,
+    /// Which data may be written by holders of locks only.
+    pub(crate) guards: Arc<Guards>,
     /// What applications are called.
     pub(crate) applications: Arc<ApplicationMap>,
+    /// Who may come without a password.
+    pub(crate) certificate_logins: Arc<CertificateLogins>,
+    /// Who touches locks in place of which user.
+    pub(crate) twins: Arc<Twins>,
     /// What is done with scripts that compute names of keys.
     pub(crate) computed_names: ComputedNames,
     /// Where it depends on the client which mode a namespace has: the same as such clients see it.
     pub(crate) rollouts: Option<Arc<Rollouts>>,
+}
+
+/// Users who may not touch locks themselves, by name.
+pub(crate) type Twins = HashMap<Bytes, Arc<Twin>>;
+
+/// The user that touches locks in the place of another one.
+pub(crate) struct Twin {
+    pub(crate) user: Bytes,
+    /// `None` where its file has none.
+    pub(crate) password: Option<Secret>,
+    /// The server does not let it in, and the log says so already.
+    pub(crate) is_shut_out: AtomicBool,
 }
 
 /// The configuration as clients see it that are enforced in some namespaces. Shared, and gone with
@@ -83,10 +115,24 @@ pub(crate) struct NamespaceDetails {
     pub(crate) rollout: Option<Arc<Rollout>>,
     /// The longest TTL that its policies allow, ms; for the words of a refusal.
     pub(crate) ceiling_ms: Option<u64>,
+    /// For how long no free lock is granted after another server has become the primary.
+    pub(crate) quarantine: Option<Duration>,
     pub(crate) metrics: Arc<NamespaceMetrics>,
 }
 
 impl NamespaceDetails {
+    /// Where its `durability` is strict: how many replicas the server must have.
+    pub(crate) fn strict(&self) -> Option<u16> {
+        let durability = self.rules.durability;
+        let strict = durability.filter(|durability| durability.is_strict);
+        strict.map(|durability| durability.replicas)
+    }
+
+    /// Whether anything is refused here, to some client at least.
+    pub(crate) fn is_enforced(&self) -> bool {
+        self.rules.mode == Mode::Enforce || self.rollout.is_some()
+    }
+
     /// An entry for the event log: this happened to a lock just now, by nobody's command.
     pub(crate) fn event(&self, happened: EventKind, key: DbKey) -> LockEvent {
         self.event_at(Moment::now(), happened, key)
@@ -124,9 +170,7 @@ impl Active {
 
     /// Whether any namespace enforces, for some client.
     pub(crate) fn enforces_any(&self) -> bool {
-        self.details
-            .iter()
-            .any(|details| details.rules.mode == Mode::Enforce || details.rollout.is_some())
+        self.details.iter().any(NamespaceDetails::is_enforced)
     }
 
     /// The same with other rules.
@@ -134,11 +178,17 @@ impl Active {
         Active {
             namespaces: self.namespaces.clone(),
             computed_names: self.computed_names(&details),
+            quarantines: details.iter().any(|details| details.quarantine.is_some()),
             details,
             generation: self.generation.clone(),
             companion_prefix: self.companion_prefix.clone(),
+            max_connection_age: self.max_connection_age,
+            meaning: self.meaning.clone(),
             administration: self.administration.clone(),
+            guards: self.guards.clone(),
             applications: self.applications.clone(),
+            certificate_logins: self.certificate_logins.clone(),
+            twins: self.twins.clone(),
             rollouts: self.rollouts.clone(),
         }
     }
@@ -180,6 +230,8 @@ impl Active {
             name: application.name,
             user: application.user,
             address: application.address,
+            certificate: application.certificate,
+            entrance: application.entrance,
         });
         let enforced_in = |(_, details): &(usize, &NamespaceDetails)| {
             let rollout = details.rollout.as_deref();

@@ -16,24 +16,32 @@ mod conclude;
 mod connection_commands;
 pub(crate) mod connection_state;
 mod emit_events;
+pub(crate) mod entry;
 mod functions;
 pub(crate) mod gather_facts;
+pub(crate) mod guarded;
+mod guarded_writes;
 mod intercept;
 mod judge;
 mod key_listings;
 mod learn;
+mod lease_questions;
 pub(crate) mod multiplexing;
+mod not_logged_in;
 mod observed_reads;
 pub(crate) mod opaque_scripts;
 mod operator_commands;
+pub(crate) mod quarantine;
 mod record_outcome;
 mod refusals;
 mod replica;
 pub(crate) mod replicas;
+mod replication;
 mod sightings;
 mod steps;
 pub(crate) mod transaction;
 pub(crate) mod transport;
+mod twin;
 mod understand;
 mod unjudged;
 
@@ -47,20 +55,22 @@ use lockwarden_lock::plan::{self, Form};
 use lockwarden_lock::token::SessionId;
 use lockwarden_resp::{Redirects, RequestError, RequestLimits};
 
+use crate::config::Sessions;
 use crate::holders::handover::Ended;
 use crate::holders::{handover, jobs};
-use crate::net::peer::PeerAddress;
-use crate::net::proxy_protocol::Origin;
+use crate::net::arrival::Arrival;
+use crate::net::entrance::Entrance;
 use crate::net::stream::Stream;
 use crate::random;
 use crate::registry::clients::{ClientConnection, Holder};
 use crate::state::ProxyState;
 use crate::telemetry::metrics::Tally;
-use crate::telemetry::vocabulary::{CommandClass, CommandResult, Side};
+use crate::telemetry::vocabulary::{CommandClass, CommandResult, ProtocolErrorKind, Side};
 use awaited::{InFlight, Look};
 use block::Place;
 use client::Client;
-use connection_state::ConnectionState;
+use connection_state::{Acting, ConnectionState};
+use entry::Entry;
 use lockwarden_lock::pass_through::PassThrough;
 use transport::request_buffer::RequestBuffer;
 use transport::{BackendLink, End, Event, Muted, Transport};
@@ -78,6 +88,8 @@ pub(crate) struct Session {
     pub(crate) took_leave: bool,
     requests: u32,
     draining: bool,
+    /// The connection is as old as it may become.
+    aged: bool,
 }
 
 /// How many passed-through commands share one measurement of the time that they take here.
@@ -96,23 +108,32 @@ impl Session {
         shared: Arc<ProxyState>,
         client: Stream,
         backend_link: BackendLink,
-        (peer, origin): (PeerAddress, Origin),
+        arrival: Arrival,
+        entry: Entry,
     ) -> Session {
         let id = SessionId(random::sixteen());
         shared.metrics.client_connections.inc();
         let holder = Holder::new();
         let number = holder.session;
         let local = client.local_ip();
+        let entrance = Entrance::of(&client);
+        let peer = arrival.peer;
         let client_peer = Arc::new(ClientConnection::new(
             id,
             holder.clone(),
-            (peer, origin),
+            arrival,
             local,
             shared.naming.clone(),
         ));
+        client_peer.known_by.came_in(entrance);
         let was_let_in = !shared.backend.server.may_want_password();
-        let connection = ConnectionState::new(client_peer, was_let_in);
-        let multiplexed = backend_link.is_shared();
+        let mut connection = ConnectionState::new(client_peer, was_let_in);
+        let has_user = matches!(entry, Entry::User { .. });
+        // A connection that was opened for this login is shared from the first request on that allows it.
+        let multiplexed =
+            backend_link.is_shared() || (has_user && shared.sessions == Sessions::Multiplexed);
+        connection.must_log_in = matches!(entry, Entry::Nobody);
+        connection.is_strict = entry.is_strict();
         let tally = TALLY.with(|tally| tally.get_or_init(|| shared.metrics.tally()).clone());
         let transport = Transport::new(
             client,
@@ -130,8 +151,12 @@ impl Session {
             took_leave: false,
             requests: 0,
             draining: false,
+            aged: false,
         };
-        session.client.introduce();
+        match entry {
+            Entry::User { login, .. } => session.client.logged_in(login, multiplexed),
+            Entry::Default | Entry::Nobody => session.client.introduce(),
+        }
         // From here on an order to drain wakes this session; one that came before is seen here.
         if *session.client.shared.drain.borrow() {
             session.transport.keep_draining();
@@ -142,7 +167,9 @@ impl Session {
     /// Serves the client, who has said this much already, until one side is gone.
     pub(crate) async fn serve(&mut self, said: BytesMut) -> End {
         let mut inbox = RequestBuffer::with(said);
-        if self.client.shared.backend.server.wants_password() {
+        let connection = &self.client.connection;
+        let wants_password = self.client.shared.backend.server.wants_password();
+        if connection.must_log_in || (wants_password && !connection.logged_in) {
             inbox.set_limits(RequestLimits::before_auth());
         }
         loop {
@@ -184,6 +211,7 @@ impl Session {
     async fn turn(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         match self.transport.next_event(inbox).await? {
             Event::Request => self.intercept(inbox).await?,
+            Event::Wakeup if self.client.has_twin() => self.nudged_as_twin(inbox).await?,
             Event::LongArgument => self.client.look_at_long_argument(inbox),
             Event::Reply(reply) => self.learn(reply, inbox)?,
             Event::Malformed(error) => return Err(self.malformed(error, inbox).await),
@@ -192,13 +220,33 @@ impl Session {
                 self.client.ended = Ended::ByClient(Instant::now());
                 self.client_done().await?;
             }
-            Event::Drain if self.may_go() => return Err(End::Done),
-            Event::Drain => self.draining = true,
+            Event::Drain if self.may_go() && self.transport.client_is_quiet() => {
+                return Err(End::Done);
+            }
+            // What is to be said once more waits for the next request: one that is unread was not taken yet.
+            Event::Drain => {
+                self.draining = true;
+                return Ok(());
+            }
+            Event::Aged if self.is_too_old() && self.transport.client_is_quiet() => {
+                self.client.shared.metrics.clients_aged.inc();
+                return Err(End::Done);
+            }
+            Event::Aged => {
+                self.aged = true;
+                return Ok(());
+            }
             Event::Wakeup => self.nudged(),
             Event::Idle => {}
         }
+        if self.client.connection.acting == Acting::Stuck {
+            return Err(End::Done);
+        }
         if self.draining && self.requests > 0 && self.may_go() {
             self.transport.keep_draining();
+        }
+        if self.aged && self.is_too_old() {
+            self.transport.keep_aged();
         }
         // After a whole pipeline, not after each of its commands.
         if inbox.is_empty() {
@@ -217,6 +265,20 @@ impl Session {
             && self.client.connection.block.is_none()
             && self.client.connection.watched.is_empty()
             && !self.client.holds_a_lease(Instant::now())
+    }
+
+    /// Whether this connection may be closed because of its age. A client that listens, and one that a lock or a
+    /// transaction is bound to, goes when that is over; so does nobody where the configuration has changed meanwhile.
+    fn is_too_old(&mut self) -> bool {
+        let is_free = self.client.connection.block.is_none()
+            && !self.client.connection.is_watching
+            && !self.transport.pushes.is_listening()
+            && !self.transport.pushes.is_monitoring()
+            && !self.client.holds_a_lease(Instant::now());
+        let age = self.client.connection.peer().opened.elapsed();
+        let most = self.client.active().max_connection_age;
+        // Each has an age of its own, from a tenth below; its end was told.
+        is_free && most.is_some_and(|most| age >= most.mul_f64(0.9))
     }
 
     /// Waits for the answer to what was just sent; replies before it go where they belong.
@@ -245,6 +307,22 @@ impl Session {
             self.learn(reply, inbox)?;
         }
         Ok(())
+    }
+
+    /// The same where locks are touched by the twin of the client's user.
+    async fn nudged_as_twin(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
+        let is_idle = self.client.connection.block.is_none()
+            && !self.transport.pushes.takes_no_commands()
+            && self.transport.is_idle();
+        // What is under way ends first; who woke it does so again.
+        if !is_idle {
+            return Ok(());
+        }
+        self.own_again(inbox).await?;
+        if self.become_twin(inbox, Muted::Yes).await? {
+            self.nudged();
+        }
+        self.rest(inbox).await
     }
 
     /// What others want done over this connection. In a transaction, or while it listens, that waits
@@ -335,7 +413,11 @@ impl Session {
 
     async fn malformed(&mut self, error: RequestError, inbox: &mut RequestBuffer) -> End {
         let errors = self.client.shared.metrics.protocol_errors.at(Side::Client);
-        errors.at(error.kind().into()).inc();
+        let kind = match error {
+            RequestError::Tls => ProtocolErrorKind::Tls,
+            _ => error.kind().into(),
+        };
+        errors.at(kind).inc();
         tracing::info!(client = %self.client.peer, %error, "closing a connection: not a request");
         let Some(line) = error.reply() else {
             return End::Done;
@@ -388,6 +470,7 @@ impl Drop for Session {
         if let Some((key, grant)) = self.client.first_lock.take() {
             jobs::client_left(&self.client.shared, key, grant, self.client.ended);
         }
+        self.client.leaves_leases();
         handover::end_session(&self.client.shared, self.client.number, self.client.ended);
         self.client.shared.metrics.client_connections.dec();
     }

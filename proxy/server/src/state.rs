@@ -2,8 +2,10 @@
 //! server, and the registers that outlive one command. Sessions read it; only `app::control` changes
 //! what is in force.
 
+pub(crate) mod certificates;
 pub(crate) mod effects;
 pub(crate) mod operator;
+pub(crate) mod quarantine;
 
 use std::io;
 use std::sync::Arc;
@@ -15,12 +17,15 @@ use tokio::sync::{Notify, watch};
 use crate::backend::functions::Functions;
 use crate::backend::rights::Rights;
 use crate::backend::{Address, Backend};
-use crate::config::{Config, Network, Sessions};
+use crate::config::{
+    self, {Config, Network, Sessions},
+};
 use crate::registry::buffer_memory::{self, Memory};
 use crate::registry::clients::{ClientRegistry, Identified};
 use crate::registry::handed_over::HandOvers;
 use crate::registry::jobs::Jobs;
 use crate::registry::lease_mirror::LeaseMirror;
+use crate::registry::lost_holders::{Lost, LostHolders};
 use crate::registry::owner_tokens::OwnerTokens;
 use crate::registry::processes::Processes;
 use crate::registry::renewals::Renewals;
@@ -35,6 +40,7 @@ use crate::telemetry::discovery::Discovery;
 use crate::telemetry::events::EventLog;
 use crate::telemetry::logging::{ObservationFolder, RepeatFolder};
 use crate::telemetry::metrics::Metrics;
+use certificates::Certificates;
 use operator::Operator;
 
 /// See the module.
@@ -59,6 +65,10 @@ pub(crate) struct ProxyState {
     pub(crate) undelivered: Reports<Undelivered>,
     /// Processes of holders that are to be added to records.
     pub(crate) identified: Reports<Identified>,
+    /// Leases whose connections have ended, and what is known of their holders.
+    pub(crate) lost_holders: LostHolders,
+    /// Leases whose holders are gone.
+    pub(crate) lost: Reports<Lost>,
     pub(crate) clients: ClientRegistry,
     pub(crate) jobs: Jobs,
     pub(crate) processes: Processes,
@@ -70,6 +80,12 @@ pub(crate) struct ProxyState {
     pub(crate) discovery: Arc<Discovery>,
     /// Balancers whose word on where a client comes from is taken, and wanted.
     pub(crate) proxy_protocol_from: Vec<Network>,
+    /// The common name that they tell of a client's certificate is the name in it.
+    pub(crate) takes_common_names: bool,
+    /// Who comes over TLS needs a certificate.
+    pub(crate) needs_certificates: bool,
+    /// What listeners with TLS show.
+    pub(crate) certificates: Certificates,
     pub(crate) audit: Arc<Audit>,
     /// Between two walks over the server's keys; `None`: never.
     pub(crate) sweep: Option<Duration>,
@@ -90,7 +106,7 @@ impl ProxyState {
         config: &Config,
         active: Active,
         metrics: Arc<Metrics>,
-        address: Address,
+        (address, certificates): (Address, Certificates),
         events: Arc<EventLog>,
         audit: Arc<Audit>,
     ) -> io::Result<ProxyState> {
@@ -111,6 +127,8 @@ impl ProxyState {
             renewals: Renewals::default(),
             undelivered: Reports::default(),
             identified: Reports::default(),
+            lost_holders: LostHolders::default(),
+            lost: Reports::default(),
             clients: ClientRegistry::default(),
             jobs: Jobs::default(),
             processes: Processes::start()?,
@@ -121,6 +139,9 @@ impl ProxyState {
             events,
             discovery: Arc::default(),
             proxy_protocol_from: config.proxy_protocol_from.clone(),
+            takes_common_names: config::takes_common_names(config.tls.as_ref()),
+            needs_certificates: config::needs_certificates(config.tls.as_ref()),
+            certificates,
             audit,
             sweep: config.sweep,
             ungoverned: Ungoverned::default(),
@@ -131,8 +152,13 @@ impl ProxyState {
         })
     }
 
-    /// Tells everybody that the proxy is about to stop, or that it still is.
-    pub(crate) fn start_draining(&self) {
+    /// From here on nobody new is served, and who has just come is told so; `app` tells the others.
+    pub(crate) fn begin_to_drain(&self) {
+        self.drain.send_replace(true);
+    }
+
+    /// Tells everybody that the proxy still is about to stop.
+    pub(crate) fn keep_draining(&self) {
         self.drain.send_replace(true);
         self.clients.drain();
     }
@@ -150,7 +176,7 @@ pub(crate) fn for_tests(configuration: &str) -> Arc<ProxyState> {
     let file = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), configuration).expect("it is ours");
     let nothing = std::iter::empty();
-    let loaded = crate::config::load(Some(file.path()), &Default::default(), nothing);
+    let loaded = config::load(Some(file.path()), &Default::default(), nothing);
     let config = loaded
         .config
         .unwrap_or_else(|| panic!("{:?}", loaded.findings));
@@ -158,10 +184,12 @@ pub(crate) fn for_tests(configuration: &str) -> Arc<ProxyState> {
     let metrics = Metrics::new(BUILD, &labels, config.metrics_max_namespaces).expect("metrics");
     let host = PolicyHost::new().expect("an engine");
     let generation = load_policies::load(&host, &config).expect("the built-in policies");
-    let active = activate::activate(&config, Arc::new(generation), &metrics).expect("metrics");
+    let active = activate::activate(&config, generation, &metrics).expect("metrics");
     let events = Arc::new(EventLog::new(Fingerprints::random()));
     let (audit, _) = Audit::open(&config.audit, &events, &metrics).expect("no file");
     let address = Address::private(([127, 0, 0, 1], 1).into());
-    let state = ProxyState::new(&config, active, metrics, address, events, audit);
+    let certificates = Certificates::new(&config, &address, &metrics).expect("there are none");
+    let backend = (address, certificates);
+    let state = ProxyState::new(&config, active, metrics, backend, events, audit);
     Arc::new(state.expect("a thread"))
 }

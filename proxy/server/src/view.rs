@@ -17,6 +17,7 @@ mod key_patterns;
 mod leases;
 mod lock_history;
 mod lock_list;
+mod losses;
 mod mending;
 mod pattern_list;
 mod periods;
@@ -30,6 +31,7 @@ mod store;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod wait_cycles;
 pub(crate) mod why;
 mod wording;

@@ -10,16 +10,21 @@ import (
 )
 
 var libraries = map[string]Library{
-	"redislock":       redislockLibrary("bsm/redislock", 3),
-	"redislock-resp2": redislockLibrary("bsm/redislock (RESP2)", 2),
-	"redsync":         redsyncLibrary,
-	"raw":             rawLibrary,
+	"redislock":          redislockLibrary("bsm/redislock", 3),
+	"redislock-resp2":    redislockLibrary("bsm/redislock (RESP2)", 2),
+	"redislock-sentinel": redislockSentinelLibrary(),
+	"redsync":            redsyncLibrary,
+	"raw":                rawLibrary,
 }
 
 func main() {
 	server := serverFromEnvironment()
 	prefix := os.Getenv("LOCK_PREFIX")
 	for _, name := range os.Args[1:] {
+		if name == "shop" {
+			runShop(server, prefix+"sale:7")
+			continue
+		}
 		library, known := libraries[name]
 		if !known {
 			log.Fatalf("no library %s", name)

@@ -5,10 +5,13 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/bsm/redislock"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 func redislockLibrary(name string, protocol int) Library {
@@ -31,6 +34,21 @@ func redislockLibrary(name string, protocol int) Library {
 			"TTL":              redislockTTL,
 		},
 	}
+}
+
+// redislockSentinelLibrary is that of an application that is configured with sentinels: it asks them where the server is.
+func redislockSentinelLibrary() Library {
+	library := redislockLibrary("bsm/redislock (by Sentinel)", 3)
+	library.own = nil
+	library.party = func(Server) Party {
+		// Otherwise the library writes down every answer of a sentinel.
+		logging.Disable()
+		return &redislockParty{redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName:    "mymaster",
+			SentinelAddrs: strings.Split(os.Getenv("LOCK_SENTINELS"), ","),
+		})}
+	}
+	return library
 }
 
 type redislockParty struct {

@@ -11,6 +11,11 @@ const { setTimeout: sleep } = require('node:timers/promises');
 const Redis = require('ioredis');
 
 const ADDRESS = { host: process.env.LOCK_HOST, port: Number(process.env.LOCK_PORT) };
+// Two that call the server `mymaster`.
+const SENTINELS = process.env.LOCK_SENTINELS.split(',').map((address) => {
+    const [host, port] = address.split(':');
+    return { host, port: Number(port) };
+});
 // Whether misuse does its damage here.
 const DAMAGED = process.env.LOCK_WORLD === 'direct';
 const PARTIES = 8;
@@ -278,4 +283,4 @@ class Checks {
     }
 }
 
-module.exports = { ADDRESS, Client, DAMAGED, LONG_MS, SHORT_MS, Server, assert, run, sleep };
+module.exports = { ADDRESS, Client, DAMAGED, LONG_MS, SENTINELS, SHORT_MS, Server, assert, run, sleep };

@@ -15,8 +15,12 @@ class Redlock5 extends checks.Client {
     static package = 'redlock-5';
     static refusals = { extend: ExecutionError, release: ExecutionError };
 
+    connect() {
+        return new Redis(checks.ADDRESS);
+    }
+
     async open() {
-        this.redis = new Redis(checks.ADDRESS);
+        this.redis = this.connect();
         this.redlock = new Redlock([this.redis], { retryCount: 0 });
         this.redlock.on('error', (error) => {
             if (!(error instanceof ResourceLockedError)) {

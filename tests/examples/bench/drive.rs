@@ -5,17 +5,16 @@
 use std::collections::VecDeque;
 use std::error::Error;
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream as Plain};
 use std::time::{Duration, Instant};
 
 use mio::event::Event;
-use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::histogram::Histogram;
 use crate::load::{Lane, Load, Script, Texts};
 use crate::process;
 use crate::replies::{Expected, Found};
+use crate::wire::{Address, Plain, Wire};
 
 /// How long a reply may take before the run is given up.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -42,10 +41,8 @@ pub(crate) struct Driven<R> {
 }
 
 /// A connection that answered; some systems make connections before anybody accepts them.
-pub(crate) fn connect(address: SocketAddr) -> Result<Plain, Box<dyn Error>> {
-    let mut stream = Plain::connect_timeout(&address, PATIENCE)?;
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+pub(crate) fn connect(address: &Address) -> Result<Plain, Box<dyn Error>> {
+    let mut stream = address.connect(PATIENCE)?;
     exchange(&mut stream, b"*1\r\n$4\r\nPING\r\n", b"+PONG\r\n")?;
     Ok(stream)
 }
@@ -76,7 +73,7 @@ pub(crate) fn exchange(
 /// the names of locks.
 pub(crate) fn drive<R>(
     load: &Load,
-    address: SocketAddr,
+    address: &Address,
     locks: &str,
     lane: Lane,
     window: Window,
@@ -117,7 +114,7 @@ enum End {
 
 struct Run<'a> {
     load: &'a Load,
-    address: SocketAddr,
+    address: &'a Address,
     texts: Texts,
     poll: Poll,
     clients: Vec<Client>,
@@ -129,7 +126,7 @@ struct Run<'a> {
 }
 
 struct Client {
-    stream: TcpStream,
+    stream: Wire,
     script: Script,
     output: Vec<u8>,
     written: usize,
@@ -143,7 +140,7 @@ struct Client {
 impl<'a> Run<'a> {
     fn start(
         load: &'a Load,
-        address: SocketAddr,
+        address: &'a Address,
         locks: &str,
         lane: Lane,
     ) -> Result<Run<'a>, Box<dyn Error>> {
@@ -160,11 +157,9 @@ impl<'a> Run<'a> {
         };
         for number in 0..load.clients {
             let stream = if load.connections.is_some() {
-                TcpStream::connect(address)?
+                address.begin()?
             } else {
-                let stream = connect(address)?;
-                stream.set_nonblocking(true)?;
-                TcpStream::from_std(stream)
+                Wire::of(connect(address)?)?
             };
             run.clients.push(Client {
                 stream,
@@ -263,7 +258,7 @@ impl<'a> Run<'a> {
                 }
                 if of_its_own && cycle_over {
                     client.begun = Instant::now();
-                    client.stream = TcpStream::connect(self.address)?;
+                    client.stream = self.address.begin()?;
                     client.register(&self.poll, number)?;
                 } else if !of_its_own {
                     client.begun = now;

@@ -4,7 +4,6 @@
 use std::error::Error;
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use crate::figures::Figure;
 use crate::process::{CpuTime, interrupted, resident};
 use crate::table::number;
 use crate::ways::{Open, Place, Program, Way};
+use crate::wire::{Address, Plain};
 
 /// How often it is started.
 const STARTS: usize = 5;
@@ -57,11 +57,11 @@ impl Footprint {
         let open: Open = open.ok_or("it is started at least once")?;
         let id = open.id().ok_or("a way with a program")?;
         let memory = resident(id)? as f64 / KIB;
-        drop(silent(open.address, FIRST)?);
+        drop(silent(&open.address, FIRST)?);
         sleep(SETTLE);
         let idle = cpu_share(id)?;
         let before = resident(id)? as f64;
-        let clients = silent(open.address, IDLE)?;
+        let clients = silent(&open.address, IDLE)?;
         sleep(SETTLE);
         let after = resident(id)? as f64;
         let idle_connected = cpu_share(id)?;
@@ -121,7 +121,7 @@ pub(crate) fn print(footprints: &[Footprint]) {
     }
 }
 
-fn silent(address: SocketAddr, clients: usize) -> Result<Vec<TcpStream>, Box<dyn Error>> {
+fn silent(address: &Address, clients: usize) -> Result<Vec<Plain>, Box<dyn Error>> {
     let mut streams = Vec::with_capacity(clients);
     for _ in 0..clients {
         if interrupted() {
@@ -142,8 +142,9 @@ fn cpu_share(id: u32) -> io::Result<f64> {
 fn size(way: &Way) -> Option<f64> {
     let path = match &way.program {
         // This very program, which is much more than a forwarder.
-        Program::Nothing | Program::Forwarder => return None,
-        Program::Haproxy(path)
+        Program::Nothing | Program::Socket | Program::Forwarder => return None,
+        Program::Haproxy(path, _)
+        | Program::Stunnel(path)
         | Program::Twemproxy(path)
         | Program::Envoy(path)
         | Program::Predixy(path)

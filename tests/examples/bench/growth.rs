@@ -12,7 +12,7 @@ use crate::Bench;
 use crate::figures::{Rounds, of};
 use crate::load::{Kind, Load};
 use crate::table::{PROXY, RATE, REDIS, Table, number};
-use crate::ways::{LOCKS, Open, Program, Way, namespace};
+use crate::ways::{By, LOCKS, Open, Program, Way, namespace};
 
 const CLIENTS: [usize; 8] = [1, 2, 5, 10, 50, 100, 200, 500];
 const DEPTHS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -183,6 +183,7 @@ fn configured(way: &Way, count: usize, text: &str) -> Way {
         } => Program::Lockwarden {
             binary: binary.clone(),
             sessions: *sessions,
+            by: By::Tcp,
             namespaces: text.to_owned(),
         },
         other => other.clone(),

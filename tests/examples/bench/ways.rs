@@ -15,6 +15,7 @@ use lockwarden_tests::{Cores, Process, lockwarden_at, run_to_end};
 use crate::drive::{connect, exchange};
 use crate::load::{RELEASE, RELEASE_SHA};
 use crate::process::interrupted;
+use crate::wire::Address;
 
 /// How long a program may take to answer its first PING.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -34,8 +35,11 @@ pub(crate) struct Way {
 #[derive(Clone)]
 pub(crate) enum Program {
     Nothing,
+    /// Nothing either, by Redis's unix socket.
+    Socket,
     Forwarder,
-    Haproxy(PathBuf),
+    Haproxy(PathBuf, By),
+    Stunnel(PathBuf),
     Twemproxy(PathBuf),
     Envoy(PathBuf),
     Predixy(PathBuf),
@@ -43,14 +47,31 @@ pub(crate) enum Program {
         binary: PathBuf,
         /// Its own key of the configuration; `None` for a binary that does not know it.
         sessions: Option<&'static str>,
+        by: By,
         /// Everything from the first `[[namespace]]` on.
         namespaces: String,
     },
 }
 
+/// What a way goes by.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum By {
+    Tcp,
+    /// Unix sockets on both sides.
+    Unix,
+    /// TLS between the program and Redis.
+    Tls,
+}
+
 /// Where ways are started.
 pub(crate) struct Place<'a> {
     pub(crate) redis: SocketAddr,
+    /// The same server by its unix socket.
+    pub(crate) socket: PathBuf,
+    /// And where it speaks TLS.
+    pub(crate) tls: SocketAddr,
+    /// Who issued its certificate.
+    pub(crate) authority: PathBuf,
     /// For configurations and logs.
     pub(crate) directory: &'a Path,
     pub(crate) cores: Cores,
@@ -59,7 +80,7 @@ pub(crate) struct Place<'a> {
 /// A way that is open.
 pub(crate) struct Open {
     pub(crate) name: String,
-    pub(crate) address: SocketAddr,
+    pub(crate) address: Address,
     /// The program in between; dropping it ends it.
     process: Option<Process>,
     /// From starting it to its first answer.
@@ -75,14 +96,26 @@ impl Open {
 
 impl Way {
     pub(crate) fn open(&self, place: &Place<'_>) -> Result<Open, Box<dyn Error>> {
-        let Some((mut command, address)) = self.command(place)? else {
+        let directly = match &self.program {
+            Program::Nothing => Some(Address::Tcp(place.redis)),
+            Program::Socket => Some(Address::Unix(place.socket.clone())),
+            Program::Forwarder
+            | Program::Haproxy(..)
+            | Program::Stunnel(_)
+            | Program::Twemproxy(_)
+            | Program::Envoy(_)
+            | Program::Predixy(_)
+            | Program::Lockwarden { .. } => None,
+        };
+        if let Some(address) = directly {
             return Ok(Open {
                 name: self.name.clone(),
-                address: place.redis,
+                address,
                 process: None,
                 started_in: Duration::ZERO,
             });
-        };
+        }
+        let (mut command, address) = self.command(place)?;
         let log = place.directory.join(format!("{}.log", self.name));
         let output = File::create(&log)?;
         command.stdout(output.try_clone()?).stderr(output);
@@ -101,7 +134,7 @@ impl Way {
             if let Some(status) = process.has_ended() {
                 return Err(format!("it ended with {status}: {}", said()).into());
             }
-            if connect(address).is_ok() {
+            if connect(&address).is_ok() {
                 break;
             }
             if begun.elapsed() > PATIENCE || interrupted() {
@@ -118,7 +151,7 @@ impl Way {
     }
 
     /// How to start it, and where it will listen.
-    fn command(&self, place: &Place<'_>) -> Result<Option<(Command, SocketAddr)>, Box<dyn Error>> {
+    fn command(&self, place: &Place<'_>) -> Result<(Command, Address), Box<dyn Error>> {
         let (listen, redis) = (free_address()?, place.redis);
         let write = |text: String| -> Result<PathBuf, Box<dyn Error>> {
             let path = place.directory.join(format!("{}.conf", self.name));
@@ -127,15 +160,24 @@ impl Way {
         };
         let mut command;
         match &self.program {
-            Program::Nothing => return Ok(None),
+            Program::Nothing | Program::Socket => return Err("nothing stands in between".into()),
             Program::Forwarder => {
                 command = Command::new(env::current_exe()?);
                 command.args(["forward", &listen.to_string(), &redis.to_string()]);
             }
-            Program::Haproxy(path) => {
-                let file = write(haproxy(listen, redis))?;
+            Program::Haproxy(path, by) => {
+                let server = match by {
+                    By::Tls => format!("{} ssl verify none", place.tls),
+                    By::Tcp | By::Unix => redis.to_string(),
+                };
+                let file = write(haproxy(listen, &server))?;
                 command = Command::new(path);
                 command.args(["-db", "-f"]).arg(file);
+            }
+            Program::Stunnel(path) => {
+                let file = write(stunnel(listen, place.tls))?;
+                command = Command::new(path);
+                command.arg(file);
             }
             Program::Twemproxy(path) => {
                 let file = write(twemproxy(listen, redis))?;
@@ -158,21 +200,40 @@ impl Way {
             Program::Lockwarden {
                 binary,
                 sessions,
+                by,
                 namespaces,
             } => {
-                let file = write(lockwarden(listen, redis, *sessions, namespaces))?;
+                let socket = place.directory.join(format!("{}.sock", self.name));
+                let (own, backend) = match by {
+                    By::Unix => (
+                        format!("unix:{}", socket.display()),
+                        format!("redis+unix://{}", place.socket.display()),
+                    ),
+                    By::Tcp => (listen.to_string(), format!("redis://{redis}")),
+                    By::Tls => (listen.to_string(), format!("rediss://{}", place.tls)),
+                };
+                let mut text = lockwarden(&own, &backend, *sessions, namespaces);
+                if *by == By::Tls {
+                    let ca = place.authority.display();
+                    text.push_str(&format!("[backend_tls]\nca = \"{ca}\"\n"));
+                }
+                let file = write(text)?;
                 command = lockwarden_at(binary, &["run", "--config"]);
                 command.arg(file);
+                if *by == By::Unix {
+                    return Ok((command, Address::Unix(socket)));
+                }
             }
         }
-        Ok(Some((command, listen)))
+        Ok((command, Address::Tcp(listen)))
     }
 
     /// The first line that a program says about its version.
     pub(crate) fn version(&self) -> Option<String> {
         let (path, flag) = match &self.program {
-            Program::Nothing | Program::Forwarder => return None,
-            Program::Haproxy(path) => (path, "-v"),
+            Program::Nothing | Program::Socket | Program::Forwarder => return None,
+            Program::Haproxy(path, _) => (path, "-v"),
+            Program::Stunnel(path) => (path, "-version"),
             Program::Twemproxy(path) => (path, "-V"),
             Program::Envoy(path) => (path, "--version"),
             Program::Predixy(path) => (path, "-v"),
@@ -187,7 +248,7 @@ impl Way {
 
 /// Hands the application's script to a way, as an application does when it starts. Peers that have no such
 /// command find it on Redis; lockwarden must have seen the text.
-pub(crate) fn load_script(way: &Way, address: SocketAddr) -> Result<(), Box<dyn Error>> {
+pub(crate) fn load_script(way: &Way, address: &Address) -> Result<(), Box<dyn Error>> {
     let request = lockwarden_tests::encode(&["SCRIPT", "LOAD", RELEASE]);
     let reply = format!("$40\r\n{RELEASE_SHA}\r\n");
     let mut stream = connect(address)?;
@@ -195,7 +256,7 @@ pub(crate) fn load_script(way: &Way, address: SocketAddr) -> Result<(), Box<dyn 
         exchange(&mut stream, &request, reply.as_bytes()),
         &way.program,
     ) {
-        (Err(error), Program::Nothing | Program::Lockwarden { .. }) => Err(error),
+        (Err(error), Program::Nothing | Program::Socket | Program::Lockwarden { .. }) => Err(error),
         _ => Ok(()),
     }
 }
@@ -231,6 +292,32 @@ pub(crate) fn usual_namespaces() -> String {
     namespace("locks", &[format!("{LOCKS}*")], None)
 }
 
+/// Ways through a lockwarden with guards: sixteen over other keys than those of the loads, and one over those, which
+/// nobody has locked and everybody may write.
+pub(crate) fn guarded() -> [(&'static str, String); 3] {
+    let guard = |name: &str, keys: &str, mode: &str| {
+        let lock = format!("{LOCKS}guard");
+        format!(
+            "[[guard]]\nname = {name:?}\nkeys = [{keys:?}]\nlock = {lock:?}\nmode = {mode:?}\nunlocked = \"allow\"\n"
+        )
+    };
+    // The first byte of some is that of the keys.
+    let others = (0..16).map(|number| {
+        let letter = char::from(b'a' + number);
+        guard(
+            &format!("other-{number}"),
+            &format!("{letter}rice{number}:{{id}}"),
+            "enforce",
+        )
+    });
+    let [watches, enforces] = ["monitor", "enforce"].map(|mode| guard("all", "plain:*", mode));
+    [
+        ("guards-of-others", others.collect()),
+        ("guard-watches", watches),
+        ("guard-enforces", enforces),
+    ]
+}
+
 /// One namespace in enforce mode; the default chain where no other is named.
 pub(crate) fn namespace(name: &str, keys: &[String], policies: Option<&[String]>) -> String {
     let chain = policies.map_or(String::new(), |policies| {
@@ -247,26 +334,21 @@ pub(crate) fn namespace(name: &str, keys: &[String], policies: Option<&[String]>
     )
 }
 
-fn lockwarden(
-    listen: SocketAddr,
-    redis: SocketAddr,
-    sessions: Option<&str>,
-    namespaces: &str,
-) -> String {
+fn lockwarden(listen: &str, backend: &str, sessions: Option<&str>, namespaces: &str) -> String {
     let sessions = sessions.map_or(String::new(), |word| format!("sessions = {word:?}\n"));
     format!(
-        "listen = \"{listen}\"\nadmin = \"127.0.0.1:0\"\nbackend = \"redis://{redis}\"\n{sessions}\n{namespaces}"
+        "listen = \"{listen}\"\nadmin = \"127.0.0.1:0\"\nbackend = \"{backend}\"\n{sessions}\n{namespaces}"
     )
 }
 
 /// Whether a binary knows the two kinds of sessions; an error is anything else that it says of the
 /// configuration.
 pub(crate) fn knows_sessions(binary: &Path, directory: &Path) -> Result<bool, Box<dyn Error>> {
-    let any: SocketAddr = (Ipv4Addr::LOCALHOST, 6379).into();
+    let (any, redis) = ("127.0.0.1:6379", "redis://127.0.0.1:6379");
     let file = directory.join("sessions.conf");
     fs::write(
         &file,
-        lockwarden(any, any, Some("multiplexed"), &usual_namespaces()),
+        lockwarden(any, redis, Some("multiplexed"), &usual_namespaces()),
     )?;
     let mut command = lockwarden_at(binary, &["check", "--config"]);
     let output = run_to_end(command.arg(&file));
@@ -278,11 +360,35 @@ pub(crate) fn knows_sessions(binary: &Path, directory: &Path) -> Result<bool, Bo
     }
 }
 
+/// Whether a binary takes unix sockets; an older one does not.
+pub(crate) fn takes_unix_sockets(binary: &Path, directory: &Path) -> Result<bool, Box<dyn Error>> {
+    let file = directory.join("sockets.conf");
+    let listen = format!("unix:{}", directory.join("sockets.sock").display());
+    let text = lockwarden(&listen, "redis://127.0.0.1:6379", None, &usual_namespaces());
+    fs::write(&file, text)?;
+    let mut command = lockwarden_at(binary, &["check", "--config"]);
+    Ok(run_to_end(command.arg(&file)).code == Some(0))
+}
+
 fn free_address() -> Result<SocketAddr, Box<dyn Error>> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }
 
-fn haproxy(listen: SocketAddr, redis: SocketAddr) -> String {
+/// Takes no TLS and speaks it with Redis; without the pause in which it lets the other end close first.
+fn stunnel(listen: SocketAddr, redis: SocketAddr) -> String {
+    format!(
+        "foreground = yes
+pid =
+[redis]
+client = yes
+accept = {listen}
+connect = {redis}
+TIMEOUTclose = 0
+"
+    )
+}
+
+fn haproxy(listen: SocketAddr, redis: &str) -> String {
     format!(
         "global
   nbthread 1

@@ -20,9 +20,10 @@ const SET_UP_WITHIN: Duration = Duration::from_secs(20 * 60);
 /// All clients of a language in one world.
 const RUN_WITHIN: Duration = Duration::from_secs(10 * 60);
 
-/// The program that every language has, and one that few have.
+/// The program that every language has, and those that few have.
 pub(crate) const CLIENTS: &str = "run.sh";
 pub(crate) const POOLS: &str = "pools.sh";
+pub(crate) const SHOP: &str = "shop.sh";
 
 /// A folder with `setup.sh` and `run.sh`.
 pub(crate) struct Language {
@@ -104,9 +105,9 @@ impl Language {
         Ok(())
     }
 
-    /// Whether it also shows what pools and shared connections do.
-    pub(crate) fn has_pools(&self) -> bool {
-        self.folder.join(POOLS).exists()
+    /// Whether it brings one of the programs that few have.
+    pub(crate) fn has(&self, program: &str) -> bool {
+        self.folder.join(program).exists()
     }
 
     /// Runs one of its programs against the server at this address.

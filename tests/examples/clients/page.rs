@@ -10,23 +10,34 @@ use crate::report::{Client, Outcome, Report};
 
 const FRAME: &str = include_str!("page.md");
 
-/// What one run found: its worlds, for the libraries and for pools; none where something did not hold.
-type Run = (Language, Vec<Report>, Vec<Report>);
+/// What one run of a language found: the worlds of each of its programs; none where something did not hold.
+pub(crate) struct Run {
+    pub(crate) language: Language,
+    pub(crate) clients: Vec<Report>,
+    pub(crate) pools: Vec<Report>,
+    pub(crate) shop: Vec<Report>,
+}
 
 /// The kinds of section, each with its place in the frame.
-const KINDS: [(&str, &str); 2] = [("clients ", "{clients}\n"), ("pools ", "{pools}\n")];
+const KINDS: [(&str, &str); 3] = [
+    ("clients ", "{clients}\n"),
+    ("pools ", "{pools}\n"),
+    ("shop ", "{shop}\n"),
+];
 
 /// The page with the sections of what was run, and of what it knew already.
 pub(crate) fn written(known: &str, done: &[Run]) -> Result<String, Box<dyn Error>> {
     let mut sections = sections(known);
-    for (language, clients, pools) in done {
-        let (name, notes) = (language.name(), language.notes()?);
-        if let [direct, ..] = clients.as_slice() {
+    for run in done {
+        let (name, notes) = (run.language.name(), run.language.notes()?);
+        if let [direct, ..] = run.clients.as_slice() {
             let text = section(&notes, &direct.clients());
             sections.insert(format!("clients {name}"), text);
         }
-        if !pools.is_empty() {
-            sections.insert(format!("pools {name}"), comparison(pools));
+        for (kind, worlds) in [("pools", &run.pools), ("shop", &run.shop)] {
+            if !worlds.is_empty() {
+                sections.insert(format!("{kind} {name}"), comparison(worlds));
+            }
         }
     }
     let mut page = FRAME.to_owned();

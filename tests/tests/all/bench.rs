@@ -36,10 +36,13 @@ fn the_bench_measures_every_load_over_every_way() {
             "--rounds",
             "1",
             "--secs",
-            "0.05",
+            "0.1",
             "--no-footprint",
         ])
-        .args(["--targets", "forwarder,dedicated,multiplexed"])
+        .args([
+            "--targets",
+            "direct-unix,forwarder,dedicated,dedicated-unix,multiplexed",
+        ])
         .args(["--only", &LOADS.join(",")])
         .arg("--proxy")
         .arg(binary())
@@ -55,7 +58,13 @@ fn the_bench_measures_every_load_over_every_way() {
     for load in LOADS {
         let loads = found["loads"].as_array().unwrap();
         let table = loads.iter().find(|table| table["load"] == load).unwrap();
-        for way in ["direct", "forwarder", "dedicated"] {
+        for way in [
+            "direct",
+            "direct-unix",
+            "forwarder",
+            "dedicated",
+            "dedicated-unix",
+        ] {
             let ways = table["ways"].as_array().unwrap();
             let row = ways.iter().find(|row| row["way"] == way).unwrap();
             let commands = row["rounds"][0]["commands"].as_u64();

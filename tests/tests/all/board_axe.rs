@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use lockwarden_tests::{Browser, Proxy, Redis, installed, wait_for_value};
+use lockwarden_tests::{Browser, Proxy, ProxyBuilder, Redis, Sentinels, installed, wait_for_value};
 use serde_json::Value;
 
 /// What axe finds on the open page, a line each.
@@ -19,28 +19,56 @@ fn found(browser: &mut Browser) -> Vec<String> {
         .collect()
 }
 
-#[test]
-fn axe_finds_nothing_on_any_page_in_any_size_and_light() {
+/// A browser, and axe as it is run in a page; `None` where either is lacking.
+fn browser_with_axe() -> Option<(Browser, String)> {
     let axe = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../target/axe/node_modules/axe-core/axe.min.js");
     // A file that may be run is not wanted, but one that is there.
     if !axe.is_file() && !installed(&[&axe.to_string_lossy()]) {
-        return;
+        return None;
     }
-    let Some(mut browser) = Browser::start() else {
+    let browser = Browser::start()?;
+    Some((browser, std::fs::read_to_string(axe).expect("it is there")))
+}
+
+/// What axe finds on these pages in any size and light, a line each.
+fn wrong_on(pages: &[&str], proxy: &Proxy, browser: &mut Browser, axe: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for path in pages {
+        browser.open(&format!("http://{}{path}", proxy.admin_address()));
+        browser.evaluates(axe);
+        for size in [(1280, 900), (375, 740)] {
+            for scheme in ["light", "dark"] {
+                browser.is_sized(size);
+                browser.is_lit(scheme);
+                let found = found(browser);
+                wrong.extend(
+                    found
+                        .iter()
+                        .map(|one| format!("{path} {size:?} {scheme}: {one}")),
+                );
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn axe_finds_nothing_on_any_page_in_any_size_and_light() {
+    let Some((mut browser, axe)) = browser_with_axe() else {
         return;
     };
-    let axe = std::fs::read_to_string(axe).expect("it is there");
     let redis = Redis::start();
     let proxy = Proxy::builder(&redis)
         .more("[[namespace]]\nname = \"watched\"\nkeys = [\"watched:*\"]\nmode = \"monitor\"\n")
+        .more("[[guard]]\nname = \"stock\"\nkeys = [\"stock:{id}\"]\nlock = \"lock:{id}\"\nproofs = [\"session\"]\nmode = \"enforce\"\n")
         .start();
     let [alice, bob] = ["alice", "bob"].map(|name| {
         let client = proxy.client();
         client.sends(format!("CLIENT SETNAME {name}")).gets("+OK");
         client
     });
-    // Something in every part of the page: refusals, locks with and without TTL, circles, discovery.
+    // Something in every part of the page: refusals, locks with and without TTL, circles, guarded data, discovery.
     for _ in 0..25 {
         alice.sends("SETNX order:7:busy 1").gets(":1");
         alice.sends("DEL order:7:busy").gets(":1");
@@ -51,6 +79,8 @@ fn axe_finds_nothing_on_any_page_in_any_size_and_light() {
     alice.sends("SETNX watched:a 1").gets(":1");
     alice.sends("SET lock:a a1 NX PX 30000").gets("+OK");
     bob.sends("SET lock:b b1 NX PX 30000").gets("+OK");
+    alice.sends("SET stock:a 7").gets("+OK");
+    bob.sends("SET stock:a 8").gets_error("LOCKDENIED");
     for _ in 0..3 {
         alice.sends("SET lock:b a1 NX PX 30000").gets("nil");
         bob.sends("SET lock:a b1 NX PX 30000").gets("nil");
@@ -60,14 +90,13 @@ fn axe_finds_nothing_on_any_page_in_any_size_and_light() {
         let all =
             ["/api/v1/discovery", "/api/v1/overview", "/api/v1/hot"].map(|path| proxy.get(path).1);
         let known = all[0].contains("\"unclaimed\":1")
-            && all[1].contains("\"refused_last_hour\":1")
+            && all[1].contains("\"refused_last_hour\":2")
             && all[2].contains("\"waits_for\"");
         known.then_some(())
     });
     let refusals: Value = serde_json::from_str(&proxy.get("/api/v1/decisions").1).expect("JSON");
     let why = format!("/why?id={}", refusals[0]["id"].as_str().expect("an id"));
-    let mut wrong = Vec::new();
-    for path in [
+    let pages = [
         "/",
         "/?lock=lock%3Aa&db=0",
         "/discovery",
@@ -78,24 +107,46 @@ fn axe_finds_nothing_on_any_page_in_any_size_and_light() {
         "/pattern?glob=lock%3Aa&namespace=locks",
         "/pattern?glob=watched%3Aa",
         "/report?since=1h",
-    ] {
-        browser.open(&format!("http://{}{path}", proxy.admin_address()));
-        browser.evaluates(&axe);
-        for size in [(1280, 900), (375, 740)] {
-            for scheme in ["light", "dark"] {
-                browser.is_sized(size);
-                browser.is_lit(scheme);
-                let found = found(&mut browser);
-                wrong.extend(
-                    found
-                        .iter()
-                        .map(|one| format!("{path} {size:?} {scheme}: {one}")),
-                );
-            }
-        }
-    }
+    ];
+    let wrong = wrong_on(&pages, &proxy, &mut browser, &axe);
     // It does look: an image without words is found.
     browser.evaluates("document.querySelector('main').append(document.createElement('img'))");
     assert!(!found(&mut browser).is_empty(), "axe finds nothing at all");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn axe_finds_nothing_on_the_pages_that_tell_of_a_failover() {
+    let Some((mut browser, axe)) = browser_with_axe() else {
+        return;
+    };
+    if Sentinels::are_lacking() {
+        return;
+    }
+    let mut all = Sentinels::start();
+    let careful = "[[namespace]]\nname = \"careful\"\nkeys = [\"careful:*\"]\nmode = \"enforce\"\nquarantine = \"10m\"";
+    let proxy = ProxyBuilder::for_backend(&all.url()).more(careful).start();
+    let alice = proxy.client();
+    alice.sends("CLIENT SETNAME alice").gets("+OK");
+    let old = all.primary().expect("nothing has happened");
+    all.cuts_off_server(old);
+    alice.sends("SET lock:a a1 NX PX 60000").gets("+OK");
+    // One that does not answer is told with the reason.
+    all.kills_sentinel(2);
+    let lost = wait_for_value("the lease to be lost", || {
+        let lost = proxy.api("lost");
+        lost[0]["id"].as_str().map(str::to_owned)
+    });
+    let (_, page) = proxy.get("/");
+    for words in [
+        "What the sentinels of",
+        "quarantine until",
+        "Lost in failovers",
+    ] {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    let why = format!("/why?id={lost}");
+    let pages = ["/", "/?lock=lock%3Aa&db=0", &why, "/application?name=alice"];
+    let wrong = wrong_on(&pages, &proxy, &mut browser, &axe);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

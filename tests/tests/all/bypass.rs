@@ -10,6 +10,7 @@ use lockwarden_tests::cases::{
 };
 use lockwarden_tests::{Client, Proxy, ProxyBuilder, Redis, Reply, encode, wait_for};
 
+mod barrier;
 mod random;
 
 /// A lock that nobody holds.
@@ -73,7 +74,11 @@ struct ServerCommand {
 
 impl Arena {
     fn open(configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder) -> Arena {
-        let (alone, redis) = (Redis::start(), Redis::start());
+        Arena::with(Redis::start(), configure)
+    }
+
+    fn with(redis: Redis, configure: impl FnOnce(ProxyBuilder) -> ProxyBuilder) -> Arena {
+        let alone = Redis::start();
         let proxy = configure(Proxy::builder(&redis).ceiling("10m")).start();
         let payload = dump(&alone);
         for server in [&alone, &redis] {

@@ -1,6 +1,8 @@
 //! The picture at the head of the README is what `lockwarden demo` prints, drawn as a terminal. After a change of the
 //! demo: `UPDATE_DOCS=1 cargo test -p lockwarden-tests --test all demo_picture`.
 
+mod shop;
+
 use std::fmt::Write as _;
 
 use lockwarden_tests::{lockwarden, run_to_end};

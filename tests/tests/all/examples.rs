@@ -11,26 +11,6 @@ fn example(name: &str) -> String {
 }
 
 #[test]
-fn the_configuration_in_the_kubernetes_example_is_valid() {
-    let text = example("kubernetes.yaml");
-    let block = text
-        .split_once("lockwarden.toml: |\n")
-        .and_then(|(_, rest)| rest.split("\n---").next())
-        .expect("the example has a configuration");
-    let config: String = block
-        .lines()
-        .map(|line| format!("{}\n", line.trim_start()))
-        .collect();
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("lockwarden.toml");
-    std::fs::write(&file, config).expect("the directory is ours");
-    let end = run_to_end(lockwarden(&["check", "--config"]).arg(&file));
-    assert_eq!(end.code, Some(0), "{end:?}");
-    assert!(end.stdout.contains("namespace orders"), "{end:?}");
-    assert!(!end.stdout.contains("warning"), "{end:?}");
-}
-
-#[test]
 fn the_unit_starts_the_binary_with_flags_that_it_has() {
     let unit = example("lockwarden.service");
     let start = unit

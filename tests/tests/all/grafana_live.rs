@@ -52,6 +52,7 @@ fn repository() -> PathBuf {
 fn proxy(redis: &Redis) -> Proxy {
     Proxy::builder(redis)
         .more("[[namespace]]\nname = \"watched\"\nkeys = [\"watched:*\"]\nmode = \"monitor\"\n")
+        .more("[[guard]]\nname = \"stock\"\nkeys = [\"stock:{id}\"]\nlock = \"lock:{id}\"\nmode = \"enforce\"\n")
         .start()
 }
 
@@ -86,6 +87,13 @@ fn live(redis: &Redis, alice: &Client, bob: &Client) {
     bob.sends("SET lock:late bobs NX PX 9000").gets("+OK");
     alice.sends("DEL lock:late").gets(":0");
     bob.sends("DEL lock:late").gets(":1");
+    // What the lock guards is written by its holder, and not by others.
+    alice.sends("SET lock:7 alices NX PX 9000").gets("+OK");
+    alice.sends("SET stock:7 1").gets("+OK");
+    bob.sends("SET stock:7 2")
+        .gets_error("LOCKDENIED not-owner");
+    bob.sends("BLPOP stock:7 1").gets_error("LOCKLIMIT");
+    alice.sends("DEL lock:7").gets(":1");
     // Where only watched, Bob's DEL succeeds.
     alice.sends("SET watched:a alices NX PX 9000").gets("+OK");
     bob.sends("DEL watched:a").gets(":1");
@@ -343,7 +351,7 @@ fn alerts_arrive_where_alertmanager_sends_them() {
         .iter()
         .flat_map(|group| group["rules"].as_array().into_iter().flatten())
         .collect();
-    assert_eq!(rules.len(), 29);
+    assert_eq!(rules.len(), 42);
     for rule in rules {
         assert!(rule["health"] != "err", "{rule}");
     }

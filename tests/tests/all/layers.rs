@@ -19,7 +19,7 @@ const LAYERS: &[&[&str]] = &[
     &["registry"],
     &["state"],
     &["holders"],
-    &["maintenance", "session", "view"],
+    &["maintenance", "presented", "session", "view"],
     &["admin"],
     &["app"],
     &["cli"],

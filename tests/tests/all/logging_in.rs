@@ -21,7 +21,7 @@ fn loading() -> Redis {
         client.sends(format!("SET key:{at} {value}")).gets("+OK");
     }
     client.sends("SAVE").gets("+OK");
-    redis.start_again();
+    redis.begin_again();
     redis.client().sends("GET a").gets_error("LOADING");
     redis
 }

@@ -145,6 +145,22 @@ fn open_connections_log_in_again_and_a_failure_leaves_them_as_they_were() {
 }
 
 #[test]
+fn a_password_that_is_refused_on_open_connections_is_counted_and_logged() {
+    let redis = guarded();
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("password");
+    fs::write(&file, "one").expect("the folder is ours");
+    let login = format!("{}\nrefresh = \"1s\"", by_file(&file));
+    let proxy = with(&redis, &login).start();
+    let refused = "lockwarden_login_refreshes_total{result=\"refused\"}";
+    proxy.counts(refused, 0.0);
+    fs::write(&file, "another").expect("the folder is ours");
+    wait_for("a refusal", || proxy.metric(refused) > 0.0);
+    proxy.logs(&["WARN", "the backend refused the refreshed login"]);
+    assert_eq!(proxy.ready(), Some(200));
+}
+
+#[test]
 fn a_program_that_is_of_no_use_is_named_with_its_fault() {
     let redis = guarded();
     let folder = tempfile::tempdir().expect("a folder");

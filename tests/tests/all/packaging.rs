@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::{env, fs};
 
-use lockwarden_tests::{Client, PATIENCE, Redis, binary, installed, wait_for};
+use lockwarden_tests::{Client, PATIENCE, Redis, binary, free_port, installed, wait_for};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -107,12 +107,6 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// A port that was free a moment ago.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there are ports");
-    listener.local_addr().expect("it is bound").port()
 }
 
 /// Whether a client is served there. One that comes before the proxy knows its server is hung up on.

@@ -371,3 +371,81 @@ fn a_late_holders_first_act_is_one_overlap_in_either_mode() {
         }
     });
 }
+
+/// On the wire, a late thread's write over a shared connection is the holder's.
+#[test]
+fn writes_of_guarded_data_over_a_connection_on_which_a_lease_ran_out_are_reported() {
+    let redis = Redis::start();
+    let guard = "[[guard]]\nname = \"stock\"\nkeys = [\"stock:{id}\"]\nlock = \"lock:sale:{id}\"\n";
+    for mode in ["monitor", "enforce"] {
+        redis.client().sends("FLUSHALL").gets("+OK");
+        let guard = format!("{guard}mode = \"{mode}\"\n");
+        let proxy = Proxy::builder(&redis).more(&guard).start();
+        let shared = kind("shared-guard");
+        let (alice, bob) = (proxy.client_from(ALICES), proxy.client_from(BOBS));
+        let lets_run_out = |client: &Client, lock: &str, value: &str| {
+            client
+                .sends(format!("SET {lock} {value} NX PX 50"))
+                .gets("+OK");
+            redis.becomes_free(lock);
+        };
+        let takes = |client: &Client, lock: &str, value: &str| {
+            client
+                .sends(format!("SET {lock} {value} NX PX 60000"))
+                .gets("+OK");
+        };
+        let gives_back =
+            |client: &Client, lock: &str, value: &str| client.eval(DELETE, &[lock], &[value]);
+
+        // A worker with a connection of its own, late or not; and its lease was the last one, or it was not.
+        lets_run_out(&alice, "lock:sale:1", "alices-first-5f1e0c");
+        assert_eq!(
+            gives_back(&alice, "lock:sale:1", "alices-first-5f1e0c"),
+            ":0"
+        );
+        takes(&alice, "lock:sale:1", "alices-second-77ab02");
+        alice.sends("SET stock:1 99").gets("+OK");
+        lets_run_out(&bob, "lock:sale:2", "bobs-first-09d8aa10c");
+        takes(&alice, "lock:sale:2", "alices-third-61c2b0a");
+        alice.sends("SET stock:2 99").gets("+OK");
+        assert_eq!(proxy.metric(&shared), 0.0, "{mode}");
+
+        // A thread lets its lease run out, and another takes the lock over the same connection.
+        lets_run_out(&alice, "lock:sale:3", "alices-fourth-20b1e3");
+        takes(&alice, "lock:sale:3", "alices-fifth-c93f55d");
+        assert_eq!(proxy.metric(&shared), 0.0, "{mode}: nothing was written");
+        alice.sends("SET stock:3 99").gets("+OK");
+        proxy.counts(&shared, 1.0);
+        let line = [
+            "\"message\":\"observed\"",
+            "\"kind\":\"shared-guard\"",
+            "\"key\":\"lock:sale:3\"",
+            ALICES,
+        ];
+        proxy.logs(&line);
+        assert_eq!(
+            gives_back(&alice, "lock:sale:3", "alices-fifth-c93f55d"),
+            ":1"
+        );
+        takes(&alice, "lock:sale:3", "alices-sixth-1a7be80");
+        alice.sends("SET stock:3 98").gets("+OK");
+        assert_eq!(proxy.metric(&shared), 1.0, "{mode}: that was given back");
+
+        // Three connections of a pool.
+        let (second, third) = (proxy.client_from(ALICES), proxy.client_from(ALICES));
+        // Which process each is has been looked up when one gave back what the other took.
+        takes(&second, "lock:other", "alices-other-5d7f9012");
+        third.sends("DEL lock:other").gets(":1");
+        lets_run_out(&alice, "lock:sale:4", "alices-seventh-8d20f");
+        takes(&second, "lock:sale:4", "alices-eighth-3b9e41");
+        let reply = third.sends("SET stock:4 99").reply().to_string();
+        assert_eq!(
+            reply.starts_with("-LOCKDENIED stale-fence"),
+            mode == "enforce",
+            "{reply}"
+        );
+        proxy.counts(&shared, 2.0);
+        bob.sends("SET stock:4 98").reply();
+        assert_eq!(proxy.metric(&shared), 2.0, "{mode}");
+    }
+}

@@ -344,3 +344,78 @@ fn the_next_process_takes_the_socket_over_and_nobody_is_turned_away() {
     newcomer.sends("DEL lock:other").gets(":1");
     drop(second);
 }
+
+#[test]
+fn an_application_is_told_by_the_listener_that_its_clients_come_in_by() {
+    let redis = Redis::start();
+    let (folder, shop) = place();
+    let stock = folder.path().join("stock.sock");
+    let listeners: String = [("shop", &shop), ("stock", &stock)]
+        .map(|(name, path)| {
+            let address = format!("\"unix:{}\"", path.display());
+            format!(
+                "[[listener]]\naddress = {address}\n[[application]]\nname = \"{name}\"\nlistener = {address}\n"
+            )
+        })
+        .concat();
+    // Only one of them is enforced, which is known before its first command is judged.
+    let proxy = Proxy::builder(&redis)
+        .mode(Mode::Monitor)
+        .namespace("enforce_for", "{ applications = [\"shop\"] }")
+        .more(&listeners)
+        .start();
+    let holder = proxy.client();
+    holder
+        .sends("SET lock:a 6e3d0bcd-9c1e-4a07 NX PX 9000")
+        .gets("+OK");
+    assert_eq!(cli(&shop, &["DEL", "lock:a"]), "0");
+    assert_eq!(cli(&stock, &["DEL", "lock:a"]), "1");
+    proxy.logs(&["refused", "lock:a"]);
+    wait_for("both to be listed", || {
+        let report = proxy.get("/api/v1/report").1;
+        ["shop", "stock"]
+            .iter()
+            .all(|name| report.contains(&format!("\"application\":\"{name}\"")))
+    });
+}
+
+#[test]
+fn a_lock_of_phpredis_behind_the_socket_lives_as_long_as_its_process() {
+    let has_phpredis = Command::new("php")
+        .args(["-r", "exit(extension_loaded('redis') ? 0 : 1);"])
+        .status()
+        .is_ok_and(|status| status.success());
+    if !has_phpredis {
+        assert!(std::env::var_os("CI").is_none(), "there is no php-redis");
+        eprintln!("skipped: there is no php with php-redis");
+        return;
+    }
+    let redis = Redis::start();
+    let (_folder, path) = place();
+    let proxy = at(&redis, &path).start();
+    let script = format!(
+        "$r = new Redis(); $r->connect('{}'); var_dump($r->setnx('lock:php', '1')); fgets(STDIN); \
+         var_dump($r->del('lock:php'));",
+        path.display()
+    );
+    let mut php = Command::new("php")
+        .args(["-r", &script])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("php runs");
+    wait_for("the lock", || !redis.is_free("lock:php"));
+    // Kept alive past its TTL of 600 ms, and nobody else gives it back.
+    holds_for(
+        std::time::Duration::from_millis(1500),
+        "the lock is held",
+        || !redis.is_free("lock:php"),
+    );
+    assert_eq!(cli(&path, &["DEL", "lock:php"]), "0");
+    assert_eq!(proxy.client_at(&path).sends("DEL lock:php").integer(), 0);
+    drop(php.stdin.take());
+    let output = php.wait_with_output().expect("php ends");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "bool(true)\nint(1)\n");
+    redis.becomes_free("lock:php");
+}

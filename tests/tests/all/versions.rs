@@ -52,8 +52,8 @@ fn the_policies_that_are_built_in_are_told_with_their_digests() {
         .collect();
     for (name, sha256) in &built_in {
         let found = starts.iter().any(|&start| {
-            let module = &bytes[start..];
-            digest(&module[..length(module)]) == *sha256
+            let rest = &bytes[start..];
+            ends(rest).any(|end| digest(&rest[..end]) == *sha256)
         });
         assert!(found, "{name} {sha256}");
     }
@@ -65,28 +65,30 @@ fn the_policies_that_are_built_in_are_told_with_their_digests() {
     assert!(text.contains("features "), "{text}");
 }
 
-/// How long the module is that these bytes begin with: a header, then sections that say their length.
-fn length(bytes: &[u8]) -> usize {
-    let mut at = 8;
+/// Where the module that these bytes begin with may end: after its header and each section, which says its length. What
+/// follows a module in the binary may look like one more section.
+fn ends(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    std::iter::successors(Some(8), |&at| section_end(bytes, at))
+}
+
+fn section_end(bytes: &[u8], at: usize) -> Option<usize> {
+    // A custom section, and the twelve kinds of others.
+    bytes.get(at).filter(|kind| **kind <= 12)?;
+    let (mut size, mut shift, mut digit) = (0_usize, 0, at + 1);
     loop {
-        let (mut size, mut shift, mut digit) = (0_usize, 0, at + 1);
-        // A custom section, and the twelve kinds of others.
-        if bytes.get(at).is_none_or(|kind| *kind > 12) {
-            return at;
+        let byte = bytes.get(digit)?;
+        size |= usize::from(byte & 0x7f) << shift;
+        shift += 7;
+        digit += 1;
+        if byte & 0x80 == 0 {
+            break;
         }
-        while let Some(byte) = bytes.get(digit) {
-            size |= usize::from(byte & 0x7f) << shift;
-            shift += 7;
-            digit += 1;
-            if byte & 0x80 == 0 || shift > 28 {
-                break;
-            }
-        }
-        match digit.checked_add(size) {
-            Some(end) if size > 0 && end <= bytes.len() => at = end,
-            _ => return at,
+        if shift > 28 {
+            return None;
         }
     }
+    let end = digit.checked_add(size)?;
+    (size > 0 && end <= bytes.len()).then_some(end)
 }
 
 #[test]

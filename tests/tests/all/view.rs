@@ -262,7 +262,7 @@ fn a_lease_that_changed_around_all_proxies_is_counted_and_no_other() {
     comes_to(
         &proxy,
         "locks/lock:short",
-        "/timeline/1/event",
+        "/timeline/3/event",
         &json!("absent"),
     );
     assert_eq!(proxy.metric(BYPASS), 0.0);

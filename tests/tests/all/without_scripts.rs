@@ -50,6 +50,10 @@ fn monitored_everything_is_answered_by_redis_itself_and_counted() {
                 assert_eq!(got, wanted, "{missing}: {line}");
             }
         }
+        // What only a script can tell, nobody tells.
+        proxy.client().sends("LOCKWARDEN LEASE lock:a").gets_error(
+            "NOPERM lockwarden runs LOCKWARDEN LEASE on a lock as a script: the server has no EVAL or no EVALSHA",
+        );
         assert!(proxy.metric("lockwarden_unjudged_commands_total{why=\"no-scripts\"}") >= 10.0);
         assert_eq!(proxy.ready(), Some(200));
     }

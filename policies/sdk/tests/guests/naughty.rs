@@ -6,8 +6,8 @@ use std::hint::black_box;
 use std::mem::MaybeUninit;
 
 use lockwarden_policy_sdk::{
-    Code, Decision, Fence, Obligations, Operation, Policy, Proofs, Request, Settings, describe,
-    export_policy,
+    Code, Decision, Fence, Obligations, Operation, Policy, Proofs, Request, Settings, certificate,
+    describe, export_policy,
 };
 
 struct Naughty {
@@ -104,6 +104,13 @@ impl Policy for Naughty {
                     ..request.clone()
                 }));
             }
+            b"certificate" => return named(certificate(request)),
+            b"certificate of another" => {
+                return named(certificate(&Request {
+                    client: request.client + 1,
+                    ..request.clone()
+                }));
+            }
             b"echo" => return Decision::deny(Code::Other, format!("{request:?}")),
             SAMPLE if self.trap_on_samples && request.operation == Operation::Extend => {
                 panic!("as told")
@@ -119,6 +126,11 @@ fn who(identity: Option<lockwarden_policy_sdk::ClientIdentity>) -> Decision {
         Some(identity) => format!("{}/{}/{}", identity.name, identity.user, identity.address),
         None => "nobody".to_owned(),
     };
+    Decision::deny(Code::Other, text)
+}
+
+fn named(certificate: Option<String>) -> Decision {
+    let text = certificate.unwrap_or_else(|| "nobody".to_owned());
     Decision::deny(Code::Other, text)
 }
 

@@ -17,7 +17,7 @@ use crate::namespace::NamespaceId;
 use crate::op::{KeyPlace, LockCommand, LockOp, OpaqueKind, Reach, Target};
 use crate::pass_through::PassThrough;
 use crate::script_facts::{ScriptFacts, ScriptSha};
-use crate::table::{CommandSpec, ScriptVerb, for_each_key};
+use crate::table::{CommandSpec, Effect, ScriptVerb, for_each_key};
 
 /// Keys that a call of a script names beside those that it declares, above which they count as not known.
 const MAX_NAMED: usize = 256;
@@ -144,6 +144,11 @@ impl Classifier<'_> {
         facts: Arc<ScriptFacts>,
     ) -> Class<'r> {
         let mut named = self.named(spec, &request, &facts.analysis.names);
+        // Whatever keys it declares, it writes none of them.
+        let pass = match facts.analysis.no_writes {
+            true => pass.with_effect(Effect::Script(ScriptVerb::EvalRo), pass.only_reads()),
+            false => pass,
+        };
         if facts.analysis.no_writes {
             (named.own, named.possible) = (None, None);
         }

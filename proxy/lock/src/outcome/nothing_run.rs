@@ -50,6 +50,27 @@ impl Missing {
         self.commands.is_empty() && !self.keys
     }
 
+    /// The same and this command.
+    #[must_use]
+    pub fn and(mut self, command: &str) -> Missing {
+        if !self.commands.iter().any(|known| known == command) {
+            self.commands.push(command.to_owned());
+        }
+        self
+    }
+
+    /// The same but for these commands.
+    pub fn but(mut self, others: &[&str]) -> Missing {
+        self.commands
+            .retain(|command| !others.contains(&command.as_str()));
+        self
+    }
+
+    /// The commands, if it is nothing but commands.
+    pub fn only_commands(&self) -> Option<&[String]> {
+        (!self.keys).then_some(&self.commands[..])
+    }
+
     /// The rules of an ACL that would grant it: `+time +setrange ~lw:*`.
     pub fn rules(&self, companion_prefix: &[u8]) -> String {
         let mut rules = String::new();
@@ -80,6 +101,13 @@ impl NothingRun {
     /// Why.
     pub fn why(&self) -> &Why {
         &self.0
+    }
+}
+
+impl Why {
+    /// Why a step that only reads has read nothing, by the error that came in place of its answer. `None` for any other error.
+    pub fn of_reading(error: &[u8]) -> Option<Why> {
+        turned_away(error).or_else(|| lacking(error).map(Why::NoRights))
     }
 }
 

@@ -139,6 +139,64 @@ pub fn bulk_line(why: &BulkRefusal<'_>, command: &str, id: &str) -> String {
     text
 }
 
+/// What the error line of a refused write of guarded data says.
+#[derive(Clone, Copy, Debug)]
+pub struct GuardLine<'a> {
+    /// `stale-fence` or `not-owner`.
+    pub reason: Reason,
+    /// The key that would have been written.
+    pub key: &'a [u8],
+    /// The command as the table names it.
+    pub command: &'a str,
+    /// The lock.
+    pub lock: &'a [u8],
+    /// The guard that refused.
+    pub guard: &'a str,
+    /// Finds the audit record.
+    pub id: &'a str,
+    /// The writer's own fencing token.
+    pub fence: Option<FencingToken>,
+}
+
+/// Writes it, without `-` and line end.
+pub fn guard_line(line: &GuardLine<'_>) -> String {
+    let mut text = format!(
+        "LOCKDENIED {} key={} cmd={} lock={} guard={} id={}",
+        line.reason,
+        shown(line.key),
+        in_capitals(line.command),
+        shown(line.lock),
+        line.guard,
+        line.id
+    );
+    if let Some(fence) = line.fence {
+        let _ = write!(text, " fence={fence}");
+    }
+    let hint = match line.reason {
+        Reason::StaleFence => {
+            "this write belongs to a lease of the lock that is over: stop, and read again under a new one"
+        }
+        _ => "writes to this key need the lock; take it on this connection first",
+    };
+    let _ = write!(text, " hint=\"{hint}\"");
+    text.truncate(MAX_LINE_BYTES);
+    text
+}
+
+/// The line for a write of guarded data that cannot be checked.
+pub fn guard_limit_line(key: &[u8], command: &str, guard: &str, id: &str, hint: &str) -> String {
+    let (key, command) = (shown(key), in_capitals(command));
+    let mut text = format!(
+        "LOCKLIMIT guarded-write key={key} cmd={command} guard={guard} id={id} hint=\"{hint}\""
+    );
+    text.truncate(MAX_LINE_BYTES);
+    text
+}
+
+fn in_capitals(command: &str) -> String {
+    command.replace(['|', ' '], "-").to_ascii_uppercase()
+}
+
 /// The line for `SCRIPT DEBUG`.
 pub fn debug_line(id: &str) -> String {
     format!(
@@ -224,6 +282,9 @@ fn hint(reason: Reason) -> &'static str {
         }
         Reason::BulkDelete => {
             "locks are held that this would erase; have them released, or be one of admin_identities"
+        }
+        Reason::Quarantine => {
+            "a server that lost this lock may have granted it to another client, or this server may lose it; try again"
         }
         Reason::Limited => "the lock has been held too long; release it and acquire again",
         Reason::Other => "refused by a policy",

@@ -9,11 +9,15 @@ use crate::op::{
     AcquireReply, ComparedBy, Comparison, ExtendSpelling, LockOp, ReleaseSpelling, ScriptedAcquire,
     ScriptedTake,
 };
+use crate::reason::Reason;
 use crate::rules::OnViolation;
 use crate::settle::Allowed;
 use crate::table::parse_integer;
 
-use super::{Answer, Answers, Barred, NotAnAnswer, Outcome, RaisedAt, Refused, ScriptEnd};
+use super::unconfirmed;
+use super::{
+    Answer, Answers, Barred, NotAnAnswer, Outcome, RaisedAt, Refused, ScriptEnd, Unconfirmed,
+};
 
 /// What the client gets.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +31,8 @@ pub enum Answered {
     AsReturned,
     /// The application's script raised this error, at a line of what it came from.
     Raised(Bytes, RaisedAt),
+    /// An error line: too few replicas confirmed it, and no native answer says so.
+    Unconfirmed(Unconfirmed),
     /// An error line about what the guard refused the application's script.
     Barred(Barred),
 }
@@ -38,6 +44,12 @@ pub fn answer(
     allowed: &[Allowed],
     enforced: bool,
 ) -> Result<Answered, NotAnAnswer> {
+    if let Some(what) = answers.unconfirmed() {
+        return Ok(match unconfirmed::native(op) {
+            Some(no) => Answered::Reply(no),
+            None => Answered::Unconfirmed(what),
+        });
+    }
     match answers {
         Answers::Error(text) => Ok(Answered::Reply(Value::Error(text.clone()))),
         // Memory was out, and in a block the step could not be sent again.
@@ -250,6 +262,7 @@ fn usual(comparison: Option<&Comparison>, one: &Answer) -> Result<Value, NotAnAn
         | Outcome::Extended { .. }
         | Outcome::Released { .. }
         | Outcome::Refused(_)
+        | Outcome::Unconfirmed(_)
         | Outcome::Untouched { .. } => Err(NotAnAnswer),
     }
 }
@@ -275,7 +288,11 @@ fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answere
             wants_old,
             ..
         } => (*only_if_exists && !wants_old) || (*wants_old && refused.current.is_some()),
-        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } | LockOp::Wrapped { .. } => false,
+        // A lock that is not granted because of a failover is to its client a lock that another holds.
+        LockOp::Acquire { .. } | LockOp::AcquireAll { .. } => {
+            refused.reason == Reason::Quarantine && busy(op).is_some()
+        }
+        LockOp::Wrapped { .. } => false,
     };
     // A debt is paid in silence: its release is honest, only late.
     if !(quiet && (native || refused.paid_debt)) {
@@ -287,8 +304,30 @@ fn refusal(op: &LockOp, refused: &Refused, allowed: Option<&Allowed>) -> Answere
     })
 }
 
+/// What an acquire answers where somebody holds the lock; `None` where that depends on what he holds it with.
+fn busy(op: &LockOp) -> Option<Value> {
+    match op {
+        LockOp::Acquire { reply, .. } => match reply {
+            AcquireReply::Integer => Some(Value::Integer(0)),
+            AcquireReply::OkOrNil => Some(Value::Null),
+            AcquireReply::Scripted(script) => plain(&script.replies.held),
+            AcquireReply::OldValue | AcquireReply::Counter => None,
+        },
+        LockOp::AcquireAll { .. } => Some(Value::Integer(0)),
+        LockOp::Take { .. }
+        | LockOp::Store { .. }
+        | LockOp::Extend { .. }
+        | LockOp::Release { .. }
+        | LockOp::ReleaseMany { .. }
+        | LockOp::Wrapped { .. } => None,
+    }
+}
+
 /// What Redis answers to this command when nothing happened.
 pub fn native_nothing(op: &LockOp) -> Value {
+    if let Some(busy) = busy(op) {
+        return busy;
+    }
     match op {
         LockOp::Store {
             comparison: Some(comparison),

@@ -21,7 +21,9 @@ pub(super) fn plan(
 ) -> Plan {
     let mut step = planning.step();
     let who = planning.who;
-    let lease = LeaseTtl::granted(ttl, lock, planning.monitor);
+    let quarantined = planning.quarantined(lock);
+    // The script is told so where it looks at what is seldom needed.
+    let lease = LeaseTtl::granted(ttl, lock, planning.monitor).filter(|_| !quarantined);
     step.new_lease(value, lease, grant, who, lock);
     let adopted = adopted_ttl(lock);
     let counter = *reply == AcquireReply::Counter;
@@ -49,6 +51,7 @@ pub(super) fn plan(
         (again && distinctive, b'D'),
         (again && who.may_ask_back, b'p'),
         (counter, b'i'),
+        (quarantined, b'Q'),
         (shown.is_some(), shown.unwrap_or_default()),
         (reads_value, b'W'),
     ]);

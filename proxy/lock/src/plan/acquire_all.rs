@@ -15,7 +15,8 @@ pub(super) fn plan(
     draw: &mut dyn FnMut() -> Grant,
 ) -> Plan {
     let mut step = planning.step();
-    step.letters(&[(planning.monitor, b'm')]);
+    let quarantined = locks.iter().any(|lock| planning.quarantined(lock));
+    step.letters(&[(planning.monitor, b'm'), (quarantined, b'Q')]);
     step.number(10 * locks.len() as u64);
     for ((_, value), lock) in pairs.iter().zip(locks) {
         let grant = lock.drawn(draw);

@@ -9,6 +9,7 @@ use lockwarden_resp::Value;
 use super::step::Digits;
 use super::{Plan, Renewal, Step};
 use crate::companion::index_key;
+use crate::rules::Rules;
 use crate::scripts;
 use crate::time::{KeepAliveMs, OutliveMs, TtlMs};
 use crate::token::{FencingToken, Grant, Identity};
@@ -23,7 +24,7 @@ pub struct IndexEntry {
     pub db: u32,
     /// The TTL that each renewal gives.
     pub ttl_ms: TtlMs,
-    /// The age up to which an invented TTL is renewed.
+    /// The age up to which an invented TTL is renewed, or any where the rules of its namespace say so.
     pub keep_alive_ms: KeepAliveMs,
     /// How much longer the companion lives.
     pub outlive_ms: OutliveMs,
@@ -51,13 +52,15 @@ impl IndexEntry {
         self
     }
 
-    /// What keeps this lease alive.
-    pub fn renewal(&self, grant: Grant) -> Renewal {
+    /// What keeps this lease alive, under the rules of the proxy that does from now on.
+    pub fn renewal(&self, grant: Grant, rules: &Rules) -> Renewal {
         Renewal {
             lock: self.lock.clone(),
             grant,
             ttl_ms: self.ttl_ms,
+            grace_ms: rules.grace_ms,
             keep_alive_ms: self.keep_alive_ms,
+            keep_alive_ttl: rules.keep_alive_ttl,
             outlive_ms: self.outlive_ms,
         }
     }
@@ -223,7 +226,7 @@ const DISTINCTIVE: u8 = 8;
 
 impl Step {
     /// Begins with keys that have no companions.
-    fn of_keys(keys: &[&[u8]]) -> Step {
+    pub(super) fn of_keys(keys: &[&[u8]]) -> Step {
         let no_locks: [&[u8]; 0] = [];
         Step::new(&no_locks, b"", keys)
     }

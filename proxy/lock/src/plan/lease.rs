@@ -1,10 +1,13 @@
 //! How long a lease and its record live, reckoned on this side as far as that does not take Redis's
 //! clock: digits that a script need not make.
 
+use smallvec::SmallVec;
+
+use super::step::Digits;
 use crate::decision::{Fence, Obligations};
 use crate::op::{AskedTtl, LockOp};
 use crate::record::{MAX_TTL_MS, WITHOUT_TTL_MS};
-use crate::rules::{Adopt, Mode};
+use crate::rules::{Adopt, KeepAliveTtl, Mode, Rules};
 use crate::settle::Allowed;
 use crate::time::{AskedMs, OutliveMs, TtlMs};
 
@@ -42,8 +45,11 @@ impl LeaseTtl {
             true => asked_ms,
             false => ttl_of_grant(asked_ms, obligations),
         };
-        // A lease with the TTL that its client asked for is the client's to extend.
-        let kept = !monitor && keeps_alive(allowed) && ttl_ms != asked_ms;
+        let kept = !monitor && is_kept(ttl_ms, asked_ms, allowed);
+        let ttl_ms = match monitor {
+            true => ttl_ms,
+            false => with_grace(ttl_ms, &allowed.rules),
+        };
         Some(LeaseTtl::of(
             TtlMs(ttl_ms),
             AskedMs(asked_ms),
@@ -61,9 +67,9 @@ impl LeaseTtl {
             AskedTtl::Until(_) | AskedTtl::Further(_) => return None,
         };
         let ttl_ms = ttl_of_extension(asked_ms, &allowed.obligations);
-        let kept = keeps_alive(allowed) && ttl_ms != asked_ms;
+        let kept = is_kept(ttl_ms, asked_ms, allowed);
         Some(LeaseTtl::of(
-            TtlMs(ttl_ms),
+            TtlMs(with_grace(ttl_ms, &allowed.rules)),
             AskedMs(asked_ms),
             kept,
             allowed,
@@ -105,10 +111,28 @@ fn ttl_of_extension(asked_ms: u64, obligations: &Obligations) -> u64 {
     }
 }
 
+/// Whether a lease is kept alive. One with the TTL that its client asked for is the client's to extend, unless the rules say
+/// otherwise.
+fn is_kept(ttl_ms: u64, asked_ms: u64, allowed: &Allowed) -> bool {
+    let is_meant = match allowed.rules.keep_alive_ttl {
+        KeepAliveTtl::Proxy => ttl_ms != asked_ms,
+        KeepAliveTtl::All => ttl_ms > 0,
+    };
+    is_meant && keeps_alive(allowed)
+}
+
+/// The TTL of the lock's key: behind the lease's own comes the grace, if the lease ends at all.
+fn with_grace(ttl_ms: u64, rules: &Rules) -> u64 {
+    match ttl_ms {
+        0 => 0,
+        ttl => ttl.saturating_add(rules.grace_ms).min(MAX_TTL_MS),
+    }
+}
+
 /// The terms that enforce mode would give a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnforcedTerms {
-    /// Its TTL.
+    /// Its TTL, without a grace.
     pub ttl_ms: TtlMs,
     /// Whether keep-alive would renew it.
     pub kept: bool,
@@ -172,6 +196,18 @@ pub fn outlive_ms(allowed: &Allowed) -> OutliveMs {
         Fence::Sequential => outlive.max(OUTLIVE_SEQUENTIAL_MS),
         Fence::None | Fence::Hybrid => outlive,
     })
+}
+
+/// What a script is told about TTLs: which ones the proxy keeps alive, and the grace, ms, in one word.
+pub(super) fn keep_and_grace(allowed: &Allowed) -> SmallVec<[u8; 24]> {
+    let mut word = SmallVec::new();
+    word.push(match (keeps_alive(allowed), allowed.rules.keep_alive_ttl) {
+        (false, _) => b'0',
+        (true, KeepAliveTtl::Proxy) => b'1',
+        (true, KeepAliveTtl::All) => b'2',
+    });
+    word.extend_from_slice(Digits::new().of(allowed.rules.grace_ms));
+    word
 }
 
 pub(super) fn keeps_alive(allowed: &Allowed) -> bool {
@@ -284,6 +320,52 @@ mod tests {
             terms.map(|terms| (terms.ttl_ms.0, terms.kept)),
             Some((60_000, false))
         );
+    }
+
+    #[test]
+    fn the_grace_comes_behind_the_cap_and_is_no_part_of_what_was_asked_for() {
+        let mut allowed = allowed(Some(30_000), Some(60_000), true);
+        allowed.rules.grace_ms = 5_000;
+        let told = |ttl: LeaseTtl| (ttl.ttl_ms.0, ttl.asked_ms.0, ttl.kept, ttl.companion_ms);
+        let granted = |asked, monitor| LeaseTtl::granted(asked, &allowed, monitor).map(told);
+        let extended = |asked| LeaseTtl::extended(asked, &allowed).map(told);
+        let (ten, ninety) = (AskedTtl::For(10_000), AskedTtl::For(90_000));
+        let plain = Some((15_000, 10_000, false, 615_000));
+        assert_eq!(granted(ten, false), plain);
+        assert_eq!(extended(ten), plain);
+        let cut = Some((65_000, 90_000, true, 665_000));
+        assert_eq!(granted(ninety, false), cut);
+        assert_eq!(extended(ninety), cut);
+        let invented = Some((35_000, 0, true, 635_000));
+        assert_eq!(granted(AskedTtl::None, false), invented);
+        // PERSIST asks for no end, and monitor mode leaves the key alone.
+        assert_eq!(extended(AskedTtl::None), Some((0, 0, false, 604_800_000)));
+        assert_eq!(granted(ten, true), Some((10_000, 10_000, false, 610_000)));
+        allowed.rules.grace_ms = MAX_TTL_MS;
+        let most = LeaseTtl::granted(ten, &allowed, false);
+        assert_eq!(most.map(|ttl| ttl.ttl_ms.0), Some(MAX_TTL_MS));
+    }
+
+    #[test]
+    fn a_ttl_that_was_asked_for_is_kept_alive_where_the_rules_say_so() {
+        let mut allowed = allowed(Some(30_000), Some(60_000), true);
+        allowed.rules.keep_alive_ttl = KeepAliveTtl::All;
+        let kept = |ttl: Option<LeaseTtl>| ttl.map(|ttl| (ttl.ttl_ms.0, ttl.kept));
+        for asked in [AskedTtl::For(10_000), AskedTtl::For(60_000)] {
+            let AskedTtl::For(ms) = asked else { continue };
+            let ms = u64::try_from(ms).ok();
+            let granted = |monitor| kept(LeaseTtl::granted(asked, &allowed, monitor));
+            assert_eq!(granted(false), ms.map(|ms| (ms, true)));
+            assert_eq!(granted(true), ms.map(|ms| (ms, false)));
+            let extended = LeaseTtl::extended(asked, &allowed);
+            assert_eq!(kept(extended), ms.map(|ms| (ms, true)));
+        }
+        // PERSIST asks for no end, so there is nothing to keep alive.
+        let persisted = LeaseTtl::extended(AskedTtl::None, &allowed);
+        assert_eq!(kept(persisted), Some((0, false)));
+        allowed.obligations.keep_alive_ms = None;
+        let granted = LeaseTtl::granted(AskedTtl::For(10_000), &allowed, false);
+        assert_eq!(kept(granted), Some((10_000, false)));
     }
 
     #[test]

@@ -67,6 +67,12 @@ impl Needs {
         Needs { script, own }
     }
 
+    /// Those of a question about a lease, which runs no command of the application.
+    pub fn of_lease_question() -> Needs {
+        let script = &scripts::LEASE;
+        Needs { script, own: "" }
+    }
+
     /// The name of the script.
     pub fn step(&self) -> &'static str {
         self.script.name()

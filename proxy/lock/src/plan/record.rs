@@ -1,4 +1,7 @@
-//! The proxy's own steps on the record of one lease: nobody asked for them, and they change no lock.
+//! The proxy's own steps on the record of one lease: nobody asked for them. They change no lock, but for [`give_back`], which
+//! ends a lease that nobody was told of.
+
+use lockwarden_resp::Value;
 
 use super::step::Step;
 use super::{Plan, Who};
@@ -40,4 +43,50 @@ pub fn identify(lock: &[u8], grant: Grant, process: Process, companion_prefix: &
     step.bytes(&grant.0);
     step.bytes(&process.bytes());
     step.done(&scripts::IDENTIFY)
+}
+
+/// The step that ends a lease which was granted just now, and of which its client was not told.
+pub fn give_back(lock: &[u8], grant: Grant, companion_prefix: &[u8]) -> Plan {
+    let mut step = Step::new(&[lock], companion_prefix, &[]);
+    step.bytes(&grant.0);
+    step.done(&scripts::GIVE_BACK)
+}
+
+/// What came of [`give_back`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GaveBack {
+    /// The lease is over.
+    Over,
+    /// Others have a share in the lock, or may have: the lease goes by its TTL.
+    Shared,
+}
+
+/// Reads the answer of [`give_back`]; `None` where nobody can say what became of the lease.
+pub fn gave_back(answer: &Value) -> Option<GaveBack> {
+    match answer.as_integer()? {
+        0 | 1 => Some(GaveBack::Over),
+        2 => Some(GaveBack::Shared),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_no_number_of_ours_says_nothing() {
+        for (answer, expected) in [
+            (Value::Integer(0), Some(GaveBack::Over)),
+            (Value::Integer(1), Some(GaveBack::Over)),
+            (Value::Integer(2), Some(GaveBack::Shared)),
+            (Value::Integer(3), None),
+            (Value::Null, None),
+            (Value::Error(Bytes::from_static(b"READONLY no")), None),
+        ] {
+            assert_eq!(gave_back(&answer), expected, "{answer:?}");
+        }
+    }
 }

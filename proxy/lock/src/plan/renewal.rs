@@ -6,7 +6,9 @@ use bytes::Bytes;
 use lockwarden_resp::Value;
 use smallvec::SmallVec;
 
+use super::step::Digits;
 use super::{Plan, Step};
+use crate::rules::KeepAliveTtl;
 use crate::scripts;
 use crate::time::{KeepAliveMs, OutliveMs, TtlMs};
 use crate::token::Grant;
@@ -22,15 +24,30 @@ pub struct Renewal {
     pub lock: Bytes,
     /// The lease.
     pub grant: Grant,
-    /// The TTL that each renewal gives.
+    /// The TTL that each renewal gives, with its grace.
     pub ttl_ms: TtlMs,
-    /// The age up to which an invented TTL is renewed.
+    /// How much of that is grace, ms.
+    pub grace_ms: u64,
+    /// The age up to which it is renewed: an invented TTL, or any.
     pub keep_alive_ms: KeepAliveMs,
+    /// Which TTLs that age is for. Another one is renewed up to the end of what was asked for.
+    pub keep_alive_ttl: KeepAliveTtl,
     /// How much longer the companion lives.
     pub outlive_ms: OutliveMs,
 }
 
 impl Renewal {
+    /// The age up to which it is renewed, as the script is told it.
+    fn age(&self) -> SmallVec<[u8; 24]> {
+        let mut word = SmallVec::new();
+        word.push(match self.keep_alive_ttl {
+            KeepAliveTtl::Proxy => b'i',
+            KeepAliveTtl::All => b'a',
+        });
+        word.extend_from_slice(Digits::new().of(self.keep_alive_ms.0));
+        word
+    }
+
     /// How long a record lives long enough once a renewal has given it a TTL.
     pub fn record_reserve(&self) -> Duration {
         Duration::from_millis(self.outlive_ms.0 / RECORD_RESERVE)
@@ -58,7 +75,8 @@ pub fn renew<'a>(
     for (lease, with_record) in leases {
         step.bytes(&lease.grant.0);
         step.number(lease.ttl_ms.0);
-        step.number(lease.keep_alive_ms.0);
+        step.bytes(&lease.age());
+        step.number(lease.grace_ms);
         if with_record {
             let reserve = lease.outlive_ms.0 / RECORD_RESERVE;
             let lives = lease.ttl_ms.0.saturating_add(lease.outlive_ms.0);

@@ -7,7 +7,7 @@ use lockwarden_resp::put_bulk;
 use smallvec::SmallVec;
 
 use super::extend::is_lenient;
-use super::lease::{LeaseTtl, debt_ms, keeps_alive, outlive_ms};
+use super::lease::{LeaseTtl, debt_ms, keep_and_grace, outlive_ms};
 use super::proofs::ProofArguments;
 use super::{Plan, Text, Who};
 use crate::companion::companion_key;
@@ -180,15 +180,11 @@ impl Step {
             let obligations = &allowed.obligations;
             word.push(b' ');
             put_asked(&mut word, ttl);
-            for number in [
-                obligations.ttl_default_ms.unwrap_or(0),
-                obligations.ttl_cap_ms.unwrap_or(0),
-                u64::from(keeps_alive(allowed)),
-                outlive_ms(allowed).0,
-            ] {
+            for number in [obligations.ttl_default_ms, obligations.ttl_cap_ms] {
                 word.push(b' ');
-                put_number(&mut word, number);
+                put_number(&mut word, number.unwrap_or(0));
             }
+            put_keep_and_outlive(&mut word, allowed);
         }
         self.bytes(&word);
     }
@@ -208,14 +204,9 @@ impl Step {
         }
         let mut word: SmallVec<[u8; 96]> = SmallVec::new();
         put_asked(&mut word, ttl);
-        for number in [
-            allowed.obligations.ttl_cap_ms.unwrap_or(0),
-            u64::from(keeps_alive(allowed)),
-            outlive_ms(allowed).0,
-        ] {
-            word.push(b' ');
-            put_number(&mut word, number);
-        }
+        word.push(b' ');
+        put_number(&mut word, allowed.obligations.ttl_cap_ms.unwrap_or(0));
+        put_keep_and_outlive(&mut word, allowed);
         word.push(b' ');
         word.extend_from_slice(condition.word().as_bytes());
         word.push(b' ');
@@ -303,13 +294,13 @@ impl Step {
         self.bytes(fence_letter(&allowed.obligations));
     }
 
-    /// TTL by default, TTL at most, whether either is kept alive, and how much longer the companion
-    /// lives.
+    /// TTL by default, TTL at most, whether either is kept alive with the grace, and how much longer the
+    /// companion lives.
     fn terms(&mut self, allowed: &Allowed) {
         let obligations = &allowed.obligations;
         self.number(obligations.ttl_default_ms.unwrap_or(0));
         self.number(obligations.ttl_cap_ms.unwrap_or(0));
-        self.bytes(if keeps_alive(allowed) { b"1" } else { b"0" });
+        self.bytes(&keep_and_grace(allowed));
         self.number(outlive_ms(allowed).0);
     }
 
@@ -373,6 +364,14 @@ fn put_asked(word: &mut SmallVec<[u8; 96]>, ttl: AskedTtl) {
         word.push(b'-');
     }
     put_number(word, number.unsigned_abs());
+}
+
+/// Whether TTLs are kept alive, the grace, and how much longer than its lease a companion lives.
+fn put_keep_and_outlive(word: &mut SmallVec<[u8; 96]>, allowed: &Allowed) {
+    word.push(b' ');
+    word.extend_from_slice(&keep_and_grace(allowed));
+    word.push(b' ');
+    put_number(word, outlive_ms(allowed).0);
 }
 
 fn put_number(word: &mut SmallVec<[u8; 96]>, number: u64) {

@@ -46,6 +46,7 @@ pub(super) fn plan(
             (keeps, b'K'),
             (wants_old, b'g'),
             (may_take_over, b'd'),
+            (planning.quarantined(lock), b'Q'),
         ],
     );
     step.bytes(&proofs.own);

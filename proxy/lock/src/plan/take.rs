@@ -36,6 +36,7 @@ pub(super) fn plan(
         &proofs.flags,
         &[
             (script.by_expire, b'E'),
+            (planning.quarantined(lock), b'Q'),
             (shown.is_some(), shown.unwrap_or_default()),
         ],
     );

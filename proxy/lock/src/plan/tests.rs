@@ -30,7 +30,12 @@ pub(super) const ENFORCE: Rules = Rules {
     trust_address: TrustAddress::Auto,
     keep_alive_by: crate::rules::KeepAliveBy::Identity,
     hand_over: false,
+    quarantined: false,
+    holder_lost: crate::rules::HolderLost::Keep,
+    keep_alive_ttl: crate::rules::KeepAliveTtl::Proxy,
+    grace_ms: 0,
     debt_max_age_ms: None,
+    durability: None,
 };
 
 fn who() -> Who {
@@ -122,6 +127,7 @@ fn own(stored: &'static str) -> Own {
         ends: None,
         asked_end: None,
         lapsed: None,
+        came_back: false,
     }
 }
 
@@ -283,7 +289,7 @@ fn a_lease_carries_what_its_record_begins_with_and_its_terms() {
             "",
             "s",
             "A",
-            "600000 60000 @1234 30000 60000 1 86400000"
+            "600000 60000 @1234 30000 60000 10 86400000"
         ]
     );
 }
@@ -337,42 +343,62 @@ fn an_extension_carries_a_ttl_or_all_that_there_is_to_it() {
             ExpireCondition::Gt,
             None,
             ENFORCE,
-            ["rske", "5000 60000 1 600000 GT 0", "", ""],
+            ["rske", "5000 60000 10 600000 GT 0", "", ""],
         ),
         (
             five,
             always,
             Some(7),
             ENFORCE,
-            ["rske", "5000 60000 1 600000 - 7", "", ""],
+            ["rske", "5000 60000 10 600000 - 7", "", ""],
         ),
         (
             five,
             always,
             None,
             monitor,
-            ["mrske", "5000 60000 1 600000 - 0", "", ""],
+            ["mrske", "5000 60000 10 600000 - 0", "", ""],
         ),
         (
             AskedTtl::Until(-9),
             always,
             None,
             ENFORCE,
-            ["rske", "@-9 60000 1 600000 - 0", "", ""],
+            ["rske", "@-9 60000 10 600000 - 0", "", ""],
         ),
         (
             AskedTtl::Further(9),
             always,
             None,
             ENFORCE,
-            ["rske", "+9 60000 1 600000 - 0", "", ""],
+            ["rske", "+9 60000 10 600000 - 0", "", ""],
         ),
         (
             AskedTtl::None,
             always,
             Some(7),
             ENFORCE,
-            ["rske", "- 60000 1 600000 - 7", "", ""],
+            ["rske", "- 60000 10 600000 - 7", "", ""],
+        ),
+        (
+            AskedTtl::For(5_000),
+            always,
+            None,
+            Rules {
+                grace_ms: 2_000,
+                ..ENFORCE
+            },
+            ["rske", "7000", "0000000005000", "607000"],
+        ),
+        (
+            AskedTtl::Until(1234),
+            always,
+            None,
+            Rules {
+                grace_ms: 2_000,
+                ..ENFORCE
+            },
+            ["rske", "@1234 60000 12000 600000 - 0", "", ""],
         ),
     ] {
         let found = of(ttl, condition, max_hold_ms, rules);

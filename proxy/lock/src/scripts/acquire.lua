@@ -3,9 +3,9 @@
 -- ARGV  1 value  2 what the record begins with: '1L', flags, grant, session, identity  3 TTL, ms ('0' none)
 --       4 the TTL that was asked for, 13 digits  5 how long the companion lives, ms  6 fence
 --       7 flags (of repeated, and m monitor, A a lock found without a TTL is given one, g the old value is wanted,
---       i a counter, w P S what is shown of a held lock, W a lock that is no string is an error)
---       8 how long a debt lives and the TTL for flag A, ms; and for a point in time, where 3 is '@' and 4 and 5 are
---       empty, that point, default, cap, keep, outlive  9… with flag m the application's own command
+--       i a counter, Q a free lock is not granted, w P S what is shown of a held lock, W a lock that is no string is an error)
+--       8 how long a debt lives and the TTL for flag A, ms; and for a point in time and with flag Q, where 3 is '@' and 4
+--       and 5 are empty, what was asked for ('-' nothing), default, cap, keep, outlive  9… with flag m the application's own command
 -- Answers a usual grant as one string: G, the record's flags, whether the value was another client's, fencing token
 -- (16), now (13), TTL asked for (13), TTL, ':', what it ended and since when that was held. A usual refusal
 -- likewise: B1000, and B1001 to the session that holds it.
@@ -20,8 +20,10 @@ if ttl == '@' then
   -- Rarely:
   local t = redis.pcall('TIME')
   if t.err then return { '?', t, '' } end
-  local ask, default, cap, keep, outlive = string.match(ARGV[8], '^%d+ %d+ (%S+) (%d+) (%d+) (%d) (%d+)$')
+  if string.find(flags, 'Q', 1, true) and redis.pcall('EXISTS', lock) ~= 1 then return quarantined() end
+  local ask, default, cap, keep, outlive = string.match(ARGV[8], '^%d+ %d+ (%S+) (%d+) (%d+) (%d+) (%d+)$')
   local bits
+  if ask == '-' then ask = '' end
   ttl, asked, bits = terms(ask, default, cap, keep)
   if monitor then ttl, bits = asked, 0 end
   front = '1L' .. string.char(string.byte(front, AT.FLAGS) + bits) .. sub(front, AT.GRANT)

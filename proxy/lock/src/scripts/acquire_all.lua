@@ -1,6 +1,6 @@
 -- Takes several locks, all or none: MSETNX.
 -- KEYS  lock, companion, lock, companion …
--- ARGV  1 flags (m monitor)  2 number of arguments that follow for locks, then ten a lock as in store.lua
+-- ARGV  1 flags (m monitor, Q a free lock is not granted)  2 number of arguments that follow for locks, then ten a lock as in store.lua
 --       (1 to 10), then the application's own command
 local locks, flags, per = #KEYS / 2, ARGV[1], 10
 local native
@@ -16,6 +16,7 @@ for i = 1, native == 1 and 0 or locks do
   end
 end
 if unread then return native and { 'B', native, unread, 0, 0, 0, 0 } or { '?', unread, '' } end
+if has(flags, 'Q') then return quarantined() end
 local answer = { 'S', native or false, '' }
 -- Gives back the locks up to this one: without all of them it has none.
 local function undo(most, error)

@@ -47,13 +47,8 @@ local about = { 'N', fence, sub(record, SINCE), clock(), sub(record, GRANT) }
 if fence ~= ARGV[1] then return about end
 local kind = redis.call('TYPE', lock).ok
 local mode = kind == 'hash' and redis.call('HGET', lock, 'mode')
-local failed = amend(companion, BEFORE.STATE, 'B')
+local failed = end_lease(lock, companion, 'B')
 if failed then return failed end
-local gone = redis.pcall('DEL', lock)
-if is_error(gone) then
-  amend(companion, BEFORE.STATE, 'L')
-  return gone
-end
 wake(lock, kind, mode, owner)
 about[1] = 'B'
 return about

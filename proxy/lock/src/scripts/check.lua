@@ -8,13 +8,15 @@
 -- would let the step's first write pass; so the step is not taken then.
 local may, missing, full = redis.acl_check_cmd, '', false
 local nobodys = string.gsub(companion, '}:.*$', '}!lockwarden', 1)
+-- Whether the server has no such command: a service has renamed it away.
+local function is_unknown(said) return string.find(said, 'Unknown Redis command', 1, true) end
 -- Tries a command: what it lacks, or false.
 local function lacks(words)
   if may then return not may(unpack(words)) end
   local said = redis.pcall(unpack(words))
   if type(said) ~= 'table' or not said.err then return false end
   if string.find(said.err, 'OOM', 1, true) then full = true end
-  return string.find(said.err, 'The user executing the script', 1, true) and said.err
+  return (string.find(said.err, 'The user executing the script', 1, true) or is_unknown(said.err)) and said.err
 end
 local function noted(what) return string.find(missing .. ' ', ' ' .. what .. ' ', 1, true) end
 -- Notes a command that may not be run.
@@ -48,7 +50,7 @@ for word in string.gmatch(takes_own and table.remove(ARGV) or '', '%S+') do
   elseif string.find(word, '^p?expire') then words = { word, nobodys, '' } end
   if words then
     local known, lacking = pcall(lacks, words)
-    if known then note(words, lacking, false) end
+    if known and (may or not lacking or not is_unknown(lacking)) then note(words, lacking, false) end
   end
 end
 if missing ~= '' or full then return { 'Q', string.sub(missing, 2) } end

@@ -7,8 +7,8 @@
 --       2 own grant  3 claimed value  4 session+identity, and the observed grant and value
 --       5 TTL, ms ('0' none)  6 the TTL that was asked for, 13 digits  7 how long the companion lives, ms
 --       where there is a TTL in ms or none at all, without a condition or a limit, not monitored. Else 6 and 7 are empty, and 5 is
---       what was asked ('-' no TTL, '@' a point in time, '+' added to what is left), cap, keep, outlive, condition (NX XX
---       GT LT, XL for XX and LT, '-' none), longest hold
+--       what was asked ('-' no TTL, '@' a point in time, '+' added to what is left), cap, keep (as `terms` has it), outlive,
+--       condition (NX XX GT LT, XL for XX and LT, '-' none), longest hold
 --       8… the application's own command without the key
 -- Answers the usual extension, proven by the session, as one string: X, the record's flags, fencing token (16), since
 -- (13), TTL asked for (13), TTL, ':', and what TIME answered: seconds, ':', microseconds.
@@ -46,7 +46,7 @@ end
 -- Rarely:
 local monitor, ask, cap, keep, outlive, want, hold = has(flags, 'm'), nil, nil, nil, nil, nil, 0
 if ARGV[6] == '' then
-  ask, cap, keep, outlive, want, hold = string.match(ARGV[5], '^(%S+) (%d+) (%d) (%d+) (%S+) (%d+)$')
+  ask, cap, keep, outlive, want, hold = string.match(ARGV[5], '^(%S+) (%d+) (%d+) (%d+) (%S+) (%d+)$')
   hold = tonumber(hold)
 end
 local mark = ask and sub(ask, 1, 1)
@@ -107,7 +107,9 @@ if ask then
     asked = math.min(asked, MAX_TTL_MS)
     ttl = asked
     if most > 0 and ttl > most then ttl = most end
-    if keep == '1' and ttl ~= asked then bits = KEPT end
+    local kept = sub(keep, 1, 1)
+    if kept == '2' or (kept == '1' and ttl ~= asked) then bits = KEPT end
+    if ttl > 0 then ttl = math.min(ttl + sub(keep, 2), MAX_TTL_MS) end
   end
 end
 local persists = not ask and ttl == 0 or ask == '-'

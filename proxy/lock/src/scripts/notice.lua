@@ -1,9 +1,10 @@
 -- Notices that a lease ran out unreleased, once for all proxies.
 -- KEYS  lock, companion
 -- ARGV  1 grant
--- Answers 1 where that lease ran out and nobody had noticed yet, else 0.
+-- Answers 1 where that lease ran out and nobody had noticed yet, 2 where somebody had, else 0.
 local record = redis.call('GET', KEYS[2])
-if record and sub(record, VERSION.STATE) == '1L' and sub(record, GRANT) == ARGV[1] and redis.call('EXISTS', KEYS[1]) == 0 then
-  return amend(KEYS[2], BEFORE.STATE, 'E') or 1
-end
+if not record or sub(record, GRANT) ~= ARGV[1] then return 0 end
+local state = sub(record, VERSION.STATE)
+if state == '1E' then return 2 end
+if state == '1L' and redis.call('EXISTS', KEYS[1]) == 0 then return amend(KEYS[2], BEFORE.STATE, 'E') or 1 end
 return 0

@@ -243,7 +243,8 @@ local function shown(flags, lock, value)
   return has(flags, 'S') and read('TTL', lock) or false
 end
 
--- The TTL of a lease: what was asked ('' nothing, '@' a point in time), clipped. 0 means none.
+-- The TTL of a lease: what was asked ('' nothing, '@' a point in time), clipped, and the grace behind it. 0 means none.
+-- keep: 0 where no TTL is kept alive, 1 where one is that was not asked for, 2 where any is; directly behind it the grace, ms.
 local function terms(ask, default, cap, keep)
   local asked, ttl
   if ask == '' then asked, ttl = 0, tonumber(default)
@@ -254,7 +255,9 @@ local function terms(ask, default, cap, keep)
   end
   cap = tonumber(cap)
   if cap > 0 and (ttl == 0 or ttl > cap) then ttl = cap end
-  return ttl, asked, keep == '1' and ttl ~= asked and KEPT or 0
+  local kept = sub(keep, 1, 1)
+  local bits = ttl > 0 and (kept == '2' or (kept == '1' and ttl ~= asked)) and KEPT or 0
+  return ttl > 0 and math.min(ttl + sub(keep, 2), MAX_TTL_MS) or 0, asked, bits
 end
 
 -- How long a companion lives: as long as its lease and a while more; a week beside a lease without TTL.
@@ -420,6 +423,20 @@ local function refusal(companion, flags, record, reason, late, who, current, pai
     ended = amend(companion, BEFORE.FLAGS, string.char(string.byte(record, AT.FLAGS) - KEPT)) and 0 or 1
   end
   return { 'N', false, reason, sub(record, SINCE), now, sub(record, FENCE), late and 1 or 0, ended, current or false, paid or 0 }
+end
+
+-- The answer where a free lock is not granted, because the server has become the primary so lately.
+local function quarantined() return { 'N', false, 'quarantine', '0', clock(), '0', 0, 0, false, 0 } end
+
+-- Ends a lease, its record first: what cannot be recorded is not done. Answers an error where that failed.
+local function end_lease(lock, companion, state)
+  local failed = amend(companion, BEFORE.STATE, state)
+  if failed then return failed end
+  local gone = redis.pcall('DEL', lock)
+  if is_error(gone) then
+    amend(companion, BEFORE.STATE, 'L')
+    return gone
+  end
 end
 
 -- How an error that ended a script of the application is told: its text, its source, its line.

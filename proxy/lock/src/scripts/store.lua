@@ -6,7 +6,7 @@
 -- ARGV  1 value  2 grant+session+identity+how long a debt lives, ms  3 bits  4 fence  5 TTL asked for ('' none, '@' a
 --       point in time)  6 default  7 cap  8 keep  9 outlive  10 stored form of the value ('' the value itself)
 --       11 TTL for a lease found without one ('0' leave it)  12 flags (of proof, and m monitor, X only if it exists, K keep the TTL,
---       y h of replacing, g the old value is wanted, d a passed deadline may be taken over, c the command compares the value
+--       y h of replacing, g the old value is wanted, d a passed deadline may be taken over, Q a free lock is not granted, c the command compares the value
 --       itself, u and goes on where it is another, z and found another already)
 --       13 own grant  14 claimed or compared value  15 observed grant  16 observed value  17 session+identity
 --       18 longest hold (0: no limit)  19… the application's own command, or for one that compares the SET that
@@ -75,12 +75,13 @@ if not value then
   if read('EXISTS', lock) == 1 then return ungoverned() end
   if unread then return unreadable(watched, unpack(ARGV, 19)) end
   if has(flags, 'X') then return { 'A', false, '', '', '0' } end
+  if has(flags, 'Q') then return quarantined() end
   return granted('', '', '0')
 end
 if not governed(value, record) then return ungoverned() end
 
 local since = sub(record, SINCE)
-if (wants or names) and has(flags, 'd') and passed(value, record) then return granted('', 'T', since, sub(record, SESSION) == sub(ARGV[17], WHO.SESSION)) end
+if (wants or names) and has(flags, 'd') and not has(flags, 'Q') and passed(value, record) then return granted('', 'T', since, sub(record, SESSION) == sub(ARGV[17], WHO.SESSION)) end
 local claim = ARGV[14]
 if differs then claim = owner end
 local seen = ARGV[15] .. ARGV[16]

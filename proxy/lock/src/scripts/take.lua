@@ -1,7 +1,7 @@
 -- Takes a lock if it is free, and extends it if it is the caller's: scripts of applications that do both.
 -- KEYS  lock, companion
 -- ARGV  1 to 11 as in store.lua  12 flags (of proof, and m monitor, E the caller's own is extended by PEXPIRE,
---       else stored anew, w P S what is shown of a lock that is somebody else's)
+--       else stored anew, Q a free lock is not granted, w P S what is shown of a lock that is somebody else's)
 --       13 own grant  14 observed grant  15 observed value  16 session+identity  17 longest hold (0: no limit)
 --       18 how many bytes of the value make it the caller's ('' all)
 -- The value is read first: where Redis is out of memory, PEXPIRE still passes and SET does not.
@@ -18,6 +18,7 @@ local px = ttl
 if monitor then ttl, bits, px = asked, 0, ARGV[5] end
 
 if not value then
+  if has(flags, 'Q') then return quarantined() end
   local native = run('SET', lock, ARGV[1], 'NX', 'PX', px)
   if declined then return { '?', native, '' } end
   if not native then return { 'A', redis.pcall('GET', lock), '', '', '0' } end

@@ -8,7 +8,7 @@ use crate::decision::{
 };
 use crate::evidence::Own;
 use crate::op::{AcquireReply, AskedTtl, ComparedBy, ExpireCondition, Test};
-use crate::rules::{Adopt, KeepAliveBy, OnRepeat, TrustAddress};
+use crate::rules::{Adopt, HolderLost, KeepAliveBy, KeepAliveTtl, OnRepeat, TrustAddress};
 use crate::token::{FencingToken, OwnerToken, stored_form};
 
 /// A chain that answers every question alike and remembers what it was asked.
@@ -143,7 +143,12 @@ fn rules(mode: Mode, on_violation: OnViolation) -> Rules {
         trust_address: TrustAddress::Auto,
         keep_alive_by: KeepAliveBy::Identity,
         hand_over: false,
+        quarantined: false,
+        holder_lost: HolderLost::Keep,
+        keep_alive_ttl: KeepAliveTtl::Proxy,
+        grace_ms: 0,
         debt_max_age_ms: None,
+        durability: None,
     }
 }
 
@@ -284,6 +289,7 @@ fn an_owner_token_proves_to_a_policy_however_long_it_is() {
             ends: None,
             asked_end: None,
             lapsed: None,
+            came_back: false,
         };
         let command = command(LockOp::Store {
             target: target(),

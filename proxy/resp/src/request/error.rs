@@ -53,9 +53,12 @@ pub enum RequestError {
     /// A quote in an inline line that does not end, or that a word follows.
     #[error("unbalanced quotes in request")]
     UnbalancedQuotes,
-    /// HTTP or TLS: somebody who did not mean to talk to Redis.
+    /// HTTP: somebody who did not mean to talk to Redis.
     #[error("another protocol on a redis port")]
     CrossProtocol,
+    /// A handshake of TLS.
+    #[error("TLS, which is not spoken here")]
+    Tls,
 }
 
 impl RequestError {
@@ -80,7 +83,7 @@ impl RequestError {
     #[must_use]
     pub fn reply(&self) -> Option<Cow<'static, str>> {
         match self {
-            Self::CrossProtocol => None,
+            Self::CrossProtocol | Self::Tls => None,
             _ => Some(format!("-ERR Protocol error: {self}").into()),
         }
     }
@@ -96,7 +99,8 @@ impl RequestError {
             | Self::BulkEnd
             | Self::InlineNul
             | Self::UnbalancedQuotes
-            | Self::CrossProtocol => ErrorKind::Malformed,
+            | Self::CrossProtocol
+            | Self::Tls => ErrorKind::Malformed,
             Self::TooManyElements
             | Self::UnauthenticatedArrayLength
             | Self::ArrayLine

@@ -15,6 +15,7 @@ use super::board;
 use super::control::Control;
 use super::reply::{in_background, problem};
 use crate::text::escape::unspell;
+use crate::view::api::Moment;
 use crate::view::{
     ConnectionsQuery, DecisionsQuery, Format, LocksQuery, PatternsQuery, ReportQuery,
 };
@@ -30,12 +31,15 @@ pub(super) fn routes() -> Router<Arc<dyn Control>> {
         .route("/api/v1/locks", get(locks))
         .route("/api/v1/locks/{key}", get(lock))
         .route("/api/v1/decisions", get(decisions))
+        .route("/api/v1/lost", get(lost))
         .route("/api/v1/incidents", get(incidents))
         .route("/api/v1/why/{id}", get(why))
         .route("/api/v1/connections", get(connections))
         .route("/api/v1/clients", get(clients))
+        .route("/api/v1/guards", get(guards))
         .route("/api/v1/policies", get(policies))
         .route("/api/v1/version", get(version))
+        .route("/api/v1/meaning", get(meaning))
         .route("/api/v1/hot", get(hot))
         .route("/api/v1/report", get(report))
         .route("/api/v1/patterns", get(patterns))
@@ -109,15 +113,31 @@ async fn lock(State(control): Shared, Path(key): Path<String>, uri: Uri) -> Resp
 }
 
 async fn decisions(State(control): Shared, uri: Uri) -> Response {
-    let query: DecisionsQuery = match asked(&uri) {
+    moments(&uri, "decisions.csv", move |query| {
+        control.views().decisions(query)
+    })
+    .await
+}
+
+async fn lost(State(control): Shared, uri: Uri) -> Response {
+    moments(&uri, "lost.csv", move |query| control.views().lost(query)).await
+}
+
+/// Things that happened, of which a file of this name is made where one is wanted.
+async fn moments(
+    uri: &Uri,
+    file: &'static str,
+    look: impl FnOnce(&DecisionsQuery) -> Vec<Moment> + Send + 'static,
+) -> Response {
+    let query: DecisionsQuery = match asked(uri) {
         Ok(query) => query,
         Err(response) => return response,
     };
     let format = query.format;
-    match in_background(move || control.views().decisions(&query)).await {
+    match in_background(move || look(&query)).await {
         Ok(moments) => match format {
             Format::Json => Json(moments).into_response(),
-            Format::Csv => board::decisions_csv(&moments),
+            Format::Csv => board::moments_csv(file, &moments),
         },
         Err(response) => response,
     }
@@ -149,12 +169,20 @@ async fn clients(State(control): Shared) -> Response {
     answer(move || control.views().applications()).await
 }
 
+async fn guards(State(control): Shared) -> Response {
+    answer(move || control.views().guards()).await
+}
+
 async fn policies(State(control): Shared) -> Response {
     answer(move || control.views().policies()).await
 }
 
 async fn version(State(control): Shared) -> Response {
     answer(move || control.views().version()).await
+}
+
+async fn meaning(State(control): Shared) -> Response {
+    answer(move || control.views().meaning()).await
 }
 
 async fn hot(State(control): Shared) -> Response {

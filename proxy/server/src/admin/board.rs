@@ -13,6 +13,7 @@ mod detail;
 mod discovery;
 mod events;
 mod frame;
+mod guards;
 mod lists;
 mod locks;
 mod page;
@@ -93,9 +94,9 @@ pub(super) fn locks_csv(locks: &[Lock]) -> Response {
     download("locks.csv", csv::locks(locks))
 }
 
-/// Decisions as a file.
-pub(super) fn decisions_csv(moments: &[Moment]) -> Response {
-    download("decisions.csv", csv::decisions(moments))
+/// Decisions, or lost leases, as a file of this name.
+pub(super) fn moments_csv(name: &str, moments: &[Moment]) -> Response {
+    download(name, csv::decisions(moments))
 }
 
 fn download(name: &str, text: String) -> Response {

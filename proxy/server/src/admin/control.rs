@@ -46,7 +46,7 @@ pub(crate) trait Control: Send + Sync + 'static {
     /// Ends the lease of this lock with that fencing token, and no other. It waits for the backend.
     fn break_lock(&self, key: &[u8], order: &Break) -> Result<Broken, ControlError>;
 
-    /// What is known of locks.
+    /// What is known of locks: all that was answered before the call, for which it may wait some milliseconds.
     fn views(&self) -> &dyn Views;
 }
 

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use super::*;
-use crate::config::{Finding, Unusable};
+use crate::config::{Finding, Meaning, Unusable};
 use crate::telemetry::audit;
 use crate::view::api::{Break, Broken, LogChanged, Settings};
 use crate::view::{
@@ -130,6 +130,8 @@ impl Views for Fake {
                 version: None,
                 up: true,
                 problem: None,
+                primary_since: None,
+                sentinels: None,
             },
             namespaces: Vec::new(),
             policies: Vec::new(),
@@ -143,6 +145,7 @@ impl Views for Fake {
             now: 2,
             matching: query.limit.unwrap_or(0) as u64,
             locks: Vec::new(),
+            notices: Vec::new(),
         }
     }
 
@@ -171,6 +174,10 @@ impl Views for Fake {
         Vec::new()
     }
 
+    fn lost(&self, _: &DecisionsQuery) -> Vec<told::Moment> {
+        Vec::new()
+    }
+
     fn incidents(&self, _: &DecisionsQuery) -> Vec<told::Incident> {
         Vec::new()
     }
@@ -185,6 +192,14 @@ impl Views for Fake {
 
     fn version(&self) -> told::Version {
         told::Version::of_this()
+    }
+
+    fn meaning(&self) -> told::ConfigMeaning {
+        (&Meaning::default()).into()
+    }
+
+    fn guards(&self) -> Vec<told::Guard> {
+        Vec::new()
     }
 
     fn policies(&self) -> Vec<told::Policy> {
@@ -229,6 +244,7 @@ impl Views for Fake {
             beyond: 0,
             unclaimed: 0,
             patterns: Vec::new(),
+            guards: Vec::new(),
             toml: String::new(),
         }
     }

@@ -2,6 +2,7 @@
 //! served, a client's connection is closed at once, as it would be by a server that is down.
 
 mod admission;
+mod entry;
 
 use std::io;
 use std::sync::Arc;
@@ -12,23 +13,24 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::endpoints::Listening;
+use super::endpoints::{Gate, Listening, Security};
 use super::workers::{Seats, Workers};
-use crate::backend::BackendError;
-use crate::backend::profile::Profile;
 use crate::backend::server_info::Standing;
-use crate::backend::shared_connection::Attachment;
-use crate::config::Sessions;
+use crate::net::arrival::Arrival;
+use crate::net::certificate_name::CertificateName;
 use crate::net::peer::PeerAddress;
-use crate::net::proxy_protocol::{HeaderError, Origin};
+use crate::net::proxy_protocol::HeaderError;
 use crate::net::stream::Stream;
+use crate::net::tls::HandshakeError;
 use crate::net::unix_listener::SocketFile;
 use crate::net::{listener, proxy_protocol};
+use crate::presented;
 use crate::session::Session;
-use crate::session::transport::{BackendLink, End};
+use crate::session::transport::End;
 use crate::state::ProxyState;
 use crate::telemetry::vocabulary::{ProtocolErrorKind, Side};
 use admission::Admission;
+use entry::enter;
 
 /// Pause after accepting failed, for example because no file descriptor was left.
 const BREATH: Duration = Duration::from_millis(50);
@@ -50,7 +52,7 @@ pub(crate) struct Patience {
 
 /// One listener in the runtime of this thread.
 enum Listener {
-    Tcp(TcpListener),
+    Tcp(TcpListener, Gate),
     Unix(UnixListener),
 }
 
@@ -58,7 +60,10 @@ impl Listener {
     /// With the file that goes when it does.
     fn attach(listening: Listening) -> io::Result<(Listener, Option<SocketFile>)> {
         Ok(match listening {
-            Listening::Tcp(listener) => (Listener::Tcp(TcpListener::from_std(listener)?), None),
+            Listening::Tcp(listener, gate) => {
+                let listener = TcpListener::from_std(listener)?;
+                (Listener::Tcp(listener, gate), None)
+            }
             Listening::Unix(listener, file) => {
                 let listener = UnixListener::from_std(listener)?;
                 (Listener::Unix(listener), Some(file))
@@ -68,21 +73,33 @@ impl Listener {
 
     async fn accept(&self) -> io::Result<Newcomer> {
         match self {
-            Listener::Tcp(listener) => {
+            Listener::Tcp(listener, gate) => {
                 let (stream, peer) = listener.accept().await?;
-                Ok((stream.into(), peer.into()))
+                Ok(Newcomer {
+                    stream: stream.into(),
+                    peer: peer.into(),
+                    gate: gate.clone(),
+                })
             }
             Listener::Unix(listener) => {
                 let (stream, _) = listener.accept().await?;
                 let peer = PeerAddress::of_unix(&stream);
-                Ok((stream.into(), peer))
+                Ok(Newcomer {
+                    stream: stream.into(),
+                    peer,
+                    gate: Gate::plain(),
+                })
             }
         }
     }
 }
 
 /// Who has just connected.
-type Newcomer = (Stream, PeerAddress);
+struct Newcomer {
+    stream: Stream,
+    peer: PeerAddress,
+    gate: Gate,
+}
 
 /// Accepts at all of them until the proxy drains, and a little longer.
 pub(crate) async fn accept(shared: Arc<ProxyState>, listeners: Vec<Listening>, seats: Seats) {
@@ -127,27 +144,34 @@ async fn accept_at(shared: Arc<ProxyState>, listener: Listener, seats: Seats) {
 
 fn seat(
     shared: &Arc<ProxyState>,
-    (mut stream, peer): Newcomer,
+    mut newcomer: Newcomer,
     seats: &Seats,
     admission: &mut Admission,
 ) {
-    if !admission.admits(&mut stream, seats.clients()) {
+    if !admission.admits(
+        &mut newcomer.stream,
+        newcomer.gate.security,
+        seats.clients(),
+    ) {
         return;
     }
     let shared = shared.clone();
     let seat = seats.free();
     if seat.is_here() {
         tokio::task::spawn_local(async move {
-            client(shared, stream, peer).await;
+            client(shared, newcomer).await;
             drop(seat);
         });
         return;
     }
+    let Newcomer { stream, peer, gate } = newcomer;
     // The other thread has a runtime of its own.
     match stream.detach() {
         Ok(stream) => seats.serve(seat, move |seat| async move {
             match stream.attach() {
-                Ok(stream) => client(shared, stream, peer).await,
+                Ok(stream) => {
+                    client(shared, Newcomer { stream, peer, gate }).await;
+                }
                 Err(error) => tracing::warn!(%peer, %error, "cannot serve a client"),
             }
             drop(seat);
@@ -166,7 +190,7 @@ pub(crate) async fn until_all_are_gone(shared: &ProxyState, workers: &Workers, p
         loop {
             tokio::select! {
                 () = &mut empty => return,
-                _ = look_again.tick() => shared.start_draining(),
+                _ = look_again.tick() => shared.keep_draining(),
             }
         }
     };
@@ -177,30 +201,55 @@ pub(crate) async fn until_all_are_gone(shared: &ProxyState, workers: &Workers, p
     }
 }
 
-async fn client(shared: Arc<ProxyState>, mut stream: Stream, peer: PeerAddress) {
+async fn client(shared: Arc<ProxyState>, newcomer: Newcomer) {
+    let Newcomer {
+        mut stream,
+        peer,
+        gate,
+    } = newcomer;
     if let Err(error) = listener::prepare_client(&stream) {
         tracing::debug!(%peer, %error, "a client was gone before it was served");
         return;
     }
-    if let Standing::NotServing(_) = &*shared.backend.server.standing() {
+    // A sentinel needs no backend: it says where the proxy is while that waits for one.
+    if gate.sentinel.is_none()
+        && let Standing::NotServing(_) = &*shared.backend.server.standing()
+    {
         return;
     }
-    let (peer, origin, said) = match introduction(&shared, &mut stream, peer).await {
+    let (mut arrival, mut said) = match introduction(&shared, &mut stream, peer).await {
         Ok(introduction) => introduction,
         Err(error) => {
             not_introduced(&shared, peer, &error);
             return;
         }
     };
-    let backend_link = match backend_link(&shared).await {
-        Ok(backend_link) => backend_link,
+    let peer = arrival.peer;
+    if gate.security == Security::Tls {
+        let (secured, certificate) = match secure(&shared, stream, &said).await {
+            Ok(secured) => secured,
+            Err(error) => {
+                not_secured(&shared, peer, &error);
+                return;
+            }
+        };
+        (stream, said) = (secured, BytesMut::new());
+        arrival.certificate = certificate.or(arrival.certificate);
+        arrival.needs_certificate = shared.needs_certificates;
+    }
+    if let Some(sentinel) = &gate.sentinel {
+        presented::serve(&shared, sentinel, stream, peer, said).await;
+        return;
+    }
+    let (backend_link, entry) = match enter(&shared, &arrival).await {
+        Ok(entered) => entered,
         Err(error) => {
             // The upkeep connection says once that the backend is down; here it is one client.
             tracing::debug!(%peer, %error, "a client was closed: no backend");
             return;
         }
     };
-    let mut session = Session::new(shared.clone(), stream, backend_link, (peer, origin));
+    let mut session = Session::new(shared.clone(), stream, backend_link, arrival, entry);
     let end = session.serve(said).await;
     if session.took_leave {
         session.client.report_outlived();
@@ -222,12 +271,12 @@ async fn client(shared: Arc<ProxyState>, mut stream: Stream, peer: PeerAddress) 
     }
 }
 
-/// Where the client comes from: from where its connection does, or as a balancer has to say first.
+/// Who the client is: as its connection tells, or as a balancer has to say first.
 async fn introduction(
     shared: &ProxyState,
     stream: &mut Stream,
     peer: PeerAddress,
-) -> Result<(PeerAddress, Origin, BytesMut), HeaderError> {
+) -> Result<(Arrival, BytesMut), HeaderError> {
     let balancers = &shared.proxy_protocol_from;
     match peer {
         PeerAddress::Tcp(address)
@@ -235,10 +284,20 @@ async fn introduction(
                 .iter()
                 .any(|network| network.contains(address.ip())) =>
         {
-            let (source, origin, said) = proxy_protocol::read_header(stream, address).await?;
-            Ok((source.into(), origin, said))
+            let told = proxy_protocol::read_header(stream, address).await?;
+            let arrival = Arrival {
+                peer: told.source.into(),
+                origin: told.origin,
+                endpoint: told.extensions.endpoint,
+                certificate: told
+                    .extensions
+                    .common_name
+                    .filter(|_| shared.takes_common_names),
+                needs_certificate: false,
+            };
+            Ok((arrival, told.rest))
         }
-        PeerAddress::Tcp(_) | PeerAddress::Unix(_) => Ok((peer, Origin::Direct, BytesMut::new())),
+        PeerAddress::Tcp(_) | PeerAddress::Unix(_) => Ok((Arrival::direct(peer), BytesMut::new())),
     }
 }
 
@@ -257,13 +316,32 @@ fn not_introduced(shared: &ProxyState, peer: PeerAddress, error: &HeaderError) {
     tracing::info!(%peer, %error, "closing a connection: it has to begin with a PROXY header");
 }
 
-/// The way to the backend that a client begins with.
-async fn backend_link(shared: &Arc<ProxyState>) -> Result<BackendLink, BackendError> {
-    if shared.sessions == Sessions::Multiplexed
-        && let Some(port) = Attachment::new(&Profile::plain(), &shared.backend)
-    {
-        return Ok(BackendLink::shared(port));
+/// Shakes hands with a client, of which this has come already; with the name in its certificate.
+async fn secure(
+    shared: &ProxyState,
+    stream: Stream,
+    said: &[u8],
+) -> Result<(Stream, Option<CertificateName>), HandshakeError> {
+    match (stream, shared.certificates.acceptor()) {
+        (Stream::Tcp(socket), Some(acceptor)) => {
+            let (stream, certificate) = acceptor.accept(socket, said).await?;
+            Ok((Stream::Tls(Box::new(stream)), certificate))
+        }
+        // Every listener with TLS has a port, and certificates.
+        _ => Err(HandshakeError::Plain),
     }
-    let link = shared.backend.open(&Profile::plain()).await?;
-    Ok(BackendLink::own(link))
+}
+
+fn not_secured(shared: &ProxyState, peer: PeerAddress, error: &HandshakeError) {
+    if let HandshakeError::Unused = error {
+        tracing::debug!(%peer, %error, "a connection was not used");
+        return;
+    }
+    if let HandshakeError::Plain = error {
+        let errors = shared.metrics.protocol_errors.at(Side::Client);
+        errors.at(ProtocolErrorKind::NoTls).inc();
+    }
+    if let Some(failures) = shared.certificates.handshake_failed() {
+        tracing::warn!(%peer, why = %error, failures, "TLS handshake failed");
+    }
 }

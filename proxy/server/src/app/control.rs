@@ -18,10 +18,10 @@ use tokio::sync::mpsc;
 
 use crate::admin::{Control, ControlError, NotReady, ReloadError, Weaker};
 use crate::backend::server_info::Standing;
-use crate::config::{Config, Overrides, Unusable};
+use crate::config::{Config, GUARD, Overrides, Unusable};
 use crate::maintenance::break_lease;
 use crate::maintenance::break_lease::{BreakError, BreakOrder};
-use crate::ruleset::activate::{activate, labels, policy_infos};
+use crate::ruleset::activate::{activate, labels, meaning, policy_infos};
 use crate::ruleset::{Active, Rollouts, load_policies};
 use crate::state::ProxyState;
 use crate::telemetry::audit;
@@ -91,8 +91,10 @@ impl Controller {
         }
     }
 
-    /// Says what is in force: a line for each namespace.
+    /// Says what is in force: the hash of the configuration, and a line for each namespace.
     pub(crate) fn announce(&self) {
+        let config_hash = self.config_hash();
+        tracing::info!(config_hash, "configuration in force");
         let config = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         for namespace in config.namespaces.iter().take(MAX_ANNOUNCED) {
             let config::Summary {
@@ -108,6 +110,13 @@ impl Controller {
             let more = more + 1;
             tracing::info!(more, "and so many namespaces more");
         }
+        for guard in &config.guards {
+            tracing::info!(guard = guard.name, "in force: {}", guard.summary());
+        }
+    }
+
+    fn config_hash(&self) -> String {
+        self.shared.active.load().meaning.hash().to_owned()
     }
 
     /// The audit file is opened anew whatever came of the reload: whoever moved it away has sent the
@@ -137,9 +146,10 @@ impl Controller {
         let mut changes = changes::changes(&current, &new);
         changes.extend(changes::modules(&before.generation, &generation));
         let fixed = changes::unchangeable(&current, &new);
-        let active = activate(&new, Arc::new(generation), &self.shared.metrics)?;
+        let active = activate(&new, generation, &self.shared.metrics)?;
         // Nothing from here on can fail: a reload is carried out as a whole, or not at all.
         self.shared.naming.replace(active.applications.clone());
+        self.shared.metrics.set_config_hash(active.meaning.hash());
         self.shared.active.store(Arc::new(active));
         *current = new;
         if !losses.is_empty() {
@@ -227,8 +237,26 @@ impl Control for Controller {
                 switched.push((details.name.to_string(), mode.word().to_owned()));
             }
         }
+        for guard in &mut config.guards {
+            let name = format!("{GUARD}{}", guard.name);
+            // Whoever wants nothing refused means data, too; a guard is switched on by its name.
+            let is_meant = match namespace {
+                Some(namespace) => namespace == name,
+                None => mode == Mode::Monitor,
+            };
+            if is_meant {
+                guard.mode = mode;
+                said.order_mode(&name, mode.word());
+                switched.push((name, mode.word().to_owned()));
+            }
+        }
         if let (Some(name), true) = (namespace, switched.is_empty()) {
-            let known: Vec<&str> = details.iter().map(|details| &*details.name).collect();
+            let known = details.iter().map(|details| details.name.to_string());
+            let guards = config
+                .guards
+                .iter()
+                .map(|guard| format!("{GUARD}{}", guard.name));
+            let known: Vec<String> = known.chain(guards).collect();
             let text = format!(
                 "no such namespace: {name:?}; there are {}",
                 known.join(", ")
@@ -237,8 +265,12 @@ impl Control for Controller {
         }
         // Nothing from here on can fail: an order is carried out as a whole, or not at all.
         let rollouts = Rollouts::of(&details);
+        let meaning = Arc::new(meaning(config, &before.generation));
+        self.shared.metrics.set_config_hash(meaning.hash());
         let active = Active {
             rollouts,
+            meaning,
+            guards: Arc::new(before.guards.switched(&config.guards)),
             ..before.with_details(details)
         };
         self.shared
@@ -273,11 +305,16 @@ impl Control for Controller {
     fn reload(&self, weaker: Weaker) -> Result<String, ReloadError> {
         let reloaded = self.reload_now(weaker);
         self.tell_audit(&reloaded);
+        let shared = &self.shared;
+        shared
+            .certificates
+            .look(&shared.backend.address, &shared.metrics);
         match &reloaded {
             Ok(done) => {
                 let now = clock::unix_now();
                 self.shared.metrics.config_loaded(now.as_secs_f64());
-                tracing::info!(done, "configuration loaded");
+                let config_hash = self.config_hash();
+                tracing::info!(done, config_hash, "configuration loaded");
             }
             Err(why) => {
                 self.shared.metrics.config_rejected();
@@ -340,6 +377,7 @@ impl Control for Controller {
     }
 
     fn views(&self) -> &dyn view::Views {
+        self.shared.events.await_followers();
         &self.views
     }
 }

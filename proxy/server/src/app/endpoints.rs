@@ -11,9 +11,12 @@ use std::sync::Arc;
 use crate::admin;
 use crate::admin::token_file::TokenFile;
 use crate::admin::{AdminHandle, AdminOptions, Control};
-use crate::config::{Config, Group, ListenAddress, Listener};
+use crate::config::{
+    Advertise, Config, Group, HostPort, ListenAddress, Listener, Present, advertised_listener,
+};
 use crate::net::listener::{Arrival, Endpoint};
 use crate::net::unix_listener::{Access, SocketFile, UnixEndpoint};
+use crate::presented::{Primary, Sentinel};
 use crate::state::ProxyState;
 
 /// The addresses, reserved and not open yet.
@@ -25,13 +28,42 @@ pub(crate) struct Endpoints {
 
 /// One that clients come in by.
 enum ClientEndpoint {
-    Tcp(Endpoint),
+    Tcp(Endpoint, Gate),
     Unix(UnixEndpoint),
+}
+
+/// What an IP address and port are for clients.
+#[derive(Clone, Debug)]
+pub(crate) struct Gate {
+    pub(crate) security: Security,
+    /// There where the address is a Sentinel, and does not lead to the backend.
+    pub(crate) sentinel: Option<Arc<Sentinel>>,
+}
+
+impl Gate {
+    /// What leads to the backend.
+    pub(crate) fn plain() -> Gate {
+        Gate {
+            security: Security::Plain,
+            sentinel: None,
+        }
+    }
+
+    fn is_plain_and_has_data(&self) -> bool {
+        self.security == Security::Plain && self.sentinel.is_none()
+    }
+}
+
+/// What is spoken below Redis's protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Security {
+    Plain,
+    Tls,
 }
 
 /// The same, once it is open.
 pub(crate) enum Listening {
-    Tcp(TcpListener),
+    Tcp(TcpListener, Gate),
     Unix(UnixListener, SocketFile),
 }
 
@@ -75,7 +107,18 @@ impl Endpoints {
                 .map_err(|error| failed(what, ListenAddress::Tcp(address), error))
         };
         let client = |listener: &Listener| match &listener.address {
-            ListenAddress::Tcp(address) => reserve("listen", *address).map(ClientEndpoint::Tcp),
+            ListenAddress::Tcp(address) => {
+                let security = match listener.tls {
+                    true => Security::Tls,
+                    false => Security::Plain,
+                };
+                let gate = Gate {
+                    security,
+                    sentinel: None,
+                };
+                let endpoint = reserve("listen", *address)?;
+                Ok(ClientEndpoint::Tcp(endpoint, gate))
+            }
             ListenAddress::Unix(path) => {
                 let access = Access {
                     mode: listener.mode,
@@ -89,12 +132,11 @@ impl Endpoints {
         let reserve_any = |what, address: Option<SocketAddr>| {
             address.map(|address| reserve(what, address)).transpose()
         };
+        let listeners = config.listeners.iter();
+        let mut clients = listeners.map(client).collect::<Result<Vec<_>, _>>()?;
+        appoint_sentinels(config, &mut clients);
         Ok(Endpoints {
-            clients: config
-                .listeners
-                .iter()
-                .map(client)
-                .collect::<Result<_, _>>()?,
+            clients,
             admin: reserve_any("admin", config.admin)?,
             metrics: reserve_any("metrics", config.metrics)?,
         })
@@ -103,15 +145,15 @@ impl Endpoints {
     /// The port that clients come in by, if they do by one: the real one where 0 was asked for.
     pub(crate) fn port(&self) -> Option<u16> {
         self.clients.iter().find_map(|endpoint| match endpoint {
-            ClientEndpoint::Tcp(endpoint) => endpoint.port(),
-            ClientEndpoint::Unix(_) => None,
+            ClientEndpoint::Tcp(endpoint, gate) if gate.is_plain_and_has_data() => endpoint.port(),
+            ClientEndpoint::Tcp(..) | ClientEndpoint::Unix(_) => None,
         })
     }
 
     /// Whether another process has an address of clients still.
     pub(crate) fn is_taken_over(&self) -> bool {
         self.clients.iter().any(|endpoint| match endpoint {
-            ClientEndpoint::Tcp(endpoint) => endpoint.is_taken_over(),
+            ClientEndpoint::Tcp(endpoint, _) => endpoint.is_taken_over(),
             ClientEndpoint::Unix(endpoint) => endpoint.is_taken_over(),
         })
     }
@@ -151,7 +193,9 @@ impl Endpoints {
 impl ClientEndpoint {
     fn open(self) -> io::Result<Listening> {
         match self {
-            ClientEndpoint::Tcp(endpoint) => endpoint.open().map(Listening::Tcp),
+            ClientEndpoint::Tcp(endpoint, gate) => endpoint
+                .open()
+                .map(|listener| Listening::Tcp(listener, gate)),
             ClientEndpoint::Unix(endpoint) => endpoint
                 .open()
                 .map(|(listener, file)| Listening::Unix(listener, file)),
@@ -162,8 +206,10 @@ impl ClientEndpoint {
 impl Listening {
     fn port(&self) -> Option<u16> {
         match self {
-            Listening::Tcp(listener) => listener.local_addr().ok().map(|local| local.port()),
-            Listening::Unix(..) => None,
+            Listening::Tcp(listener, gate) if gate.is_plain_and_has_data() => {
+                listener.local_addr().ok().map(|local| local.port())
+            }
+            Listening::Tcp(..) | Listening::Unix(..) => None,
         }
     }
 }
@@ -172,11 +218,52 @@ impl Listening {
 impl fmt::Display for Listening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Listening::Tcp(listener) => match listener.local_addr() {
-                Ok(local) => local.fmt(f),
-                Err(_) => f.write_str("?"),
-            },
+            Listening::Tcp(listener, gate) => {
+                let Ok(local) = listener.local_addr() else {
+                    return f.write_str("?");
+                };
+                local.fmt(f)?;
+                f.write_str(match (gate.security, &gate.sentinel) {
+                    (Security::Plain, None) => "",
+                    (Security::Tls, None) => " (TLS)",
+                    (Security::Plain, Some(_)) => " (sentinel)",
+                    (Security::Tls, Some(_)) => " (sentinel with TLS)",
+                })
+            }
             Listening::Unix(_, file) => write!(f, "unix:{}", file.path().display()),
+        }
+    }
+}
+
+/// Makes sentinels of those that the configuration means to be some, now that every port is known.
+fn appoint_sentinels(config: &Config, clients: &mut [ClientEndpoint]) {
+    let port_of = |clients: &[ClientEndpoint], index: usize| match clients.get(index) {
+        Some(ClientEndpoint::Tcp(endpoint, _)) => endpoint.port(),
+        Some(ClientEndpoint::Unix(_)) | None => None,
+    };
+    for (index, listener) in config.listeners.iter().enumerate() {
+        let Present::Sentinel(face) = &listener.present else {
+            continue;
+        };
+        let target = advertised_listener(config.listeners.iter(), listener.tls);
+        let primary = match (&face.advertise, target) {
+            (Advertise::Address(address), _) => Primary::At(address.clone()),
+            (Advertise::Auto, Some((place, target))) => {
+                let port = port_of(clients, place).unwrap_or(target.port());
+                match target.ip().is_unspecified() {
+                    true => Primary::Port(port),
+                    false => Primary::At(HostPort {
+                        host: target.ip().to_string(),
+                        port,
+                    }),
+                }
+            }
+            // A configuration with this has an error.
+            (Advertise::Auto, None) => continue,
+        };
+        let port = port_of(clients, index).unwrap_or(0);
+        if let Some(ClientEndpoint::Tcp(_, gate)) = clients.get_mut(index) {
+            gate.sentinel = Some(Arc::new(Sentinel::new(face, primary, port)));
         }
     }
 }
@@ -219,6 +306,20 @@ impl Opened {
             backend = %shared.backend.address,
             "serving"
         );
+        for listening in &self.listeners {
+            if let Listening::Tcp(_, gate) = listening
+                && gate
+                    .sentinel
+                    .as_ref()
+                    .is_some_and(|sentinel| sentinel.is_alone())
+            {
+                tracing::warn!(
+                    listener = %listening,
+                    "a sentinel without peers: Redisson does not start with one alone; name the other proxies' in peers, or \
+                     tell Redisson checkSentinelsList = false"
+                );
+            }
+        }
         if let Some(token) = token {
             let file = token.path().display();
             tracing::info!(%file, "orders need the admin token, which is in this file");

@@ -26,10 +26,14 @@ const MAX_LISTED_BYTES: usize = 1024 * 1024;
 const MAX_RECORDS: usize = 8;
 
 /// What `LOCKWARDEN HELP` says, in the form of Redis's own `HELP`.
-const HELP: [&str; 18] = [
+const HELP: [&str; 22] = [
     "LOCKWARDEN <subcommand> [<arg> [value] ...]. Subcommands are:",
     "FENCE <key>",
-    "    The fencing token of the lease that this connection was granted; for every client.",
+    "    The fencing token of the lease that this connection was granted.",
+    "CHECK <key> <fence>",
+    "    1 if this fencing token is that of the lease that holds the lock now, else 0.",
+    "LEASE <key>",
+    "    What is known of the lease that holds the lock, but for the owner token.",
     "LOCKS [<pattern>]",
     "    The locks that are held, those with problems first, then the oldest.",
     "WHY <id>",
@@ -40,9 +44,9 @@ const HELP: [&str; 18] = [
     "    Who is connected, those that hold most first, with what each holds and waits for.",
     "HELP",
     "    Print this help.",
-    "All but FENCE are for admin_identities only. The lists name 200 entries at most;",
-    "`matching` says how many there are. Keys and names are spelled: what cannot be",
-    "printed is \\xNN, a backslash \\\\.",
+    "LOCKS, WHY, MODE and CLIENTS are for admin_identities only. The lists name 200",
+    "entries at most; `matching` says how many there are. Keys and names are spelled:",
+    "what cannot be printed is \\xNN, a backslash \\\\.",
     "At the proxy's admin address there is more: the lock board, the JSON API and what",
     "`lockwarden help` lists.",
 ];
@@ -117,6 +121,7 @@ fn state(state: LockState) -> &'static str {
     match state {
         LockState::Overlap => "overlap",
         LockState::Deadlock => "deadlock",
+        LockState::Unknown => "unknown",
         LockState::NoTtl => "no-ttl",
         LockState::Held => "held",
     }
@@ -143,6 +148,7 @@ fn client(one: &Connection) -> Value {
         ("name", maybe(one.client.name.as_deref())),
         ("user", maybe(one.client.user.as_deref())),
         ("library", maybe(one.client.library.as_deref())),
+        ("certificate", maybe(one.client.certificate.as_deref())),
         ("process", maybe(process.as_deref())),
         ("age_ms", number(one.age_ms)),
         ("holding", number(one.holding)),

@@ -7,19 +7,24 @@ mod tests;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use std::{fmt, io};
 
 use arc_swap::ArcSwapOption;
 use lockwarden_resp::Protocol;
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, timeout_at};
 
 use super::conversation::{BackendError, Conversation, PATIENCE};
+use super::open_connections::{Connected, OpenConnections};
 use super::own_login::{Fresh, OwnLogin};
 use super::profile::{Login, Profile};
+use super::sentinel::{Named, Sentinels};
 use super::server_info::role::{Role, RoleQuestion};
 use crate::config::{BackendLogin, BackendUrl, Target};
 use crate::net::listener;
 use crate::net::stream::Stream;
+use crate::net::tls::{BackendFiles, Connector, HandshakeError, Observe, TlsError};
 use crate::telemetry::metrics::Metrics;
 
 /// Addresses of the backend's name that are tried.
@@ -31,23 +36,34 @@ pub(crate) struct Address {
     pub(crate) url: BackendUrl,
     /// How the proxy's own connections log in, where the URL does not say it.
     login: Option<Arc<OwnLogin>>,
+    /// How the backend is made sure of, where the URL says TLS.
+    connector: Option<Arc<Connector>>,
     /// Where a name has several addresses: which of them was the primary when it was asked last.
     primary: Arc<ArcSwapOption<Home>>,
+    /// Who says where the primary is, where the URL names them.
+    sentinels: Option<Arc<Sentinels>>,
+    /// Every connection that was made.
+    pub(super) open: Arc<OpenConnections>,
 }
 
 /// One place where the backend may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Home {
     Tcp(SocketAddr),
+    /// The same where sentinels named this host.
+    Named(SocketAddr, Arc<Named>),
     Unix(PathBuf),
 }
 
-impl Home {
-    async fn connect(&self) -> io::Result<Stream> {
-        match self {
-            Home::Tcp(address) => TcpStream::connect(address).await.map(Stream::Tcp),
-            Home::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
-        }
+/// Why a connection to one place was not made.
+enum ConnectError {
+    Io(io::Error),
+    Handshake(HandshakeError),
+}
+
+impl From<io::Error> for ConnectError {
+    fn from(error: io::Error) -> ConnectError {
+        ConnectError::Io(error)
     }
 }
 
@@ -58,80 +74,153 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    pub(crate) fn new(url: BackendUrl, login: Option<BackendLogin>) -> Address {
-        Address {
+    /// Reads the files that TLS needs, where the URL says TLS.
+    pub(crate) fn new(
+        url: BackendUrl,
+        login: Option<BackendLogin>,
+        files: Option<&BackendFiles>,
+        observer: Arc<dyn Observe>,
+    ) -> Result<Address, TlsError> {
+        let host = match &url.target {
+            Target::Tcp { host, .. } => Some(host.as_str()),
+            Target::Sentinel(_) | Target::Unix(_) => None,
+        };
+        let connector = match url.tls {
+            true => {
+                let files = files.cloned().unwrap_or_default();
+                Some(Arc::new(Connector::new(files, host, observer)?))
+            }
+            false => None,
+        };
+        let sentinels = match &url.target {
+            Target::Sentinel(target) => Some(Sentinels::new(target, connector.clone())),
+            Target::Tcp { .. } | Target::Unix(_) => None,
+        };
+        Ok(Address {
             url,
             login: login.map(|login| Arc::new(OwnLogin::new(login))),
+            connector,
             primary: Arc::default(),
-        }
+            sentinels: sentinels.map(Arc::new),
+            open: Arc::default(),
+        })
+    }
+
+    /// Who says where the primary is, where the URL names them.
+    pub(crate) fn sentinels(&self) -> Option<&Arc<Sentinels>> {
+        self.sentinels.as_ref()
+    }
+
+    /// How the backend is made sure of, where TLS is spoken with it.
+    pub(crate) fn connector(&self) -> Option<&Connector> {
+        self.connector.as_deref()
     }
 
     /// Connects. The name is looked up every time, so a backend that moved is found.
-    pub(crate) async fn connect(&self) -> Result<Stream, BackendError> {
+    pub(crate) async fn connect(&self) -> Result<Connected, BackendError> {
+        let era = self.open.era();
         let homes = self.homes().await?;
         let known = self.primary.load_full();
-        self.connect_to_first(to_try(&homes, known.as_deref()))
-            .await
+        let stream = self
+            .connect_to_first(to_try(&homes, known.as_deref()))
+            .await?;
+        Ok(self.open.enter(stream, era))
     }
 
     /// All addresses of the name, or the one path.
     async fn homes(&self) -> Result<Vec<Home>, BackendError> {
-        let target = match &self.url.target {
-            Target::Tcp { host, port } => (host.as_str(), *port),
-            Target::Unix(path) => return Ok(vec![Home::Unix(path.clone())]),
+        let named = self.named().await?;
+        let target = match (&self.url.target, &named) {
+            (Target::Tcp { host, port }, _) => (host.as_str(), *port),
+            (Target::Sentinel(_), Some(named)) => (named.place.host.as_str(), named.place.port),
+            (Target::Unix(path), _) => return Ok(vec![Home::Unix(path.clone())]),
+            (Target::Sentinel(_), None) => return Ok(Vec::new()),
+        };
+        let home = |address| match &named {
+            Some(named) => Home::Named(address, named.clone()),
+            None => Home::Tcp(address),
         };
         match tokio::time::timeout(PATIENCE, tokio::net::lookup_host(target)).await {
-            Ok(Ok(found)) => Ok(found.take(MAX_ADDRESSES).map(Home::Tcp).collect()),
+            Ok(Ok(found)) => Ok(found.take(MAX_ADDRESSES).map(home).collect()),
             Ok(Err(source)) => Err(self.unreachable(source)),
             Err(_) => Err(self.unreachable(io::ErrorKind::TimedOut.into())),
         }
+    }
+
+    /// The primary that sentinels name; they are asked where nobody has done so yet.
+    async fn named(&self) -> Result<Option<Arc<Named>>, BackendError> {
+        let Some(sentinels) = &self.sentinels else {
+            return Ok(None);
+        };
+        let named = match sentinels.named() {
+            Some(named) => named,
+            None => sentinels.find().await?,
+        };
+        Ok(Some(Arc::new(named)))
     }
 
     /// Connects to the first of these that listens.
     async fn connect_to_first(&self, homes: &[Home]) -> Result<Stream, BackendError> {
         // All addresses together may take as long as one would.
         let each = PATIENCE / u32::try_from(homes.len().max(1)).unwrap_or(u32::MAX);
-        let mut last = io::Error::from(io::ErrorKind::NotFound);
+        let mut last = ConnectError::Io(io::ErrorKind::NotFound.into());
         for home in homes {
-            match tokio::time::timeout(each, home.connect()).await {
-                Ok(Ok(stream)) => {
-                    let prepared = listener::prepare_backend(&stream);
-                    prepared.map_err(|source| self.unreachable(source))?;
-                    return Ok(stream);
-                }
-                Ok(Err(error)) => last = error,
-                Err(_) => last = io::ErrorKind::TimedOut.into(),
+            match self.open(home, each).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = error,
             }
         }
-        Err(self.unreachable(last))
+        Err(match last {
+            ConnectError::Io(source) => self.unreachable(source),
+            ConnectError::Handshake(source) => BackendError::Handshake {
+                address: self.to_string(),
+                source,
+            },
+        })
+    }
+
+    async fn open(&self, home: &Home, within: Duration) -> Result<Stream, ConnectError> {
+        let end = Instant::now() + within;
+        let connect = async {
+            Ok::<_, io::Error>(match home {
+                Home::Tcp(address) | Home::Named(address, _) => {
+                    Stream::Tcp(TcpStream::connect(address).await?)
+                }
+                Home::Unix(path) => Stream::Unix(UnixStream::connect(path).await?),
+            })
+        };
+        let stream = match timeout_at(end, connect).await {
+            Ok(connected) => connected?,
+            Err(_) => return Err(ConnectError::Io(io::ErrorKind::TimedOut.into())),
+        };
+        listener::prepare_backend(&stream)?;
+        let (connector, socket) = match (&self.connector, stream) {
+            (Some(connector), Stream::Tcp(socket)) => (connector, socket),
+            (_, stream) => return Ok(stream),
+        };
+        let host = match (home, &self.url.target) {
+            (Home::Named(_, named), _) => named.place.host.as_str(),
+            (_, Target::Tcp { host, .. }) => host.as_str(),
+            (_, Target::Unix(_) | Target::Sentinel(_)) => "",
+        };
+        match timeout_at(end, connector.connect(socket, host)).await {
+            Ok(Ok(stream)) => Ok(Stream::Tls(Box::new(stream))),
+            Ok(Err(error)) => Err(ConnectError::Handshake(error)),
+            Err(_) => Err(ConnectError::Handshake(HandshakeError::Late(within))),
+        }
     }
 
     /// Connects, and says what connections of this kind say first.
-    pub(super) async fn introduced(&self, profile: &Profile) -> Result<Stream, BackendError> {
-        Ok(self.converse_as(profile).await?.stream)
-    }
-
-    /// The same for a question of the proxy's own.
     pub(crate) async fn converse_as(
         &self,
         profile: &Profile,
     ) -> Result<Conversation, BackendError> {
-        let stream = self.connect().await?;
-        let mut conversation = Conversation::new(stream);
+        let mut conversation = Conversation::new(self.connect().await?);
         if let Some(Login { user, password }) = &profile.login {
             conversation.log_in(user, password).await?;
         }
         if profile.db != 0 {
-            let db = profile.db.to_string();
-            let selected = conversation.must(&[b"SELECT", db.as_bytes()]).await;
-            // `must` calls every refusal one of the login; this one is about the database.
-            selected.map_err(|error| match error {
-                BackendError::Login(text) => BackendError::Database {
-                    db: profile.db,
-                    text,
-                },
-                other => other,
-            })?;
+            conversation.select(profile.db).await?;
         }
         if profile.protocol == Protocol::Resp3 {
             conversation.must(&[b"HELLO", b"3"]).await?;
@@ -157,12 +246,12 @@ impl Address {
 
     /// A connection of the proxy's own, logged in as the URL says.
     pub(crate) async fn converse(&self) -> Result<Conversation, BackendError> {
-        let stream = self.connect().await?;
-        self.log_in(stream).await
+        let connected = self.connect().await?;
+        self.log_in(connected).await
     }
 
-    async fn log_in(&self, stream: Stream) -> Result<Conversation, BackendError> {
-        let mut conversation = Conversation::new(stream);
+    async fn log_in(&self, connected: Connected) -> Result<Conversation, BackendError> {
+        let mut conversation = Conversation::new(connected);
         let password = match &self.login {
             Some(login) => {
                 conversation.logged_in_with = login.fresh().map_or(0, |fresh| fresh.number);
@@ -192,27 +281,41 @@ impl Address {
         &self,
         homes: &[Home],
     ) -> Result<(Conversation, RoleQuestion), BackendError> {
+        let era = self.open.era();
         let (mut failure, mut silent) = (None, None);
         for home in homes {
             let mut question = RoleQuestion::Hello;
             let asked = async {
                 let stream = self.connect_to_first(std::slice::from_ref(home)).await?;
-                let mut own = self.log_in(stream).await?;
+                let mut own = self.log_in(self.open.enter(stream, era)).await?;
                 let role = question.ask(&mut own).await?;
                 Ok((own, role))
             };
             match asked.await {
                 Ok((own, Role::Primary)) => {
                     self.primary.store(Some(Arc::new(home.clone())));
+                    if let (Home::Named(_, named), Some(sentinels)) = (home, &self.sentinels) {
+                        sentinels.is_primary(named);
+                    }
                     return Ok((own, question));
                 }
+                // What sentinels name has to say of itself that it is the primary.
+                Ok((_, Role::Unknown)) if self.sentinels.is_some() => {
+                    failure = failure.or(Some(BackendError::NoPrimary));
+                }
                 Ok((own, Role::Unknown)) => silent = silent.or(Some((own, question))),
+                Ok((_, Role::Replica)) if self.sentinels.is_some() => {
+                    failure = Some(BackendError::NoPrimary);
+                }
                 Ok((_, Role::Replica)) => failure = Some(BackendError::Replica),
                 // What a replica is, is known; why another does not answer is not.
                 Err(error) => failure = failure.or(Some(error)),
             }
         }
         self.primary.store(None);
+        if let (Some(Home::Named(_, named)), Some(sentinels)) = (homes.first(), &self.sentinels) {
+            sentinels.is_not_primary(named, std::time::Instant::now());
+        }
         match (silent, failure) {
             (Some(silent), _) => Ok(silent),
             (None, Some(failure)) => Err(failure),
@@ -236,11 +339,7 @@ impl Address {
         let (user, password) = (login.user().as_bytes(), fresh.password.expose().as_bytes());
         match own.log_in(user, password).await {
             Err(BackendError::Login(text)) => {
-                tracing::warn!(
-                    user = login.user(),
-                    text,
-                    "the backend refused the refreshed login"
-                );
+                login.was_refused(&text);
                 Ok(())
             }
             other => other,
@@ -271,13 +370,15 @@ impl Address {
 
     /// The address of the proxy's own Redis.
     pub(crate) fn private(address: SocketAddr) -> Address {
-        Address::new(
-            BackendUrl::at(Target::Tcp {
-                host: address.ip().to_string(),
-                port: address.port(),
-            }),
-            None,
-        )
+        let (host, port) = (address.ip().to_string(), address.port());
+        Address {
+            url: BackendUrl::at(Target::Tcp { host, port }),
+            login: None,
+            connector: None,
+            primary: Arc::default(),
+            sentinels: None,
+            open: Arc::default(),
+        }
     }
 }
 

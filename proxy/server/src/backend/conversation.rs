@@ -4,11 +4,15 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use lockwarden_lock::plan::{Form, Plan};
 use lockwarden_resp::{Protocol, ReplyLimits, ReplyScanner, Scan, Value, parse_reply, put_request};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::open_connections::Connected;
 use super::own_login::PasswordError;
-use crate::net::stream::Stream;
+use super::sentinel::named::SentinelsError;
+use crate::config::{BackendUrl, Target};
+use crate::net::tls::HandshakeError;
 
 /// How long a connection may take to be made.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,6 +28,12 @@ pub(crate) enum BackendError {
     /// Nothing was sent, so trying again is safe.
     #[error("cannot connect to the backend {address}: {source}")]
     Connect { address: String, source: io::Error },
+    /// Nothing of Redis was sent, so trying again is safe.
+    #[error("cannot speak TLS with the backend {address}: {source}")]
+    Handshake {
+        address: String,
+        source: HandshakeError,
+    },
     /// Sent and not answered.
     #[error("the connection to the backend broke: {0}")]
     Broken(io::Error),
@@ -48,9 +58,44 @@ pub(crate) enum BackendError {
          promote it, or let the backend's name lead to the primary"
     )]
     Replica,
+    /// Nobody says where it is.
+    #[error("{0}")]
+    NoSentinel(String),
+    /// Sentinels named it.
+    #[error("the server that the sentinels name does not say of itself that it is the primary")]
+    NoPrimary,
+    /// Its name leads to it, and to the one that the proxy's own connection has.
+    #[error("another server answers at the backend's address")]
+    AnotherServer,
+    /// Sentinels name another one now.
+    #[error("the primary of {name} has changed")]
+    PrimaryChanged { name: String },
+}
+
+impl From<SentinelsError> for BackendError {
+    fn from(error: SentinelsError) -> BackendError {
+        BackendError::NoSentinel(error.to_string())
+    }
 }
 
 impl BackendError {
+    /// What may be behind it, for whoever has just connected to this server and got no answer.
+    pub(crate) fn hint(&self, url: &BackendUrl) -> &'static str {
+        let is_cut = match self {
+            BackendError::Broken(error) => matches!(
+                error.kind(),
+                io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof
+            ),
+            BackendError::OutOfStep(_) => true,
+            _ => false,
+        };
+        let is_plain = !url.tls && matches!(url.target, Target::Tcp { .. });
+        match is_cut && is_plain {
+            true => "; if it speaks TLS at this port, write rediss://",
+            false => "",
+        }
+    }
+
     /// The error that a client is told which asked for something. Most are told by closing its connection.
     pub(crate) fn for_client(&self) -> Option<Bytes> {
         match self {
@@ -58,36 +103,75 @@ impl BackendError {
                 "-{text} (lockwarden opened a new connection for this client, which had selected database {db})\r\n"
             ))),
             BackendError::Connect { .. }
+            | BackendError::Handshake { .. }
             | BackendError::Broken(_)
             | BackendError::OutOfStep(_)
             | BackendError::Login(_)
             | BackendError::Password(_)
             | BackendError::NotNow(_)
-            | BackendError::Replica => None,
+            | BackendError::Replica
+            | BackendError::NoSentinel(_)
+            | BackendError::NoPrimary
+            | BackendError::AnotherServer
+            | BackendError::PrimaryChanged { .. } => None,
         }
     }
 }
 
 /// A connection on which the proxy asks for itself.
 pub(crate) struct Conversation {
-    pub(super) stream: Stream,
+    connected: Connected,
     buffer: BytesMut,
     /// Which of the passwords that were read again it logged in with last.
     pub(crate) logged_in_with: u64,
 }
 
 impl Conversation {
-    pub(crate) fn new(stream: Stream) -> Conversation {
+    pub(crate) fn new(connected: Connected) -> Conversation {
         Conversation {
-            stream,
+            connected,
             buffer: BytesMut::new(),
             logged_in_with: 0,
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn stream(&self) -> &crate::net::stream::Stream {
+        &self.connected.stream
+    }
+
+    /// The connection, on which nothing is under way.
+    pub(super) fn into_connected(self) -> Connected {
+        self.connected
+    }
+
+    /// It was found to lead to the server of this era.
+    pub(crate) fn leads_to(&self, era: u64) {
+        self.connected.place.leads_to(era);
+    }
+
     /// Asks one thing.
     pub(crate) async fn ask<A: AsRef<[u8]>>(&mut self, words: &[A]) -> Result<Value, BackendError> {
         parsed(&self.exchange(words).await?)
+    }
+
+    /// Carries out one step, whether or not the server knows its script.
+    pub(crate) async fn execute(&mut self, step: &Plan) -> Result<Value, BackendError> {
+        let mut request = BytesMut::new();
+        step.put(&mut request, Form::Text);
+        self.send(&request).await?;
+        self.read().await
+    }
+
+    /// Selects a database.
+    pub(crate) async fn select(&mut self, db: u32) -> Result<(), BackendError> {
+        let word = db.to_string();
+        let selected = self.must(&[b"SELECT", word.as_bytes()]).await;
+        // `must` calls every refusal one of the login; this one is about the database.
+        selected.map_err(|error| match error {
+            BackendError::Login(text) => BackendError::Database { db, text },
+            other => other,
+        })
     }
 
     /// Asks one thing; the reply as it came.
@@ -118,7 +202,7 @@ impl Conversation {
 
     /// Sends requests whose replies are read with [`Conversation::read`].
     pub(crate) async fn send(&mut self, requests: &[u8]) -> Result<(), BackendError> {
-        let sent = tokio::time::timeout(PATIENCE, self.stream.write_all(requests)).await;
+        let sent = tokio::time::timeout(PATIENCE, self.connected.stream.write_all(requests)).await;
         match sent {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(BackendError::Broken(error)),
@@ -167,7 +251,7 @@ impl Conversation {
                 return Err(BackendError::OutOfStep("a reply is too long".into()));
             }
             self.buffer.reserve(16 * 1024);
-            match self.stream.read_buf(&mut self.buffer).await {
+            match self.connected.stream.read_buf(&mut self.buffer).await {
                 Ok(0) => return Err(BackendError::Broken(io::ErrorKind::UnexpectedEof.into())),
                 Ok(_) => {}
                 Err(error) => return Err(BackendError::Broken(error)),

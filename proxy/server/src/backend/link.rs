@@ -4,22 +4,34 @@ use std::io;
 
 use prometheus::IntGauge;
 
+use super::open_connections::{Connected, OpenConnection};
 use crate::net::stream::Stream;
 
 /// A connection for clients. Counted while it is open.
 pub(crate) struct Link {
+    // Dropped before the stream.
+    _place: Option<OpenConnection>,
     pub(crate) stream: Stream,
     /// In which the backend's name was looked up for it.
     pub(crate) era: u64,
+    /// It was asked which server it leads to.
+    pub(crate) verified: bool,
     open: IntGauge,
 }
 
 impl Link {
-    pub(super) fn new(stream: Stream, era: u64, open: &IntGauge) -> Link {
+    pub(super) fn new(connected: Connected, era: u64, open: &IntGauge) -> Link {
+        let Connected { place, stream } = connected;
+        Link::counted(Some(place), stream, era, open)
+    }
+
+    fn counted(place: Option<OpenConnection>, stream: Stream, era: u64, open: &IntGauge) -> Link {
         open.inc();
         Link {
+            _place: place,
             stream,
             era,
+            verified: false,
             open: open.clone(),
         }
     }
@@ -34,7 +46,7 @@ impl Link {
     #[cfg(test)]
     pub(crate) fn uncounted(stream: Stream) -> Link {
         let open = IntGauge::new("uncounted", "uncounted").expect("a name");
-        Link::new(stream, 0, &open)
+        Link::counted(None, stream, 0, &open)
     }
 }
 

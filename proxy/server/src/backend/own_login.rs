@@ -5,13 +5,15 @@
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use prometheus::IntCounter;
 use tokio::sync::watch;
 use tokio::task::JoinError;
 
-use crate::config::{self, BackendLogin, PasswordSource, Secret};
+use super::profile::Login;
+use crate::config::{self, BackendLogin, CertificateLogin, PasswordSource, Secret};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::vocabulary::LoginRefresh;
 
@@ -59,6 +61,8 @@ pub(crate) enum PasswordError {
 pub(crate) struct OwnLogin {
     config: BackendLogin,
     fresh: watch::Sender<Option<Arc<Fresh>>>,
+    /// Counts refusals, once somebody reads it again.
+    refused: OnceLock<IntCounter>,
 }
 
 /// A password that was read while connections were open.
@@ -74,6 +78,7 @@ impl OwnLogin {
         OwnLogin {
             config,
             fresh: watch::Sender::new(None),
+            refused: OnceLock::new(),
         }
     }
 
@@ -83,7 +88,7 @@ impl OwnLogin {
 
     /// The password of now. Where it cannot be read, the last one that was read again may still do.
     pub(super) async fn password(&self) -> Result<Secret, PasswordError> {
-        match read(&self.config.source).await {
+        match read_password(&self.config.source).await {
             Ok(password) => Ok(password),
             Err(error) => match &*self.fresh.borrow() {
                 Some(fresh) => Ok(fresh.password.clone()),
@@ -97,6 +102,15 @@ impl OwnLogin {
         self.fresh.borrow().clone()
     }
 
+    /// The server did not accept a password that was read again, on a connection that is open.
+    pub(super) fn was_refused(&self, text: &str) {
+        let user = self.user();
+        tracing::warn!(user, text, "the backend refused the refreshed login");
+        if let Some(refused) = self.refused.get() {
+            refused.inc();
+        }
+    }
+
     /// Whoever listens is told of each password that is read again.
     pub(crate) fn changes(&self) -> watch::Receiver<Option<Arc<Fresh>>> {
         self.fresh.subscribe()
@@ -107,10 +121,12 @@ impl OwnLogin {
         let Some(every) = self.config.refresh else {
             return;
         };
+        let refused = metrics.login_refreshes.at(LoginRefresh::Refused);
+        self.refused.get_or_init(|| refused.clone());
         let mut pause = every;
         for number in 1.. {
             tokio::time::sleep(pause).await;
-            let result = match read(&self.config.source).await {
+            let result = match read_password(&self.config.source).await {
                 Ok(password) => {
                     pause = every;
                     let fresh = Fresh { number, password };
@@ -128,7 +144,18 @@ impl OwnLogin {
     }
 }
 
-async fn read(source: &PasswordSource) -> Result<Secret, PasswordError> {
+/// Who a client with such a certificate is, with the password of now.
+pub(crate) async fn login_of(login: &CertificateLogin) -> Result<Login, PasswordError> {
+    let source = PasswordSource::File(login.password_file.clone());
+    let password = read_password(&source).await?;
+    Ok(Login {
+        user: login.user.clone().into(),
+        password: password.expose().to_owned().into(),
+    })
+}
+
+/// The password of now.
+async fn read_password(source: &PasswordSource) -> Result<Secret, PasswordError> {
     match source {
         PasswordSource::File(path) => {
             let path = path.clone();

@@ -45,4 +45,12 @@ impl Profile {
             protocol: Protocol::Resp2,
         }
     }
+
+    /// How it is when it has only logged in.
+    pub(crate) fn of(login: Login) -> Profile {
+        Profile {
+            login: Some(login),
+            ..Profile::plain()
+        }
+    }
 }

@@ -39,8 +39,32 @@ pub(crate) struct Rights {
     users: DashMap<Bytes, User>,
 }
 
+/// Whether a user can wait for replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MayWait {
+    Yes,
+    /// It lacks the right to `WAIT`.
+    NoRight,
+    /// The server has no such command.
+    Unknown,
+}
+
+impl MayWait {
+    /// What an answer to `WAIT` says; `None` where that is about something else.
+    pub(crate) fn of(answer: &[u8]) -> Option<MayWait> {
+        match answer.first() {
+            Some(b':') => Some(MayWait::Yes),
+            Some(b'-') if answer.starts_with(b"-NOPERM") => Some(MayWait::NoRight),
+            Some(b'-') if answer.starts_with(b"-ERR unknown command") => Some(MayWait::Unknown),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Default)]
 struct User {
+    /// Whether it can wait for replicas, and since when that is known.
+    waits: Option<(MayWait, Instant)>,
     /// Since when the user is known to have all rights there are to have, whatever the lock.
     everything: Option<Instant>,
     steps: Vec<Entry>,
@@ -119,6 +143,22 @@ impl Rights {
         user.is_some_and(|user| {
             user.everything.is_some() || user.steps.iter().any(|entry| entry.lacking.is_none())
         })
+    }
+
+    /// Whether this user can wait for replicas, where that is known.
+    pub(crate) fn may_wait(&self, user: &[u8], now: Instant) -> Option<MayWait> {
+        let (may, since) = self.users.get(user)?.waits?;
+        let good_for = match may {
+            MayWait::Yes => GOOD_FOR,
+            MayWait::NoRight | MayWait::Unknown => LACKING_FOR,
+        };
+        (now < since + good_for).then_some(may)
+    }
+
+    /// This user was found to be able to, or not to. Answers whether that is news.
+    pub(crate) fn learn_to_wait(&self, user: &Bytes, may: MayWait, now: Instant) -> bool {
+        let before = self.user(user).waits.replace((may, now));
+        before.is_none_or(|(before, _)| before != may)
     }
 
     /// What was known of this user has turned out to be so no more.

@@ -5,14 +5,18 @@ mod login;
 pub(super) mod role;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use bytes::Bytes;
 use lockwarden_lock::table::{ForeignSpec, ForeignTable};
+use lockwarden_lock::time::RedisTime;
 use lockwarden_resp::Value;
 use tokio::sync::Notify;
 
 use super::conversation::{BackendError, Conversation};
+use super::open_connections::OpenConnections;
 
 pub(crate) use login::{WithoutLogin, open_network_refusal};
 pub(crate) use role::{Role, RoleQuestion, is_for_now, is_of_replica};
@@ -50,7 +54,7 @@ pub(crate) struct Server {
     standing: ArcSwap<Standing>,
     commands: ArcSwapOption<ForeignTable>,
     without_login: AtomicU8,
-    era: AtomicU64,
+    connections: Arc<OpenConnections>,
     doubts: Notify,
     names_scripts: AtomicU8,
     scripts: AtomicU8,
@@ -58,6 +62,26 @@ pub(crate) struct Server {
     has_answered: Notify,
     reads_flags: AtomicBool,
     version: ArcSwapOption<String>,
+    primary_since: ArcSwapOption<PrimarySince>,
+    another: AtomicBool,
+}
+
+/// Since when a server is the primary, by its own clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PrimarySince {
+    /// Names this run of it.
+    pub(crate) run: String,
+    pub(crate) since: RedisTime,
+    /// What its clock said when this was asked, at that moment.
+    pub(crate) now: (RedisTime, Instant),
+}
+
+impl PrimarySince {
+    /// How long ago that is.
+    pub(crate) fn age(&self, now: Instant) -> Duration {
+        let (then, asked) = self.now;
+        Duration::from_millis(then.ms_since(self.since)) + now.saturating_duration_since(asked)
+    }
 }
 
 /// Whether the server puts the name of a script into the errors that it raises.
@@ -82,14 +106,15 @@ pub(crate) enum Scripts {
     Refused,
 }
 
-impl Default for Server {
-    fn default() -> Server {
+impl Server {
+    /// Of which nothing is known yet.
+    pub(crate) fn new(connections: Arc<OpenConnections>) -> Server {
         let standing = Standing::NotServing("the backend has not answered yet".into());
         Server {
             standing: ArcSwap::from_pointee(standing),
             commands: ArcSwapOption::empty(),
             without_login: AtomicU8::new(WithoutLogin::Unknown as u8),
-            era: AtomicU64::new(0),
+            connections,
             doubts: Notify::new(),
             names_scripts: AtomicU8::new(0),
             scripts: AtomicU8::new(0),
@@ -97,11 +122,11 @@ impl Default for Server {
             has_answered: Notify::new(),
             reads_flags: AtomicBool::new(false),
             version: ArcSwapOption::empty(),
+            primary_since: ArcSwapOption::empty(),
+            another: AtomicBool::new(false),
         }
     }
-}
 
-impl Server {
     pub(crate) fn standing(&self) -> Arc<Standing> {
         self.standing.load_full()
     }
@@ -146,12 +171,38 @@ impl Server {
     /// Counts the servers that stood behind the backend's name: connections of an older era may lead
     /// to one that takes no writes any more.
     pub(crate) fn era(&self) -> u64 {
-        self.era.load(Ordering::Relaxed)
+        self.connections.era()
     }
 
-    /// Another server stands behind the name now, or the same as a replica.
-    pub(crate) fn begin_era(&self) {
-        self.era.fetch_add(1, Ordering::Relaxed);
+    /// Another server stands behind the name now, or the same as a replica. Returns the number of the era.
+    pub(crate) fn begin_era(&self) -> u64 {
+        self.connections.begin_era()
+    }
+
+    /// Cuts every connection of an older era, whatever is under way there: it may lead to a server that goes on taking
+    /// writes, all of which will be lost. Returns how many they were.
+    pub(crate) fn cut_older(&self) -> usize {
+        self.connections.cut_older()
+    }
+
+    /// Since when the server is the primary; `None` where nobody could say so yet.
+    pub(crate) fn primary_since(&self) -> Option<Arc<PrimarySince>> {
+        self.primary_since.load_full()
+    }
+
+    pub(crate) fn set_primary_since(&self, since: Option<PrimarySince>) {
+        self.primary_since.store(since.map(Arc::new));
+    }
+
+    /// Another server than the proxy's own connection leads to has answered at the backend's address.
+    pub(crate) fn another_answered(&self) {
+        self.another.store(true, Ordering::Relaxed);
+        self.doubt();
+    }
+
+    /// Whether one has since this was asked last.
+    pub(crate) fn take_another(&self) -> bool {
+        self.another.swap(false, Ordering::Relaxed)
     }
 
     /// A client found that its connection leads to a replica: the next heartbeat is due now.
@@ -239,20 +290,27 @@ impl Server {
 pub(crate) const EVICTION_TAKES_LOCKS: &str = "when its memory is full, Redis drops locks that are held, and their \
      records; set noeviction, or keep locks in a Redis of their own";
 
+/// The value of a field of `INFO`, named with its colon.
+pub(crate) fn info_field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let mut values = info.lines().filter_map(|line| line.strip_prefix(name));
+    values.next().map(str::trim)
+}
+
 /// The `maxmemory-policy`, where it may drop locks or their records: `allkeys-*` takes any key, `volatile-*` those with
 /// a TTL, which locks and records have. Without `maxmemory` none is ever dropped.
 pub(crate) fn eviction(info: &str) -> Option<String> {
-    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
-    let policy = field("maxmemory_policy:")?.trim();
+    let policy = info_field(info, "maxmemory_policy:")?;
     let takes_locks = policy.starts_with("allkeys") || policy.starts_with("volatile");
-    let is_limited = field("maxmemory:").is_none_or(|bytes| bytes.trim() != "0");
+    let is_limited = info_field(info, "maxmemory:").is_none_or(|bytes| bytes != "0");
     (takes_locks && is_limited).then(|| policy.to_owned())
 }
 
-/// Asks a server what it is. What it lets strangers do was asked over another connection.
+/// Asks a server what it is. What it lets strangers do was asked over another connection. One that has no `INFO`, or keeps it
+/// from a user who has logged in, is believed to be fit, and asked the rest.
 pub(crate) async fn ask(
     own: &mut Conversation,
     without_login: WithoutLogin,
+    is_logged_in: bool,
 ) -> Result<(Report, Option<ForeignTable>), BackendError> {
     let mut report = Report {
         without_login,
@@ -267,16 +325,14 @@ pub(crate) async fn ask(
                 String::from_utf8_lossy(text).into_owned(),
             ));
         }
+        Value::Error(text) if text.starts_with(b"ERR unknown command") => &Bytes::new(),
+        Value::Error(text) if is_logged_in && text.starts_with(b"NOPERM") => &Bytes::new(),
         // The proxy's user may not ask; such a server is believed to be fit.
         _ => return Ok((report, None)),
     };
     report.may_ask = true;
     let info = String::from_utf8_lossy(info);
-    let field = |name: &str| {
-        info.lines()
-            .find_map(|line| line.strip_prefix(name))
-            .map(str::trim)
-    };
+    let field = |name: &str| info_field(&info, name);
     report.cluster =
         field("cluster_enabled:") == Some("1") || field("redis_mode:") == Some("cluster");
     report.version = match (field("valkey_version:"), field("redis_version:")) {
@@ -388,8 +444,6 @@ fn add(table: &mut ForeignTable, row: &Value) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
 
     #[test]

@@ -518,7 +518,7 @@ fn note<'a>(advice: &mut Vec<Advice<'a>>, misuse: &'a Misuse) {
 /// The command and its lock, by whom, and the name of the record.
 fn example(moment: &Moment) -> String {
     let mut words = Vec::from_iter(moment.command.clone());
-    words.push(moment.key.clone());
+    words.push(moment.wrote.as_ref().unwrap_or(&moment.key).clone());
     if let Some(client) = &moment.client {
         words.push(format!("from {}", client.address));
     }
@@ -553,6 +553,7 @@ mod tests {
                 name: Some("billing".into()),
                 user: None,
                 library: None,
+                certificate: None,
             }),
             decision: Some("would-deny".into()),
             reason: Some("not-owner".into()),
@@ -563,6 +564,9 @@ mod tests {
             ttl_ms: None,
             asked_ms: None,
             would_ttl_ms: None,
+            wrote: None,
+            guard: None,
+            own_fence: None,
             held_ms: None,
         }
     }
@@ -645,6 +649,7 @@ mod tests {
                 now: 100_000,
                 matching: 0,
                 locks: Vec::new(),
+                notices: Vec::new(),
             },
         };
         let answers = Answers::of_one(audit);
@@ -683,6 +688,7 @@ mod tests {
                     now: report.now,
                     matching: 0,
                     locks: Vec::new(),
+                    notices: Vec::new(),
                 },
                 report,
             },

@@ -1,46 +1,92 @@
 //! `lockwarden check`: what would go wrong, before it does.
 
+mod barrier;
+mod certificate_logins;
+mod commands;
 mod direct_clients;
+mod fleet;
+mod replication;
 mod rights;
+mod sentinels;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use clap::Args;
 use lockwarden_lock::companion::OwnKey;
 use lockwarden_lock::namespace::{NamespaceId, Namespaces};
 use lockwarden_policy::PolicyHost;
 use lockwarden_resp::Value;
 
+use super::fleet::FleetArgs;
+use super::output::Format;
 use crate::app;
 use crate::app::control::Source;
 use crate::app::exit_code;
 use crate::backend::server_info::WithoutLogin;
 use crate::backend::{Address, BackendError, Conversation, server_info};
-use crate::config::{Backend, Config, Finding, Loaded, Report, Severity, Summary};
+use crate::config::{
+    Advertise, Backend, Config, Finding, Listener, Loaded, Meaning, Present, Report, SentinelFace,
+    Summary, advertised_listener,
+};
 use crate::maintenance::prefix_mark;
+use crate::net::tls::Unobserved;
 use crate::ruleset::{activate, load_policies};
 use crate::text::durations::share;
 use crate::text::numbers::number;
+use replication::Replication;
 
 /// Pages of a thousand keys that are looked at for names that are in use.
 const MAX_PAGES: usize = 200;
 
-/// Checks the configuration and its policies, and where asked to the backend.
-pub(crate) fn check(source: &Source, backend: bool) -> ExitCode {
-    let (loaded, findings) = with_policies(source.load());
-    if !findings.is_empty() {
-        println!("{}", Report(&findings));
+/// What `check` is asked beside the configuration.
+#[derive(Args, Debug)]
+pub(super) struct CheckArgs {
+    /// Also ask the backend
+    #[arg(long)]
+    backend: bool,
+    /// Compare the rules of running proxies with each other, and with the configuration where one is named: their
+    /// admin addresses, with commas between them or the flag repeated
+    #[arg(
+        long,
+        value_name = "URL",
+        value_delimiter = ',',
+        conflicts_with = "backend"
+    )]
+    fleet: Vec<String>,
+    /// The form of what is said about a fleet
+    #[arg(short, long, value_enum, default_value_t = Format::Text, requires = "fleet")]
+    output: Format,
+}
+
+/// Checks the configuration and its policies, and where asked to the backend, or the proxies of a fleet.
+pub(super) fn check(source: &Source, args: &CheckArgs) -> ExitCode {
+    let of_fleet = !args.fleet.is_empty();
+    if of_fleet && source.file.is_none() {
+        return fleet::check(&FleetArgs::of(&args.fleet, None), args.output, None);
     }
-    let broken = findings
-        .iter()
-        .any(|finding| finding.severity == Severity::Error);
-    let config = match loaded {
-        Some(config) if !broken => config,
-        Some(_) | None => return exit_code::configuration(),
+    let Checked {
+        config,
+        meaning,
+        findings,
+    } = Checked::of(source.load());
+    match args.output {
+        Format::Text if !findings.is_empty() => println!("{}", Report(&findings)),
+        // What is printed has to be JSON.
+        Format::Json if !findings.is_empty() => eprintln!("{}", Report(&findings)),
+        Format::Text | Format::Json => {}
+    }
+    let (Some(config), Some(meaning)) = (config, meaning) else {
+        return exit_code::configuration();
     };
-    describe(&config);
-    if backend {
+    if of_fleet {
+        let asked = FleetArgs::of(&args.fleet, source.file.as_deref());
+        return fleet::check(&asked, args.output, Some(&meaning));
+    }
+    describe(&config, &meaning);
+    if args.backend {
         ask_backend(&config)
     } else {
         ExitCode::SUCCESS
@@ -48,21 +94,39 @@ pub(crate) fn check(source: &Source, backend: bool) -> ExitCode {
 }
 
 /// What was loaded, and everything that is wrong with it, the policies' opinion of their settings included.
-pub(super) fn with_policies(loaded: Loaded) -> (Option<Config>, Vec<Finding>) {
-    let mut findings = loaded.findings;
-    if let Some(config) = &loaded.config {
+pub(super) struct Checked {
+    config: Option<Config>,
+    /// Only where nothing is wrong.
+    meaning: Option<Meaning>,
+    pub(super) findings: Vec<Finding>,
+}
+
+impl Checked {
+    pub(super) fn of(loaded: Loaded) -> Checked {
+        let mut checked = Checked {
+            config: loaded.config,
+            meaning: None,
+            findings: loaded.findings,
+        };
+        let Some(config) = &checked.config else {
+            return checked;
+        };
         match PolicyHost::new() {
-            Ok(host) => {
-                findings.extend(load_policies::load(&host, config).err().unwrap_or_default())
+            Ok(host) => match load_policies::load(&host, config) {
+                Ok(generation) => checked.meaning = Some(activate::meaning(config, &generation)),
+                Err(findings) => checked.findings.extend(findings),
+            },
+            Err(error) => {
+                let finding = Finding::error_in(None, None, error.to_string());
+                checked.findings.push(finding);
             }
-            Err(error) => findings.push(Finding::error_in(None, None, error.to_string())),
         }
+        checked
     }
-    (loaded.config, findings)
 }
 
 /// What is in force, and what it will cost.
-fn describe(config: &Config) {
+fn describe(config: &Config, meaning: &Meaning) {
     for namespace in &config.namespaces {
         let Summary {
             keys,
@@ -74,6 +138,14 @@ fn describe(config: &Config) {
         let some = enforced_for.map_or(String::new(), |whom| format!(" (enforced for {whom})"));
         println!("namespace {name}: {keys} in {mode} mode{some}, policies {policies}");
     }
+    for guard in &config.guards {
+        println!("guard {}: {}", guard.name, guard.summary());
+    }
+    for listener in &config.listeners {
+        if let Present::Sentinel(face) = &listener.present {
+            println!("{}", sentinel(config, listener, face));
+        }
+    }
     for application in &config.applications {
         println!(
             "application {}: {}",
@@ -81,11 +153,36 @@ fn describe(config: &Config) {
             application.conditions()
         );
     }
+    println!("config hash: {}", meaning.hash());
     // What it comes to is reckoned in docs/operations.md, by the figures of docs/performance.md.
     println!(
         "memory: about 280 bytes on Redis for each lock that is held, was released in the last ten minutes, \
          or ran out in the last ten ceilings"
     );
+}
+
+/// Where a sentinel sends its clients.
+fn sentinel(config: &Config, listener: &Listener, face: &SentinelFace) -> String {
+    let target = advertised_listener(config.listeners.iter(), listener.tls);
+    let place = match (&face.advertise, target) {
+        (Advertise::Address(address), _) => address.to_string(),
+        (Advertise::Auto, Some((_, target))) if target.ip().is_unspecified() => {
+            format!("port {} of the address that it was asked at", target.port())
+        }
+        (Advertise::Auto, Some((_, target))) => target.to_string(),
+        (Advertise::Auto, None) => "?".to_owned(),
+    };
+    let peers: Vec<String> = face.peers.iter().map(ToString::to_string).collect();
+    let peers = match peers.is_empty() {
+        true => "none (Redisson wants one)".to_owned(),
+        false => peers.join(" "),
+    };
+    let tls = if listener.tls { " with TLS" } else { "" };
+    format!(
+        "listener {}: a sentinel{tls}; {} is at {place}; other sentinels: {peers}",
+        listener.address,
+        face.names.join(" ")
+    )
 }
 
 fn ask_backend(config: &Config) -> ExitCode {
@@ -103,7 +200,14 @@ fn ask_backend(config: &Config) -> ExitCode {
             return exit_code::configuration();
         }
     };
-    let address = Address::new(url.clone(), config.backend_login.clone());
+    let (login, files) = (config.backend_login.clone(), config.backend_tls.as_ref());
+    let address = match Address::new(url.clone(), login, files, Arc::new(Unobserved)) {
+        Ok(address) => address,
+        Err(error) => {
+            println!("backend_tls: {error}");
+            return exit_code::configuration();
+        }
+    };
     let namespaces = activate::namespaces(config);
     let asked = runtime.block_on(async {
         tokio::time::timeout(Duration::from_secs(10), ask(&address, config, &namespaces))
@@ -115,11 +219,16 @@ fn ask_backend(config: &Config) -> ExitCode {
         clients,
         keys,
         lacking,
+        barrier,
         other_prefix,
+        cannot_log_in,
+        absent,
+        sentinels,
+        replication,
     } = match asked {
         Ok(asked) => asked,
         Err(error) => {
-            println!("backend: {error}");
+            println!("backend: {error}{}", error.hint(url));
             return exit_code::unreachable();
         }
     };
@@ -129,16 +238,27 @@ fn ask_backend(config: &Config) -> ExitCode {
         &report.version
     };
     println!("backend: {address} answers, {version}");
+    for line in &sentinels.stands {
+        println!("backend: {line}");
+    }
     if let Some(clients) = clients {
         println!("backend: {clients}");
+    }
+    for line in &barrier.stands {
+        println!("backend: {line}");
     }
     if let Some(seconds @ 1..) = report.timeout {
         println!(
             "backend: timeout is {seconds}: Redis closes connections that nobody uses for {seconds} s; those of clients whose locks are kept alive are kept in use"
         );
     }
-    let mut doubts = Vec::new();
-    doubts.extend(app::refusal(&report, &config.listeners, config.allow_open));
+    for note in absent.notes.iter().chain(&replication.notes) {
+        println!("backend: {note}");
+    }
+    let mut doubts = absent.doubts;
+    doubts.extend(sentinels.doubts);
+    let listeners = config.data_listeners();
+    doubts.extend(app::refusal(&report, &listeners, config.allow_open));
     if !report.may_ask {
         doubts.push(
             "the proxy's own connection may not log in: keep-alive needs a user in the backend URL"
@@ -154,7 +274,10 @@ fn ask_backend(config: &Config) -> ExitCode {
     doubts.extend(keys.doubt());
     doubts.extend(keys.wide(config));
     doubts.extend(lacking);
+    doubts.extend(barrier.doubts);
     doubts.extend(other_prefix);
+    doubts.extend(cannot_log_in);
+    doubts.extend(replication.doubts);
     for doubt in &doubts {
         println!("backend: {doubt}");
     }
@@ -226,8 +349,18 @@ struct Asked {
     keys: OwnKeys,
     /// Which users lack which rights.
     lacking: Vec<String>,
+    /// Whether users and their twins are as they have to be.
+    barrier: barrier::Found,
     /// That another prefix is in use.
     other_prefix: Option<String>,
+    /// Which users of certificates cannot log in.
+    cannot_log_in: Vec<String>,
+    /// Commands that it does not have.
+    absent: commands::Lacking,
+    /// What sentinels say.
+    sentinels: sentinels::Sentinels,
+    /// Which replicas it has.
+    replication: Replication,
 }
 
 async fn ask(
@@ -239,13 +372,23 @@ async fn ask(
     let mut own = address.converse().await?;
     let clients = direct_clients::ask(&mut own).await?;
     let without_login = WithoutLogin::ask(address).await;
-    let (report, _) = server_info::ask(&mut own, without_login).await?;
+    let is_logged_in = address.user().is_some();
+    let (report, _) = server_info::ask(&mut own, without_login, is_logged_in).await?;
+    let absent = match report.may_ask {
+        true => commands::ask(&mut own, config.waits_for_replicas()).await?,
+        false => commands::Lacking::default(),
+    };
     Ok(Asked {
+        sentinels: sentinels::ask(&mut own, address).await?,
         report,
         clients,
         keys: own_keys(&mut own, prefix, namespaces).await?,
-        lacking: rights::ask(&mut own, address, config, namespaces).await?,
+        lacking: rights::ask(&mut own, address, config, namespaces, &absent.names).await?,
+        absent,
+        barrier: barrier::ask(&mut own, address, config, namespaces).await?,
         other_prefix: prefix_mark::doubt(&mut own, address, prefix).await?,
+        cannot_log_in: certificate_logins::ask(address, config).await?,
+        replication: replication::ask(&mut own, config).await?,
     })
 }
 

@@ -86,6 +86,9 @@ fn listed(answers: &Answers<Connections>, screen: Screen) -> String {
     text
 }
 
+/// The place of the column in front of which the certificates stand, where there are any.
+const PROCESS: usize = 5;
+
 fn table(answers: &Answers<Connections>, screen: Screen) -> String {
     let mut columns = vec![
         ("SESSION", Column::Right),
@@ -97,11 +100,18 @@ fn table(answers: &Answers<Connections>, screen: Screen) -> String {
         ("HOLDS", Column::Cut),
         ("WAITS FOR", Column::Cut),
     ];
+    let rows = rows(answers);
+    // Most proxies have no client with a certificate.
+    let mut all = rows.iter();
+    let with_certificates = all.any(|(_, one)| one.client.certificate.is_some());
+    if with_certificates {
+        columns.insert(PROCESS, ("CERTIFICATE", Column::Cut));
+    }
     if answers.are_of_fleet() {
         columns.insert(0, ("PROXY", Column::Left));
     }
     let mut table = Table::new(&columns);
-    for (proxy, one) in rows(answers) {
+    for (proxy, one) in rows {
         let mut row = vec![
             cell(one.session.to_string()),
             cell(list::client(&one.client)),
@@ -112,6 +122,10 @@ fn table(answers: &Answers<Connections>, screen: Screen) -> String {
             locks(&one.holds, one.holding, Paint::Good),
             locks(&one.waits_for, one.waiting, Paint::Doubtful),
         ];
+        if with_certificates {
+            let name = one.client.certificate.as_deref();
+            row.insert(PROCESS, cell(name.unwrap_or("-")));
+        }
         if answers.are_of_fleet() {
             row.insert(0, cell(proxy.unwrap_or_default()));
         }

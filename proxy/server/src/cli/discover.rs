@@ -2,6 +2,7 @@
 //! proxy for what it has seen, or looks at a Redis itself.
 
 mod arguments;
+mod guards;
 mod keys;
 mod merge;
 mod monitor;
@@ -85,6 +86,7 @@ fn words(found: &Discovery, proxies: Option<u64>, screen: Screen) -> String {
     };
     if found.patterns.is_empty() {
         text.push_str("nothing that takes a key as a lock is taken.\n");
+        text.push_str(&guards::words(&found.guards, screen));
         return text;
     }
     text.push_str(&table(&found.patterns, screen));
@@ -118,6 +120,7 @@ fn words(found: &Discovery, proxies: Option<u64>, screen: Screen) -> String {
             let _ = writeln!(text, "\n{} {what}", number(count));
         }
     }
+    text.push_str(&guards::words(&found.guards, screen));
     let _ = match found.unclaimed {
         0 => writeln!(text, "\nNo pattern looks like locks that nobody governs."),
         1 => writeln!(

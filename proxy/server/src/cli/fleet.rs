@@ -1,6 +1,7 @@
 //! Several proxies asked with one command: each has its answer, or a line that says why it has none. Proxies do not talk
 //! to each other, so what is put together here is put together for the person who asks.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::thread;
 
@@ -42,6 +43,14 @@ pub(super) struct Answers<T> {
 }
 
 impl FleetArgs {
+    /// The proxies at these addresses, for a command that has flags of its own.
+    pub(super) fn of(fleet: &[String], config: Option<&Path>) -> FleetArgs {
+        FleetArgs {
+            fleet: fleet.to_vec(),
+            api: ApiArgs::of(None, config),
+        }
+    }
+
     /// The one proxy that is meant where no fleet is.
     pub(super) fn api(&self) -> &ApiArgs {
         &self.api

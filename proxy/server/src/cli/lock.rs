@@ -11,6 +11,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
@@ -23,8 +24,10 @@ use crate::app::exit_code;
 use crate::backend::Address;
 use crate::config;
 use crate::config::{
-    Backend, BackendLogin, BackendUrl, BackendUrlError, ListenAddress, Secret, Target, Unusable,
+    Backend, BackendLogin, BackendUrl, BackendUrlError, ListenAddress, Listener, Present, Secret,
+    Target, Unusable,
 };
+use crate::net::tls::{BackendFiles, TlsError, Unobserved};
 use crate::text::escape::spell;
 use child::{Child, Secrets, Signals};
 use lease::{Failure, Lease, Lost, Returned};
@@ -77,7 +80,7 @@ pub(super) fn lock(args: &LockArgs) -> ExitCode {
         return exit_code::configuration();
     }
     let address = match address(args) {
-        Ok((url, login)) => Address::new(url, login),
+        Ok(address) => address,
         Err(wrong) => {
             eprintln!("lockwarden: {wrong}");
             return exit_code::configuration();
@@ -239,13 +242,19 @@ enum AddressError {
     BackendIsPrivate,
     #[error("the configuration lets the system choose the port; name it with --connect")]
     PortChosenBySystem,
+    #[error(
+        "every listener wants TLS; name the proxy by its certificate with --connect rediss://host:port"
+    )]
+    OnlyTls,
+    #[error("TLS: {0}")]
+    Tls(TlsError),
     #[error(transparent)]
     Configuration(#[from] Unusable),
 }
 
-fn address(args: &LockArgs) -> Result<(BackendUrl, Option<BackendLogin>), AddressError> {
-    let (mut url, login) = match &args.connect {
-        Some(text) => (connect_to(text)?, None),
+fn address(args: &LockArgs) -> Result<Address, AddressError> {
+    let (mut url, login, files) = match &args.connect {
+        Some(text) => (connect_to(text)?, None, None),
         None => configured(args)?,
     };
     if let (None, None, Ok(password)) = (&login, &url.password, std::env::var("REDISCLI_AUTH"))
@@ -253,7 +262,8 @@ fn address(args: &LockArgs) -> Result<(BackendUrl, Option<BackendLogin>), Addres
     {
         url.password = Some(Secret::new(password));
     }
-    Ok((url, login))
+    let address = Address::new(url, login, files.as_ref(), Arc::new(Unobserved));
+    address.map_err(AddressError::Tls)
 }
 
 fn connect_to(text: &str) -> Result<BackendUrl, AddressError> {
@@ -268,8 +278,11 @@ fn connect_to(text: &str) -> Result<BackendUrl, AddressError> {
     }
 }
 
+/// A server, how to log in, and how to make sure of it.
+type Configured = (BackendUrl, Option<BackendLogin>, Option<BackendFiles>);
+
 /// The proxy's own address with the login of its backend, which is the same server; or the backend itself.
-fn configured(args: &LockArgs) -> Result<(BackendUrl, Option<BackendLogin>), AddressError> {
+fn configured(args: &LockArgs) -> Result<Configured, AddressError> {
     let config = load_config(args.config.as_deref())?;
     let backend = match config.backend {
         Backend::Redis(url) => Some(url),
@@ -277,9 +290,15 @@ fn configured(args: &LockArgs) -> Result<(BackendUrl, Option<BackendLogin>), Add
     };
     if args.backend {
         let backend = backend.ok_or(AddressError::BackendIsPrivate)?;
-        return Ok((backend, config.backend_login));
+        return Ok((backend, config.backend_login, config.backend_tls));
     }
-    let target = match config.listeners.first().map(|first| &first.address) {
+    // Which certificate the proxy shows is known, and not who believes it.
+    let leads_there = |listener: &&Listener| listener.present == Present::Standalone;
+    let plain = config
+        .listeners
+        .iter()
+        .find(|listener| leads_there(listener) && !listener.tls);
+    let target = match plain.map(|first| &first.address) {
         Some(ListenAddress::Tcp(address)) if address.port() != 0 => {
             let ip = address.ip();
             let host = match (ip.is_unspecified(), ip.is_ipv4()) {
@@ -292,12 +311,17 @@ fn configured(args: &LockArgs) -> Result<(BackendUrl, Option<BackendLogin>), Add
                 port: address.port(),
             }
         }
-        Some(ListenAddress::Tcp(_)) | None => return Err(AddressError::PortChosenBySystem),
+        Some(ListenAddress::Tcp(_)) => return Err(AddressError::PortChosenBySystem),
+        None => return Err(AddressError::OnlyTls),
         Some(ListenAddress::Unix(path)) => Target::Unix(path.clone()),
     };
     let url = match backend {
-        Some(backend) => BackendUrl { target, ..backend },
+        Some(backend) => BackendUrl {
+            target,
+            tls: false,
+            ..backend
+        },
         None => BackendUrl::at(target),
     };
-    Ok((url, config.backend_login))
+    Ok((url, config.backend_login, None))
 }

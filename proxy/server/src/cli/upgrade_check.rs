@@ -74,7 +74,7 @@ pub(super) fn upgrade_check(args: &UpgradeCheckArgs) -> ExitCode {
 /// Why this version would not start with it.
 fn errors(args: &UpgradeCheckArgs) -> Vec<Finding> {
     let loaded = config::load(Some(&args.file), &Overrides::default(), iter::empty());
-    let (_, mut findings) = check::with_policies(loaded);
+    let mut findings = check::Checked::of(loaded).findings;
     findings.retain(|finding| finding.severity == Severity::Error);
     findings
 }

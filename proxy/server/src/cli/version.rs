@@ -13,7 +13,7 @@ use super::api_client::{ApiArgs, ApiClient, ApiError, finish, load_config, path}
 use super::output;
 use super::output::{Format, Output, plain};
 use crate::config::Report;
-use crate::ruleset::load_policies;
+use crate::ruleset::{activate, load_policies};
 use crate::view::api::{PolicyDigest, Version};
 
 #[derive(Args, Debug)]
@@ -37,6 +37,9 @@ struct Told {
     /// The policies of the configuration that was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     configured: Option<Vec<PolicyDigest>>,
+    /// What that means for locks, as a hash.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configured_hash: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     running: Option<Running>,
 }
@@ -56,6 +59,7 @@ pub(super) fn version(args: &VersionArgs) -> ExitCode {
 
 fn told(args: &VersionArgs) -> Result<ExitCode, ApiError> {
     let configured = args.config.as_deref().map(configured).transpose()?;
+    let (configured, configured_hash) = configured.unzip();
     let running = args.running.as_ref().map(|url| {
         let place = ApiArgs::of(url.as_deref(), args.config.as_deref());
         let client = ApiClient::new(&place)?;
@@ -68,6 +72,7 @@ fn told(args: &VersionArgs) -> Result<ExitCode, ApiError> {
     let told = Told {
         this: Version::of_this(),
         configured,
+        configured_hash,
         running: running.transpose()?,
     };
     output::print(&match args.output.output {
@@ -77,13 +82,15 @@ fn told(args: &VersionArgs) -> Result<ExitCode, ApiError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The policies that a configuration names, loaded as the proxy would.
-fn configured(file: &Path) -> Result<Vec<PolicyDigest>, ApiError> {
+/// The policies that a configuration names, loaded as the proxy would, and its hash.
+fn configured(file: &Path) -> Result<(Vec<PolicyDigest>, String), ApiError> {
     let config = load_config(Some(file)).map_err(|wrong| ApiError::Usage(wrong.to_string()))?;
     let host = PolicyHost::new().map_err(|error| ApiError::Usage(error.to_string()))?;
     let loaded = load_policies::load(&host, &config);
     let generation = loaded.map_err(|wrong| ApiError::Usage(Report(&wrong).to_string()))?;
-    Ok(generation.policies().iter().map(PolicyDigest::of).collect())
+    let policies = generation.policies().iter().map(PolicyDigest::of);
+    let meaning = activate::meaning(&config, &generation);
+    Ok((policies.collect(), meaning.hash().to_owned()))
 }
 
 impl Told {
@@ -95,12 +102,14 @@ impl Told {
             // Writing to a String cannot fail, here and below.
             let _ = writeln!(text, "\n{}:", plain(&config));
             text.push_str(&policies("policy", configured));
+            text.push_str(&config_hash(self.configured_hash.as_deref()));
         }
         if let Some(running) = &self.running {
             let _ = writeln!(text, "\nthe proxy at {}:", plain(&running.proxy));
             text.push_str(&built(&running.version));
             let in_force = running.version.in_force.as_deref().unwrap_or_default();
             text.push_str(&policies("policy in force", in_force));
+            text.push_str(&config_hash(running.version.config_hash.as_deref()));
         }
         text
     }
@@ -124,6 +133,12 @@ fn built(version: &Version) -> String {
     text.iter()
         .map(|line| format!("{}\n", plain(line)))
         .collect()
+}
+
+fn config_hash(hash: Option<&str>) -> String {
+    hash.map_or(String::new(), |hash| {
+        format!("config hash {}\n", plain(hash))
+    })
 }
 
 fn policies(what: &str, policies: &[PolicyDigest]) -> String {

@@ -12,12 +12,12 @@ const MAX_NAMES: usize = 1000;
 /// Longest client name, ACL user or function name, in bytes.
 const MAX_NAME: usize = 256;
 
-const SERVER_COMMANDS: [(&str, ServerCommands); 2] = [
+pub(super) const SERVER_COMMANDS: [(&str, ServerCommands); 2] = [
     ("forward", ServerCommands::Forward),
     ("refuse", ServerCommands::Refuse),
 ];
 
-const COMPUTED_NAMES: [(&str, ComputedNames); 3] = [
+pub(super) const COMPUTED_NAMES: [(&str, ComputedNames); 3] = [
     ("watch", ComputedNames::Watch),
     ("forward", ComputedNames::Forward),
     ("deny", ComputedNames::Deny),

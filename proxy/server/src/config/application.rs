@@ -4,11 +4,13 @@
 use bytes::Bytes;
 
 use super::keys::belongs_on_top;
+use super::listener::{ListenAddress, ListenError, listen};
 use super::network::{self, Network};
 use super::reader::{Key, Reader, Section};
 use super::suggest::quoted;
 use super::value;
 use super::value::ValueError;
+use crate::net::entrance::Entrance;
 
 /// Tables in one file. Clients are compared with all of them.
 const MAX_APPLICATIONS: usize = 1_000;
@@ -39,6 +41,14 @@ pub(super) const KEYS: &[Key] = &[
         name: "client",
         example: "\"worker-*\"",
     },
+    Key {
+        name: "certificate",
+        example: "\"spiffe://corp/ns/shop/*\"",
+    },
+    Key {
+        name: "listener",
+        example: "\"unix:/run/lockwarden/redis.sock\"",
+    },
 ];
 
 /// One checked `[[application]]`: what holds of a client that belongs to it. At least one condition is there.
@@ -54,6 +64,25 @@ pub(crate) struct ApplicationRule {
     pub(crate) user: Option<Bytes>,
     /// A glob of the name that it takes by `CLIENT SETNAME`.
     pub(crate) client: Option<Bytes>,
+    /// A glob of the name in its certificate.
+    pub(crate) certificate: Option<Bytes>,
+    /// It came in by this address of the proxy's own.
+    pub(crate) listener: Option<ListenAddress>,
+}
+
+impl ListenAddress {
+    /// Whether a connection that came in so was accepted at this address.
+    pub(crate) fn is_reached_by(&self, entrance: &Entrance) -> bool {
+        match (self, entrance) {
+            (ListenAddress::Tcp(own), Entrance::Tcp(local)) => {
+                let is_it = own.ip().to_canonical() == local.ip().to_canonical();
+                own.port() == local.port() && (is_it || own.ip().is_unspecified())
+            }
+            (ListenAddress::Unix(own), Entrance::Unix(local)) => own == local,
+            (ListenAddress::Tcp(_), Entrance::Unix(_))
+            | (ListenAddress::Unix(_), Entrance::Tcp(_)) => false,
+        }
+    }
 }
 
 impl ApplicationRule {
@@ -68,10 +97,14 @@ impl ApplicationRule {
             ("process", &self.process),
             ("user", &self.user),
             ("client", &self.client),
+            ("certificate", &self.certificate),
         ] {
             if let Some(glob) = glob {
                 all.push(format!("{word} {}", String::from_utf8_lossy(glob)));
             }
+        }
+        if let Some(listener) = &self.listener {
+            all.push(format!("listener {listener}"));
         }
         all.join(", ")
     }
@@ -89,8 +122,9 @@ fn one(reader: &mut Reader<'_>, mut section: Section<'_, '_>) -> Option<Applicat
         section.scope = format!("application {}: ", quoted(&name.value));
     }
     let from = reader.strings(&section, "from", MAX_NETWORKS, network::network);
-    let [process, user, client] =
-        ["process", "user", "client"].map(|key| reader.parsed(&section, key, value::glob));
+    let [process, user, client, certificate] = ["process", "user", "client", "certificate"]
+        .map(|key| reader.parsed(&section, key, value::glob));
+    let listener = reader.parsed(&section, "listener", named_listener);
     reader.unknown_keys(&section, belongs_on_top);
     let scope = &section.scope;
     if let Some(from) = from.as_ref().filter(|from| from.value.is_empty()) {
@@ -110,7 +144,7 @@ fn one(reader: &mut Reader<'_>, mut section: Section<'_, '_>) -> Option<Applicat
     if !KEYS.iter().any(|key| has_condition(&key)) {
         reader.error(section.span.clone(), || {
             format!(
-                "{scope}says of no client that it belongs to it; add at least one of from, process, user and client"
+                "{scope}says of no client that it belongs to it; add at least one of from, process, user, client, certificate and listener"
             )
         });
         return None;
@@ -122,7 +156,28 @@ fn one(reader: &mut Reader<'_>, mut section: Section<'_, '_>) -> Option<Applicat
         process: process.map(|glob| glob.value),
         user: user.map(|glob| glob.value),
         client: client.map(|glob| glob.value),
+        certificate: certificate.map(|glob| glob.value),
+        listener: listener.map(|listener| listener.value),
     })
+}
+
+/// Why a text names no listener.
+#[derive(Debug, thiserror::Error)]
+enum ListenerError {
+    #[error(transparent)]
+    Address(#[from] ListenError),
+    #[error(
+        "port 0 is any free port, by which no client can be told from another; write the port of the listener"
+    )]
+    AnyPort,
+}
+
+/// An address as `listen` and `[[listener]]` write it.
+fn named_listener(text: &str) -> Result<ListenAddress, ListenerError> {
+    match listen(text)? {
+        ListenAddress::Tcp(address) if address.port() == 0 => Err(ListenerError::AnyPort),
+        address => Ok(address),
+    }
 }
 
 /// Why a text is not the name of an application.

@@ -6,16 +6,26 @@ use std::path::PathBuf;
 
 use crate::net::unix_listener::MAX_PATH;
 
+use super::backend_login::BackendLogin;
 use super::secret;
 use super::secret::{Secret, SecretError};
 
 /// What a URL looks like, for messages.
 const SHAPE: &str = "redis://[user[:password]@]host[:port][/db]";
+/// The same for sentinels.
+const SENTINEL_SHAPE: &str =
+    "redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/name-of-the-primary[?db=number]";
 /// The same for a unix socket.
 const UNIX_SHAPE: &str = "redis+unix://[user[:password]@]/path[?db=number]";
 
 /// The port that Redis listens on unless told otherwise.
 const REDIS_PORT: u16 = 6379;
+/// The port that Sentinel listens on unless told otherwise.
+const SENTINEL_PORT: u16 = 26379;
+/// Sentinels in one URL.
+const MAX_SENTINELS: usize = 16;
+/// Bytes of the name that sentinels know a primary by.
+const MAX_PRIMARY_NAME: usize = 128;
 
 /// Which server stands behind the proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +40,8 @@ pub(crate) enum Backend {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BackendUrl {
     pub(crate) target: Target,
+    /// Over TLS, which only an address with a port has.
+    pub(crate) tls: bool,
     /// ACL user; `None` is Redis's `default`.
     pub(crate) user: Option<String>,
     /// Password of that user.
@@ -48,6 +60,19 @@ pub(crate) enum Target {
     },
     /// A unix socket, by its whole path.
     Unix(PathBuf),
+    /// Wherever these sentinels say that it is.
+    Sentinel(SentinelTarget),
+}
+
+/// Whom to ask where the primary is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SentinelTarget {
+    /// Hosts and ports of sentinels, of which there is at least one.
+    pub(crate) sentinels: Vec<(String, u16)>,
+    /// What they call the primary.
+    pub(crate) name: String,
+    /// How they want to be logged in to.
+    pub(crate) login: Option<BackendLogin>,
 }
 
 impl BackendUrl {
@@ -55,6 +80,7 @@ impl BackendUrl {
     pub(crate) fn at(target: Target) -> BackendUrl {
         BackendUrl {
             target,
+            tls: false,
             user: None,
             password: None,
             db: 0,
@@ -67,14 +93,40 @@ impl fmt::Display for BackendUrl {
         let user = self.user.as_deref();
         let at = if user.is_some() { "@" } else { "" };
         let (user, db) = (user.unwrap_or(""), self.db);
+        let scheme = if self.tls { "rediss" } else { "redis" };
         match &self.target {
-            Target::Tcp { host, port } if host.contains(':') => {
-                write!(f, "redis://{user}{at}[{host}]:{port}/{db}")
+            Target::Tcp { host, port } => {
+                write!(f, "{scheme}://{user}{at}{}/{db}", HostAndPort(host, *port))
             }
-            Target::Tcp { host, port } => write!(f, "redis://{user}{at}{host}:{port}/{db}"),
+            Target::Sentinel(SentinelTarget {
+                sentinels, name, ..
+            }) => {
+                write!(f, "{scheme}-sentinel://{user}{at}")?;
+                for (index, (host, port)) in sentinels.iter().enumerate() {
+                    let comma = if index == 0 { "" } else { "," };
+                    write!(f, "{comma}{}", HostAndPort(host, *port))?;
+                }
+                match db {
+                    0 => write!(f, "/{name}"),
+                    db => write!(f, "/{name}?db={db}"),
+                }
+            }
             Target::Unix(path) => {
                 write!(f, "redis+unix://{user}{at}{}?db={db}", path.display())
             }
+        }
+    }
+}
+
+/// An address as URLs spell it.
+pub(crate) struct HostAndPort<'a>(pub(crate) &'a str, pub(crate) u16);
+
+impl fmt::Display for HostAndPort<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HostAndPort(host, port) = self;
+        match host.contains(':') {
+            true => write!(f, "[{host}]:{port}"),
+            false => write!(f, "{host}:{port}"),
         }
     }
 }
@@ -95,10 +147,12 @@ pub(crate) enum BackendUrlError {
     NoScheme(String),
     #[error("neither \"private\" nor a URL; write {SHAPE}")]
     NoUrl,
-    #[error("TLS to the backend ({0}://) is not there yet; use redis://")]
-    Tls(String),
-    #[error("Sentinel ({0}://) is not there yet; name the current primary with redis://")]
-    Sentinel(String),
+    #[error("what sentinels call the primary stands behind the last /; write {SENTINEL_SHAPE}")]
+    PrimaryName,
+    #[error("{MAX_SENTINELS} sentinels are the most")]
+    ManySentinels,
+    #[error("the only option behind the name of the primary is ?db=number; write {SENTINEL_SHAPE}")]
+    SentinelOptions,
     #[error("a cluster ({0}://) is not there yet; use a single server with redis://")]
     Cluster(String),
     #[error(
@@ -109,9 +163,11 @@ pub(crate) enum BackendUrlError {
     LongSocketPath,
     #[error("the only option of a unix socket is ?db=number; write {UNIX_SHAPE}")]
     SocketOptions,
-    #[error("write redis:// for Valkey too; the protocol is the same")]
-    Valkey,
-    #[error("must begin with redis://; write {SHAPE} or {UNIX_SHAPE}")]
+    #[error("write {0}:// for Valkey too; the protocol is the same")]
+    Valkey(&'static str),
+    #[error(
+        "must begin with redis://, rediss:// (TLS), redis+unix:// or redis-sentinel://; write {SHAPE}, {UNIX_SHAPE} or {SENTINEL_SHAPE}"
+    )]
     OtherScheme,
     #[error("options behind ? or # are not understood; write {SHAPE}")]
     Options,
@@ -147,11 +203,15 @@ pub(crate) fn backend(text: &str) -> Result<Backend, BackendUrlError> {
     let named = scheme.to_owned();
     match scheme {
         "redis" => url(rest).map(Backend::Redis),
-        "rediss" | "valkeys" => Err(BackendUrlError::Tls(named)),
-        "redis-sentinel" | "redis+sentinel" => Err(BackendUrlError::Sentinel(named)),
+        "rediss" => url(rest).map(|url| Backend::Redis(BackendUrl { tls: true, ..url })),
+        "redis-sentinel" | "redis+sentinel" => sentinel_url(rest).map(Backend::Redis),
+        "rediss-sentinel" | "rediss+sentinel" => {
+            sentinel_url(rest).map(|url| Backend::Redis(BackendUrl { tls: true, ..url }))
+        }
         "redis-cluster" | "redis+cluster" => Err(BackendUrlError::Cluster(named)),
         "redis+unix" | "unix" | "redis-socket" => unix_url(rest).map(Backend::Redis),
-        "valkey" => Err(BackendUrlError::Valkey),
+        "valkey" => Err(BackendUrlError::Valkey("redis")),
+        "valkeys" => Err(BackendUrlError::Valkey("rediss")),
         _ => Err(BackendUrlError::OtherScheme),
     }
 }
@@ -177,6 +237,7 @@ fn url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
     };
     Ok(BackendUrl {
         target: Target::Tcp { host, port },
+        tls: false,
         user,
         password,
         db,
@@ -189,16 +250,7 @@ fn unix_url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
         Some((login, _)) => (Some(login), &rest[login.len() + 1..]),
         None => (None, rest),
     };
-    let (path, db) = match rest.split_once('?') {
-        None => (rest, 0),
-        Some((path, options)) => {
-            let digits = options.strip_prefix("db=");
-            (
-                path,
-                database(digits.ok_or(BackendUrlError::SocketOptions)?)?,
-            )
-        }
-    };
+    let (path, db) = with_database(rest, BackendUrlError::SocketOptions)?;
     if !path.starts_with('/') || path.len() < 2 || path.ends_with('/') || path.contains('\0') {
         return Err(BackendUrlError::SocketPath);
     }
@@ -208,10 +260,54 @@ fn unix_url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
     let (user, password) = login.map_or(Ok((None, None)), credentials)?;
     Ok(BackendUrl {
         target: Target::Unix(path.into()),
+        tls: false,
         user,
         password,
         db,
     })
+}
+
+/// `s1:26379,s2,s3/mymaster?db=1`, behind an optional login to the primary.
+fn sentinel_url(rest: &str) -> Result<BackendUrl, BackendUrlError> {
+    let (login, rest) = match rest.rsplit_once('@') {
+        Some((login, rest)) => (Some(login), rest),
+        None => (None, rest),
+    };
+    let (rest, db) = with_database(rest, BackendUrlError::SentinelOptions)?;
+    let (hosts, name) = rest.split_once('/').ok_or(BackendUrlError::PrimaryName)?;
+    // As `sentinel monitor` takes it.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    if name.is_empty() || name.len() > MAX_PRIMARY_NAME || !name.bytes().all(is_plain) {
+        return Err(BackendUrlError::PrimaryName);
+    }
+    let hosts = hosts
+        .split(',')
+        .map(|host| host_and_port_or(host, SENTINEL_PORT));
+    let sentinels = hosts.collect::<Result<Vec<_>, _>>()?;
+    if sentinels.len() > MAX_SENTINELS {
+        return Err(BackendUrlError::ManySentinels);
+    }
+    let (user, password) = login.map_or(Ok((None, None)), credentials)?;
+    Ok(BackendUrl {
+        target: Target::Sentinel(SentinelTarget {
+            sentinels,
+            name: name.to_owned(),
+            login: None,
+        }),
+        tls: false,
+        user,
+        password,
+        db,
+    })
+}
+
+/// What stands before `?db=1`, and the database; any other option is `wrong`.
+fn with_database(rest: &str, wrong: BackendUrlError) -> Result<(&str, u32), BackendUrlError> {
+    let Some((before, options)) = rest.split_once('?') else {
+        return Ok((rest, 0));
+    };
+    let digits = options.strip_prefix("db=").ok_or(wrong)?;
+    Ok((before, database(digits)?))
 }
 
 /// Redis keeps database numbers in an int.
@@ -222,6 +318,10 @@ fn database(digits: &str) -> Result<u32, BackendUrlError> {
 }
 
 fn host_and_port(authority: &str) -> Result<(String, u16), BackendUrlError> {
+    host_and_port_or(authority, REDIS_PORT)
+}
+
+fn host_and_port_or(authority: &str, usual: u16) -> Result<(String, u16), BackendUrlError> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(bracketed) => {
             let (host, port) = bracketed
@@ -249,7 +349,7 @@ fn host_and_port(authority: &str) -> Result<(String, u16), BackendUrlError> {
         return Err(BackendUrlError::Host);
     }
     let port = match port {
-        None => REDIS_PORT,
+        None => usual,
         Some(digits) => digits
             .parse()
             .ok()

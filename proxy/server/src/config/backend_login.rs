@@ -1,7 +1,7 @@
 //! `[backend_login]`: how the proxy's own connections log in where a password does not stay the same. Reads and checks the
 //! table; the password itself is read when a connection is made ([`crate::backend`]).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::finding::Place;
@@ -57,18 +57,9 @@ pub(super) fn read(
     reader: &mut Reader<'_>,
     top: &Section<'_, '_>,
 ) -> Option<(BackendLogin, Place)> {
-    let table = reader.table(top, "backend_login")?;
-    let section = Section {
-        table: table.value,
-        span: table.span,
-        known: KEYS,
-        scope: "backend_login: ".to_owned(),
-    };
+    let section = reader.section(top, "backend_login", KEYS)?;
     let user = reader.parsed(&section, "user", user);
-    let document = reader.document;
-    let file = reader.parsed(&section, "password_file", |named| {
-        Ok::<_, std::convert::Infallible>(document.beside(Path::new(named)))
-    });
+    let file = reader.file(&section, "password_file");
     let command = reader.strings(&section, "password_command", MAX_WORDS, word);
     let refresh = reader.parsed(&section, "refresh", |text| match text {
         "off" => Ok(None),
@@ -116,9 +107,9 @@ pub(super) fn read(
 /// Why a text is no user.
 #[derive(Debug, thiserror::Error)]
 #[error("an ACL user has no blanks and at least one character")]
-struct UserError;
+pub(super) struct UserError;
 
-fn user(text: &str) -> Result<String, UserError> {
+pub(super) fn user(text: &str) -> Result<String, UserError> {
     match text.is_empty() || text.contains(char::is_whitespace) {
         true => Err(UserError),
         false => Ok(text.to_owned()),

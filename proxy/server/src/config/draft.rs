@@ -9,12 +9,15 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::administration::AdministrationConfig;
+use super::advertise;
 use super::application::ApplicationRule;
 use super::audit::AuditConfig;
 use super::backend::{Backend, BackendUrl, Target};
 use super::backend_login::BackendLogin;
+use super::certificate_login::{self, CertificateLogin};
 use super::effective::Sayings;
 use super::finding::{Findings, Place};
+use super::guard::{self, GuardConfig};
 use super::listener::{ListenAddress, Listener, is_open_to_all};
 use super::logging::LogFormat;
 use super::namespace::NamespaceConfig;
@@ -25,6 +28,9 @@ use super::policy::PolicyModule;
 use super::secret::Secret;
 use super::suggest::quoted;
 use super::types::{Config, Sessions};
+use super::user_map::UserMapping;
+use super::{sentinel, tls};
+use crate::net::tls::{BackendFiles, ListenerFiles};
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 6380);
 const DEFAULT_ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9180);
@@ -59,6 +65,10 @@ pub(super) struct Draft {
     pub(super) listeners: Vec<(Listener, Place)>,
     pub(super) backend: Layered<Backend>,
     pub(super) backend_login: Option<(BackendLogin, Place)>,
+    pub(super) backend_tls: Option<(BackendFiles, Place)>,
+    /// How sentinels want to be logged in to.
+    pub(super) sentinel: Option<(BackendLogin, Place)>,
+    pub(super) tls: Option<(ListenerFiles, Place)>,
     pub(super) backend_password: Layered<Option<Secret>>,
     pub(super) admin: Layered<Option<SocketAddr>>,
     pub(super) admin_token: Layered<Option<Secret>>,
@@ -73,8 +83,14 @@ pub(super) struct Draft {
     pub(super) sweep: Option<Duration>,
     pub(super) max_clients: Option<u64>,
     pub(super) max_memory: Option<usize>,
+    pub(super) max_connection_age: Option<Duration>,
     pub(super) namespaces: Vec<NamespaceConfig>,
+    /// Each `[[guard]]`, and where it stands.
+    pub(super) guards: Vec<(GuardConfig, Place)>,
+    pub(super) user_map: Vec<UserMapping>,
     pub(super) applications: Vec<ApplicationRule>,
+    /// Each `[[certificate_login]]`, and where it stands.
+    pub(super) certificate_logins: Vec<(CertificateLogin, Place)>,
     /// Whether every namespace's name is known, so that another name is certainly wrong.
     pub(super) all_named: bool,
     pub(super) policies: Vec<PolicyModule>,
@@ -99,6 +115,9 @@ impl Draft {
             listeners: Vec::new(),
             backend: Layered::built_in(Backend::Redis(backend)),
             backend_login: None,
+            backend_tls: None,
+            sentinel: None,
+            tls: None,
             backend_password: Layered::built_in(None),
             admin: Layered::built_in(Some(DEFAULT_ADMIN)),
             admin_token: Layered::built_in(None),
@@ -113,8 +132,12 @@ impl Draft {
             sweep: Some(DEFAULT_SWEEP),
             max_clients: None,
             max_memory: None,
+            max_connection_age: None,
             namespaces: vec![NamespaceConfig::built_in()],
+            guards: Vec::new(),
+            user_map: Vec::new(),
             applications: Vec::new(),
+            certificate_logins: Vec::new(),
             all_named: true,
             policies: Vec::new(),
             administration: AdministrationConfig::default(),
@@ -131,12 +154,36 @@ impl Draft {
         self.check_addresses(findings);
         self.check_admin_token(findings);
         self.give_backend_its_password(findings);
-        let listen = self.listen.value.map(Listener::at).into_iter();
+        sentinel::give_login(self.sentinel.take(), &mut self.backend.value, findings);
+        tls::check(
+            self.tls.as_ref(),
+            self.backend_tls.as_ref(),
+            &self.listeners,
+            (&self.backend.value, self.backend.place.as_ref()),
+            findings,
+        );
+        certificate_login::check(
+            &self.certificate_logins,
+            self.tls.as_ref().map(|(files, _)| files),
+            &self.proxy_protocol_from,
+            findings,
+        );
+        guard::check(
+            &self.guards,
+            &self.namespaces,
+            &self.companion_prefix,
+            findings,
+        );
+        let listen = self.listen.value.map(Listener::at);
+        advertise::check(listen.as_ref(), &self.listeners, findings);
+        let logins = self.certificate_logins.into_iter();
         let further = self.listeners.into_iter().map(|(listener, _)| listener);
         Config {
-            listeners: listen.chain(further).collect(),
+            listeners: listen.into_iter().chain(further).collect(),
             backend: self.backend.value,
             backend_login: self.backend_login.map(|(login, _)| login),
+            backend_tls: self.backend_tls.map(|(files, _)| files),
+            tls: self.tls.map(|(files, _)| files),
             admin: self.admin.value,
             admin_token: self.admin_token.value,
             metrics: self.metrics.value,
@@ -150,8 +197,12 @@ impl Draft {
             sweep: self.sweep,
             max_clients: self.max_clients,
             max_memory: self.max_memory,
+            max_connection_age: self.max_connection_age,
             namespaces: self.namespaces,
+            guards: self.guards.into_iter().map(|(guard, _)| guard).collect(),
+            user_map: self.user_map,
             applications: self.applications,
+            certificate_logins: logins.map(|(login, _)| login).collect(),
             administration: self.administration,
             audit: self.audit,
             #[cfg(feature = "otel")]

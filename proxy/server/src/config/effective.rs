@@ -11,6 +11,7 @@ use toml::de::{DeTable, DeValue};
 use super::backend;
 use super::document::Document;
 use super::finding::Place;
+use super::guard::GUARD;
 use super::keys::TOP_KEYS;
 use super::namespace;
 use super::policy;
@@ -19,6 +20,8 @@ use super::reader::{Key, number};
 
 /// Said in place of a value that is nobody's business.
 const HIDDEN: &str = "(hidden)";
+/// Tables of which there is one.
+const TABLES: [&str; 3] = ["backend_login", "backend_tls", "tls"];
 /// The longest value that is told whole, characters.
 const MAX_VALUE: usize = 1_000;
 
@@ -87,7 +90,7 @@ impl Sayings {
         for (key, value) in tree {
             let name: &str = key.get_ref();
             let tables = match value.get_ref() {
-                DeValue::Table(table) if name == "backend_login" => {
+                DeValue::Table(table) if TABLES.contains(&name) => {
                     self.tables.push(read(document, name, table));
                     continue;
                 }
@@ -126,24 +129,28 @@ impl Sayings {
         self.top.insert(key.to_owned(), Said { value, origin });
     }
 
-    /// A variable or flag said which mode a namespace is in, for everybody.
+    /// A variable or flag said which mode a namespace, or `guard:NAME`, is in, for everybody.
     pub(super) fn put_mode(&mut self, namespace: &str, mode: &str, place: Place) {
         self.switch(namespace, mode, Origin::Place(place));
     }
 
-    /// An operator ordered which mode a namespace is in, for everybody.
+    /// An operator ordered which mode a namespace, or `guard:NAME`, is in, for everybody.
     pub(crate) fn order_mode(&mut self, namespace: &str, mode: &str) {
         self.switch(namespace, mode, Origin::Order);
     }
 
     fn switch(&mut self, namespace: &str, mode: &str, origin: Origin) {
-        let is_it = |table: &&mut Table| table.kind == "namespace" && table.name == namespace;
+        let (kind, name) = match namespace.strip_prefix(GUARD) {
+            Some(guard) => ("guard", guard),
+            None => ("namespace", namespace),
+        };
+        let is_it = |table: &&mut Table| table.kind == kind && table.name == name;
         let value = format!("\"{mode}\"");
         let at = match self.tables.iter_mut().find(is_it) {
             Some(table) => table,
             // The built-in one is in no file.
             None => {
-                self.tables.push(Table::new("namespace", namespace));
+                self.tables.push(Table::new(kind, name));
                 let last = self.tables.len() - 1;
                 &mut self.tables[last]
             }
@@ -168,12 +175,18 @@ impl Sayings {
                 }
             };
             let label = table.label();
+            let durability = table.said.get("durability");
+            let is_strict = durability.is_some_and(|said| said.value.starts_with("\"strict:"));
+            let default: DefaultOf = match is_strict {
+                true => strict_default,
+                false => namespace_default,
+            };
             fill(
                 &mut all,
                 Some(&label),
                 namespace::KEYS,
                 &table.said,
-                namespace_default,
+                default,
             );
         }
         for table in rest {
@@ -241,7 +254,7 @@ fn top_default(key: &str) -> Option<&'static str> {
         "backend" => "\"redis://127.0.0.1:6379/0\"",
         "admin" => "\"127.0.0.1:9180\"",
         "admin_token" => "(made up at the start)",
-        "metrics" => "\"off\"",
+        "metrics" | "max_connection_age" => "\"off\"",
         "metrics_max_namespaces" => "30",
         "allow_open" | "audit_required" => "false",
         "companion_prefix" => "\"lw:\"",
@@ -280,9 +293,20 @@ fn namespace_default(key: &str) -> Option<&'static str> {
         "opaque_scripts" => "\"wrap\"",
         "counter_locks" | "hand_over" => "false",
         "on_repeat" => "\"refuse\"",
+        "quarantine" => "\"off\"",
+        "durability" => "\"none\"",
+        "holder_lost" => "\"keep\"",
         "enforce_for" => "(nobody)",
         _ => return None,
     })
+}
+
+/// The same where `durability` is strict.
+fn strict_default(key: &str) -> Option<&'static str> {
+    match key {
+        "quarantine" => Some("\"auto\""),
+        _ => namespace_default(key),
+    }
 }
 
 /// What holds for a policy where nobody says otherwise.
@@ -333,10 +357,13 @@ fn read(document: &Document<'_>, kind: &str, table: &DeTable<'_>) -> Table {
     let name = named.and_then(DeValue::as_str);
     let address = table.get("address").map(|address| address.get_ref());
     let user = table.get("user").map(|user| user.get_ref());
-    let is_login = kind == "backend_login";
     let name = name.or(address.and_then(DeValue::as_str));
-    let name = name.or(user.filter(|_| is_login).and_then(DeValue::as_str));
-    let name = name.unwrap_or(if is_login { "default" } else { "?" });
+    let name = match kind {
+        "backend_login" | "sentinel" => user.and_then(DeValue::as_str).unwrap_or("default"),
+        "user_map" => user.and_then(DeValue::as_str).unwrap_or("?"),
+        "tls" | "backend_tls" => "",
+        _ => name.unwrap_or("?"),
+    };
     let mut read = Table::new(kind, name);
     for (key, value) in table {
         let key: &str = key.get_ref();

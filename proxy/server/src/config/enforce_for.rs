@@ -5,7 +5,7 @@ use bytes::Bytes;
 use toml::de::DeValue;
 
 use super::application::ApplicationRule;
-use super::reader::{Key, Reader, Section, described};
+use super::reader::{Found, Key, Reader, Section, described};
 use super::suggest::{did_you_mean, listed, quoted};
 use super::value;
 
@@ -13,8 +13,10 @@ use super::value;
 const MAX_CLIENTS: usize = 100;
 /// Applications in one namespace.
 const MAX_APPLICATIONS: usize = 100;
+/// Globs of certificates' names in one namespace.
+const MAX_CERTIFICATES: usize = 100;
 
-const KEYS: &[Key] = &[
+pub(super) const KEYS: &[Key] = &[
     Key {
         name: "clients",
         example: "[\"billing*\"]",
@@ -22,6 +24,10 @@ const KEYS: &[Key] = &[
     Key {
         name: "applications",
         example: "[\"billing\"]",
+    },
+    Key {
+        name: "certificates",
+        example: "[\"spiffe://corp/ns/shop/*\"]",
     },
     Key {
         name: "percent",
@@ -32,10 +38,13 @@ const KEYS: &[Key] = &[
 /// Whose refusals are carried out although the namespace is in monitor mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct EnforceFor {
-    /// Globs of client names, ACL users and addresses. Everybody is `*`; empty only where applications are named.
+    /// Globs of client names, ACL users and addresses. Everybody is `*`; empty only where applications or certificates are
+    /// named.
     pub(crate) clients: Vec<Bytes>,
     /// Names of `[[application]]` of which none asks for the process.
     pub(crate) applications: Vec<String>,
+    /// Globs of the names in certificates.
+    pub(crate) certificates: Vec<Bytes>,
     /// How many in a hundred of the applications among them, 1 to 100.
     pub(crate) percent: u8,
 }
@@ -67,6 +76,7 @@ pub(super) fn read(
     let applications = reader.strings(&section, "applications", MAX_APPLICATIONS, |name| {
         known_at_once(name, known)
     });
+    let certificates = reader.strings(&section, "certificates", MAX_CERTIFICATES, value::glob);
     let percent = reader.integer(&section, "percent", 1..=100);
     if table.is_empty() {
         reader.error(value.span(), || {
@@ -83,33 +93,12 @@ pub(super) fn read(
         });
         return None;
     }
-    let clients = match named {
-        Some(named) if named.value.is_empty() => {
-            reader.error(named.span, || {
-                format!("{scope}: clients: the list is empty, so it names nobody")
-            });
-            return None;
-        }
-        Some(named) => named.value.into_iter().map(|glob| glob.value).collect(),
-        None if table.contains_key("clients") => return None,
-        None if table.contains_key("applications") => Vec::new(),
-        None => vec![Bytes::from_static(b"*")],
-    };
-    let applications: Vec<String> = match applications {
-        Some(named) if named.value.is_empty() => {
-            let list = table.get("applications");
-            let list = list.and_then(|list| list.get_ref().as_array());
-            // An entry that could not be used was reported.
-            if list.is_some_and(|list| list.is_empty()) {
-                reader.error(named.span, || {
-                    format!("{scope}: applications: the list is empty, so it names nobody")
-                });
-            }
-            return None;
-        }
-        Some(named) => named.value.into_iter().map(|name| name.value).collect(),
-        None if table.contains_key("applications") => return None,
-        None => Vec::new(),
+    let clients = entries(reader, &section, "clients", named)?;
+    let applications = entries(reader, &section, "applications", applications)?;
+    let certificates = entries(reader, &section, "certificates", certificates)?;
+    let clients = match (clients, &applications, &certificates) {
+        (None, None, None) => vec![Bytes::from_static(b"*")],
+        (clients, _, _) => clients.unwrap_or_default(),
     };
     let percent = match percent {
         Some(percent) => u8::try_from(percent.value).ok()?,
@@ -118,9 +107,39 @@ pub(super) fn read(
     };
     Some(EnforceFor {
         clients,
-        applications,
+        applications: applications.unwrap_or_default(),
+        certificates: certificates.unwrap_or_default(),
         percent,
     })
+}
+
+/// The entries of a list that is there; the outer `None` is for one that cannot be used.
+fn entries<T>(
+    reader: &mut Reader<'_>,
+    section: &Section<'_, '_>,
+    key: &str,
+    read: Option<Found<Vec<Found<T>>>>,
+) -> Option<Option<Vec<T>>> {
+    let Some(read) = read else {
+        return (!section.table.contains_key(key)).then_some(None);
+    };
+    if read.value.is_empty() {
+        let list = section.table.get(key);
+        let list = list.and_then(|list| list.get_ref().as_array());
+        // An entry that could not be used was reported.
+        if list.is_some_and(|list| list.is_empty()) {
+            reader.error(read.span, || {
+                format!(
+                    "{}{key}: the list is empty, so it names nobody",
+                    section.scope
+                )
+            });
+        }
+        return None;
+    }
+    Some(Some(
+        read.value.into_iter().map(|entry| entry.value).collect(),
+    ))
 }
 
 /// Why an application cannot be enforced by its name.

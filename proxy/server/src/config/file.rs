@@ -22,8 +22,8 @@ use super::secret::{Secret, SecretError, SecretFileError};
 use super::suggest::quoted;
 use super::types::Sessions;
 use super::{
-    administration, application, audit, backend, backend_login, document, listener, namespace,
-    network, policy, secret, value,
+    administration, application, audit, backend, backend_login, certificate_login, document, guard,
+    listener, namespace, network, policy, secret, sentinel, tls, user_map, value,
 };
 
 /// Longest wait for clients at a stop. Holders of locks may need long; a service manager that is to
@@ -47,6 +47,10 @@ const MAX_CLIENTS: u64 = 1_000_000;
 
 /// What the buffers of clients may take, bytes.
 const MEMORY: RangeInclusive<usize> = 1 << 20..=1 << 40;
+
+/// How old a client's connection may become. Below the first, clients would do little but connect.
+const CONNECTION_AGE: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_secs(30 * 86_400);
 
 /// Most namespaces with metric series of their own.
 const MAX_METRIC_NAMESPACES: u64 = 1000;
@@ -91,7 +95,10 @@ fn read_top(reader: &mut Reader<'_>, table: &DeTable<'_>, draft: &mut Draft) {
         draft.otel = otel::read(reader, &top);
     }
 
+    draft.guards = guard::read(reader, &top);
+    draft.user_map = user_map::read(reader, &top);
     draft.applications = application::read(reader, &top);
+    draft.certificate_logins = certificate_login::read(reader, &top);
     let (modules, module_names) = policy::read(reader, &top);
     draft.all_named = true;
     if let Some(namespaces) = namespace::read(reader, &top, &module_names, &draft.applications) {
@@ -114,6 +121,9 @@ fn read_addresses(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Dr
     );
     draft.listeners = listener::read(reader, top);
     draft.backend_login = backend_login::read(reader, top);
+    draft.sentinel = sentinel::read(reader, top);
+    draft.backend_tls = tls::read_backend(reader, top);
+    draft.tls = tls::read(reader, top);
     layer(reader, top, "backend", backend::backend, &mut draft.backend);
     let password = secret_file(reader.document, secret::password);
     let target = &mut draft.backend_password;
@@ -172,6 +182,13 @@ fn read_running(reader: &mut Reader<'_>, top: &Section<'_, '_>, draft: &mut Draf
     }
     if let Some(most) = reader.integer(top, "max_clients", 1..=MAX_CLIENTS) {
         draft.max_clients = Some(most.value);
+    }
+    let age = reader.parsed(top, "max_connection_age", |text| match text {
+        "off" => Ok(None),
+        _ => value::duration(text, CONNECTION_AGE).map(Some),
+    });
+    if let Some(age) = age {
+        draft.max_connection_age = age.value;
     }
     let most = reader.parsed(top, "max_memory", |text| value::size(text, MEMORY));
     if let Some(most) = most {
@@ -248,6 +265,10 @@ fn elsewhere(key: &str) -> Option<String> {
         Some("it belongs under a [[namespace]]".to_owned())
     } else if is_in(application::KEYS) {
         Some("it belongs under an [[application]]".to_owned())
+    } else if is_in(guard::KEYS) {
+        Some("it belongs under a [[guard]]".to_owned())
+    } else if is_in(user_map::KEYS) {
+        Some("it belongs under a [[user_map]]".to_owned())
     } else if is_in(policy::KEYS) {
         Some("it belongs under a [[policy]]".to_owned())
     } else if !cfg!(feature = "otel") && ["otel_endpoint", "otel_slow"].contains(&key) {

@@ -73,6 +73,10 @@ pub(super) const TOP_KEYS: &[Key] = &[
         example: "\"256MiB\"",
     },
     Key {
+        name: "max_connection_age",
+        example: "\"1h\"",
+    },
+    Key {
         name: "server_commands",
         example: "\"forward\"",
     },
@@ -127,6 +131,18 @@ pub(super) const TOP_KEYS: &[Key] = &[
         example: "{ user = \"warden\", password_file = \"redis-password\" }",
     },
     Key {
+        name: "backend_tls",
+        example: "{ ca = \"/etc/lockwarden/redis-ca.pem\" }",
+    },
+    Key {
+        name: "sentinel",
+        example: "{ password_file = \"/run/secrets/sentinel\" }",
+    },
+    Key {
+        name: "tls",
+        example: "{ cert = \"tls.crt\", key = \"tls.key\" }",
+    },
+    Key {
         name: "listener",
         example: "[{ address = \"unix:/run/lockwarden/redis.sock\" }]",
     },
@@ -135,8 +151,20 @@ pub(super) const TOP_KEYS: &[Key] = &[
         example: "[{ name = \"orders\", keys = [\"lock:*\"] }]",
     },
     Key {
+        name: "guard",
+        example: "[{ name = \"stock\", keys = [\"stock:{id}\"], lock = \"lock:{id}\" }]",
+    },
+    Key {
+        name: "user_map",
+        example: "[{ user = \"shop\", twin = \"shop-lw\", twin_password_file = \"shop-lw.password\" }]",
+    },
+    Key {
         name: "application",
         example: "[{ name = \"billing\", user = \"billing\" }]",
+    },
+    Key {
+        name: "certificate_login",
+        example: "[{ name = \"shop.*\", user = \"shop\", password_file = \"shop\" }]",
     },
     Key {
         name: "policy",
@@ -150,9 +178,15 @@ pub(super) fn belongs_on_top(key: &str) -> Option<String> {
         known.name == key
             && ![
                 "backend_login",
+                "backend_tls",
+                "sentinel",
+                "tls",
                 "listener",
                 "namespace",
+                "guard",
+                "user_map",
                 "application",
+                "certificate_login",
                 "policy",
             ]
             .contains(&key)

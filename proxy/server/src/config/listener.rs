@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::finding::Place;
 use super::keys::belongs_on_top;
+use super::present::{self, Present};
 use super::reader::{Key, Reader, Section};
 use super::suggest::quoted;
 use super::value;
@@ -29,12 +30,32 @@ pub(super) const KEYS: &[Key] = &[
         example: "\"unix:/run/lockwarden/redis.sock\"",
     },
     Key {
+        name: "tls",
+        example: "true",
+    },
+    Key {
         name: "mode",
         example: "\"0770\"",
     },
     Key {
         name: "group",
         example: "\"www-data\"",
+    },
+    Key {
+        name: "present",
+        example: "\"sentinel\"",
+    },
+    Key {
+        name: "advertise",
+        example: "\"locks.corp:6390\"",
+    },
+    Key {
+        name: "names",
+        example: "[\"mymaster\"]",
+    },
+    Key {
+        name: "peers",
+        example: "[\"b.corp:26380\"]",
     },
 ];
 
@@ -86,10 +107,14 @@ impl fmt::Display for Group {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Listener {
     pub(crate) address: ListenAddress,
+    /// Clients have to speak TLS.
+    pub(crate) tls: bool,
     /// Who may connect to a unix socket, as the mode of a file.
     pub(crate) mode: u32,
     /// The group of a unix socket; `None`: that of the proxy.
     pub(crate) group: Option<Group>,
+    /// What clients find there.
+    pub(crate) present: Present,
 }
 
 impl Listener {
@@ -97,8 +122,10 @@ impl Listener {
     pub(crate) fn at(address: ListenAddress) -> Listener {
         Listener {
             address,
+            tls: false,
             mode: DEFAULT_MODE,
             group: None,
+            present: Present::Standalone,
         }
     }
 }
@@ -159,8 +186,13 @@ fn one(reader: &mut Reader<'_>, section: Section<'_, '_>) -> Option<(Listener, P
     let section = &section;
     let address = reader.parsed(section, "address", listen);
     let address = reader.required(section, "address", address);
+    let tls = reader.boolean(section, "tls");
     let mode = reader.parsed(section, "mode", mode);
     let group = reader.parsed(section, "group", group);
+    let is_unix = address
+        .as_ref()
+        .is_some_and(|address| address.value.tcp().is_none());
+    let present = present::read(reader, section, is_unix);
     reader.unknown_keys(section, belongs_on_top);
     let address = address?;
     if address.value.tcp().is_some() {
@@ -177,9 +209,18 @@ fn one(reader: &mut Reader<'_>, section: Section<'_, '_>) -> Option<(Listener, P
             }
         }
     }
+    let wants_tls = tls.as_ref().is_some_and(|tls| tls.value);
+    if let (true, None, Some(tls)) = (wants_tls, address.value.tcp(), tls) {
+        let scope = &section.scope;
+        reader.error(tls.span, || {
+            format!("{scope}tls: a unix socket does not leave the machine, and is not encrypted")
+        });
+    }
     let listener = Listener {
+        tls: wants_tls,
         mode: mode.map_or(DEFAULT_MODE, |mode| mode.value),
         group: group.map(|group| group.value),
+        present,
         ..Listener::at(address.value)
     };
     Some((listener, reader.document.place(address.span)))

@@ -3,9 +3,13 @@
 //! `reach`, what a setting means is the policy's own business.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
 
 use bytes::Bytes;
-use lockwarden_lock::rules::{Adopt, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts};
+use lockwarden_lock::glob::Glob;
+use lockwarden_lock::rules::{
+    Adopt, Durability, HolderLost, Mode, OnFault, OnRepeat, OnViolation, OpaqueScripts,
+};
 use toml::de::DeTable;
 
 use super::application::ApplicationRule;
@@ -16,7 +20,7 @@ use super::policy::{BUILT_IN_POLICIES, UnknownPolicy};
 use super::reader::{Found, Key, Reader, Section};
 use super::settings::Settings;
 use super::suggest::quoted;
-use super::{enforce_for, reach, settings, value};
+use super::{durability, enforce_for, reach, settings, value};
 
 /// Namespaces in one file.
 const MAX_NAMESPACES: usize = 1000;
@@ -77,6 +81,18 @@ pub(super) const KEYS: &[Key] = &[
         example: "true",
     },
     Key {
+        name: "quarantine",
+        example: "\"auto\"",
+    },
+    Key {
+        name: "durability",
+        example: "\"wait:1:50ms\"",
+    },
+    Key {
+        name: "holder_lost",
+        example: "\"shorten:2s\"",
+    },
+    Key {
         name: "settings",
         example: "{ ttl-ceiling = { ceiling = \"60s\" } }",
     },
@@ -84,19 +100,45 @@ pub(super) const KEYS: &[Key] = &[
 
 pub(super) const MODES: [(&str, Mode); 2] =
     [("monitor", Mode::Monitor), ("enforce", Mode::Enforce)];
-const ON_VIOLATION: [(&str, OnViolation); 2] = [
+pub(super) const ON_VIOLATION: [(&str, OnViolation); 2] = [
     ("native", OnViolation::Native),
     ("error", OnViolation::Error),
 ];
-const ON_FAULT: [(&str, OnFault); 2] = [("deny", OnFault::Deny), ("allow", OnFault::Allow)];
-const ADOPT: [(&str, Adopt); 2] = [("report", Adopt::Report), ("cap", Adopt::Cap)];
-const ON_REPEAT: [(&str, OnRepeat); 2] = [("refuse", OnRepeat::Refuse), ("grant", OnRepeat::Grant)];
+pub(super) const ON_FAULT: [(&str, OnFault); 2] =
+    [("deny", OnFault::Deny), ("allow", OnFault::Allow)];
+pub(super) const ADOPT: [(&str, Adopt); 2] = [("report", Adopt::Report), ("cap", Adopt::Cap)];
+pub(super) const ON_REPEAT: [(&str, OnRepeat); 2] =
+    [("refuse", OnRepeat::Refuse), ("grant", OnRepeat::Grant)];
 
-const OPAQUE_SCRIPTS: [(&str, OpaqueScripts); 3] = [
+pub(super) const OPAQUE_SCRIPTS: [(&str, OpaqueScripts); 3] = [
     ("wrap", OpaqueScripts::Wrap),
     ("deny", OpaqueScripts::Deny),
     ("forward", OpaqueScripts::Forward),
 ];
+
+/// The longest quarantine: nobody waits for a lock for longer.
+const MAX_QUARANTINE: Duration = Duration::from_secs(86_400);
+
+/// For how long after another server has become the primary no free lock is granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Quarantine {
+    #[default]
+    Off,
+    /// Until every lease that the server before may have granted has ended.
+    Auto,
+    For(Duration),
+}
+
+/// Which keys are locks of which namespace.
+pub(crate) fn index(
+    namespaces: &[NamespaceConfig],
+    companion_prefix: &Bytes,
+) -> lockwarden_lock::namespace::Namespaces {
+    let globs =
+        |namespace: &NamespaceConfig| namespace.keys.iter().cloned().map(Glob::new).collect();
+    lockwarden_lock::namespace::Namespaces::new(namespaces.iter().map(globs).collect())
+        .without_own_keys(companion_prefix.clone())
+}
 
 /// One checked `[[namespace]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,13 +171,25 @@ pub(crate) struct NamespaceConfig {
     pub(crate) on_repeat: OnRepeat,
     /// Whether its locks are taken by one process of an application and given back by another.
     pub(crate) hand_over: bool,
+    /// For how long nobody is granted a free lock after a change of the primary.
+    pub(crate) quarantine: Quarantine,
+    /// What replicas must have confirmed before a client hears that it holds a lock.
+    pub(crate) durability: Option<Durability>,
+    /// What becomes of a lease whose holder is known to be gone.
+    pub(crate) holder_lost: HolderLost,
     /// The line of its `[[namespace]]`; `None` for the built-in one.
     pub(crate) line: Option<usize>,
-    policy_positions: HashMap<String, Position>,
-    setting_positions: HashMap<(String, String), Position>,
+    pub(super) policy_positions: HashMap<String, Position>,
+    pub(super) setting_positions: HashMap<(String, String), Position>,
 }
 
 impl NamespaceConfig {
+    /// Whether its `durability` is strict.
+    pub(crate) fn is_strict(&self) -> bool {
+        self.durability
+            .is_some_and(|durability| durability.is_strict)
+    }
+
     /// What governs when no file says otherwise: `lock:*`, looked at and left alone.
     pub(super) fn built_in() -> NamespaceConfig {
         NamespaceConfig {
@@ -152,6 +206,9 @@ impl NamespaceConfig {
             counter_locks: false,
             on_repeat: OnRepeat::default(),
             hand_over: false,
+            holder_lost: HolderLost::default(),
+            quarantine: Quarantine::Off,
+            durability: None,
             line: None,
             policy_positions: HashMap::new(),
             setting_positions: HashMap::new(),
@@ -327,6 +384,42 @@ fn one(
         .choice(section, "on_repeat", &ON_REPEAT)
         .unwrap_or_default();
     let hand_over = reader.boolean(section, "hand_over");
+    let holder_lost = reader.parsed(section, "holder_lost", value::holder_lost);
+    let outlives = hand_over.as_ref().is_some_and(|found| found.value);
+    if let (true, Some(found)) = (outlives, &holder_lost)
+        && found.value != HolderLost::Keep
+    {
+        reader.error(found.span.clone(), || {
+            format!(
+                "{}holder_lost: with hand_over = true a lock outlives the process that took it, so its end \
+                 says nothing; leave one of them out",
+                section.scope
+            )
+        });
+    }
+    let quarantine = reader.parsed(section, "quarantine", |text| match text {
+        "off" => Ok(Quarantine::Off),
+        "auto" => Ok(Quarantine::Auto),
+        _ => value::duration(text, Duration::from_secs(1)..=MAX_QUARANTINE).map(Quarantine::For),
+    });
+    let durability = reader.parsed(section, "durability", durability::durability);
+    let durability = durability.and_then(|found| found.value);
+    let is_strict = durability.is_some_and(|durability| durability.is_strict);
+    if let (true, Some(found)) = (is_strict, &quarantine)
+        && found.value == Quarantine::Off
+    {
+        reader.error(found.span.clone(), || {
+            format!(
+                "{}quarantine: \"off\" lets a second client have a lock that a failover has lost, which durability = \"strict:…\" \
+                 promises not to happen; leave it out, or write wait in place of strict",
+                section.scope
+            )
+        });
+    }
+    let unsaid = match is_strict {
+        true => Quarantine::Auto,
+        false => Quarantine::Off,
+    };
     let Settings {
         values,
         positions: setting_positions,
@@ -354,6 +447,9 @@ fn one(
         counter_locks: counter_locks.is_some_and(|found| found.value),
         on_repeat,
         hand_over: hand_over.is_some_and(|found| found.value),
+        quarantine: quarantine.map_or(unsaid, |found| found.value),
+        durability,
+        holder_lost: holder_lost.map_or(HolderLost::default(), |found| found.value),
         line: Some(reader.position(&section.span).line),
         policy_positions,
         setting_positions,

@@ -8,6 +8,7 @@ use lockwarden_lock::rules::Mode;
 
 use super::draft::{Draft, Layered};
 use super::finding::{Findings, Place};
+use super::guard::GUARD;
 use super::logging::LOG_FORMATS;
 use super::namespace::MODES;
 use super::reader::one_of;
@@ -219,6 +220,13 @@ fn modes<'a>(
                     let name = &namespace.name;
                     draft.said.put_mode(name, mode.word(), place.clone());
                 }
+                // Whoever wants nothing refused means data, too; a guard is switched on by its name.
+                let guards = draft.guards.iter_mut().filter(|_| mode == Mode::Monitor);
+                for (guard, _) in guards {
+                    guard.mode = mode;
+                    let name = format!("{GUARD}{}", guard.name);
+                    draft.said.put_mode(&name, mode.word(), place.clone());
+                }
             }
             Err(wrong) => findings.error(
                 place.clone(),
@@ -232,6 +240,21 @@ fn modes<'a>(
         let (name, mode) = (name.trim(), one_of::<Mode>(mode.trim(), &MODES));
         if let Err(wrong) = &mode {
             findings.error(place.clone(), format!("{}: {wrong}", quoted(word)));
+        }
+        if let Some(guard) = name.strip_prefix(GUARD) {
+            let mut guards = draft.guards.iter_mut().map(|(guard, _)| guard);
+            match (guards.find(|known| known.name == guard), mode) {
+                (Some(known), Ok(mode)) => {
+                    known.mode = mode;
+                    draft.said.put_mode(name, mode.word(), place.clone());
+                }
+                (None, _) => findings.error(
+                    place.clone(),
+                    format!("{}: there is no guard {}", quoted(word), quoted(guard)),
+                ),
+                (Some(_), Err(_)) => {}
+            }
+            continue;
         }
         match draft
             .namespaces

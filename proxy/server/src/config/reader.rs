@@ -2,8 +2,10 @@
 //! what the key wants, and for every key that is not known. Knows no key itself; `draft`,
 //! `namespace` and `policy` bring theirs.
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
+use std::path::PathBuf;
 
 use toml::Spanned;
 use toml::de::{DeInteger, DeTable, DeValue};
@@ -229,6 +231,30 @@ impl Reader<'_> {
                 None
             }
         }
+    }
+
+    /// The table `[name]`, which may have these keys.
+    pub(super) fn section<'t, 'i>(
+        &mut self,
+        top: &Section<'t, 'i>,
+        name: &str,
+        known: &'static [Key],
+    ) -> Option<Section<'t, 'i>> {
+        let table = self.table(top, name)?;
+        Some(Section {
+            table: table.value,
+            span: table.span,
+            known,
+            scope: format!("{name}: "),
+        })
+    }
+
+    /// A file, beside that of the configuration where its path does not begin at the root.
+    pub(super) fn file(&mut self, section: &Section<'_, '_>, key: &str) -> Option<Found<PathBuf>> {
+        let document = self.document;
+        self.parsed(section, key, |named| {
+            Ok::<_, Infallible>(document.beside(named.as_ref()))
+        })
     }
 
     /// The tables of `[[key]]`; `limit` is the most there may be.

@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::finding::Position;
@@ -87,23 +88,46 @@ fn one_policy(
     let mut flat_values = Vec::new();
     for (key, value) in values {
         let key: &str = key.get_ref();
-        match flat(value.get_ref()) {
-            Ok(text) => {
-                let position = reader.position(&value.span());
-                positions.insert((policy.to_owned(), key.to_owned()), position);
-                flat_values.push((key.to_owned(), text));
-            }
-            Err(wrong) => {
-                let key = key.escape_debug();
-                reader.error(value.span(), || {
-                    format!("{scope}settings.{policy}.{key}: {wrong}")
-                });
+        for (name, value) in parts(key, value) {
+            match flat(value.get_ref()) {
+                Ok(text) => {
+                    let position = reader.position(&value.span());
+                    positions.insert((policy.to_owned(), name.clone()), position);
+                    flat_values.push((name, text));
+                }
+                Err(wrong) => {
+                    let name = name.escape_debug();
+                    reader.error(value.span(), || {
+                        format!("{scope}settings.{policy}.{name}: {wrong}")
+                    });
+                }
             }
         }
     }
     // The tree keeps keys sorted, but not by promise.
     flat_values.sort();
     flat_values
+}
+
+/// A setting by the names of its parts. A table says more of a setting than one value does: what that value would be
+/// stands there as `for`, and `keep_alive = { for = "1h", ttl = "all" }` is `keep_alive` and `keep_alive.ttl`.
+fn parts<'a>(
+    key: &str,
+    value: &'a Spanned<DeValue<'a>>,
+) -> Vec<(String, &'a Spanned<DeValue<'a>>)> {
+    let table = match value.get_ref() {
+        DeValue::Table(table) if !table.is_empty() => table,
+        _ => return vec![(key.to_owned(), value)],
+    };
+    let mut parts = Vec::with_capacity(table.len());
+    for (name, value) in table {
+        let name: &str = name.get_ref();
+        parts.push(match name {
+            "for" => (key.to_owned(), value),
+            name => (format!("{key}.{name}"), value),
+        });
+    }
+    parts
 }
 
 /// Why a value cannot be a setting.

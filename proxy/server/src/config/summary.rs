@@ -48,7 +48,11 @@ fn for_whom(enforced: &EnforceFor) -> String {
     let clients = clients.map(|glob| String::from_utf8_lossy(glob).into_owned());
     let applications = enforced.applications.iter();
     let applications = applications.map(|name| format!("application {name}"));
-    let clients = clients.chain(applications).collect::<Vec<_>>().join(" ");
+    let certificates = enforced.certificates.iter();
+    let certificates =
+        certificates.map(|glob| format!("certificate {}", String::from_utf8_lossy(glob)));
+    let all = clients.chain(applications).chain(certificates);
+    let clients = all.collect::<Vec<_>>().join(" ");
     match enforced.percent {
         100 => clients,
         percent => format!("{percent} % of the applications {clients}"),

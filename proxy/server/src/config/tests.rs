@@ -10,6 +10,8 @@ mod effective;
 mod files;
 mod findings;
 mod layers;
+mod meaning;
+mod sentinels;
 mod tables;
 mod upgrade;
 

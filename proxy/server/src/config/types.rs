@@ -11,15 +11,20 @@ use super::application::ApplicationRule;
 use super::audit::AuditConfig;
 use super::backend::Backend;
 use super::backend_login::BackendLogin;
+use super::certificate_login::CertificateLogin;
 use super::effective::{Sayings, Setting};
+use super::guard::GuardConfig;
 use super::listener::Listener;
 use super::logging::LogFormat;
-use super::namespace::NamespaceConfig;
+use super::namespace::{NamespaceConfig, Quarantine};
 use super::network::Network;
 #[cfg(feature = "otel")]
 use super::otel::OtelConfig;
 use super::policy::PolicyModule;
+use super::present::Present;
 use super::secret::Secret;
+use super::user_map::UserMapping;
+use crate::net::tls::{BackendFiles, ListenerFiles};
 
 /// How clients come by connections to the backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +46,10 @@ pub(crate) struct Config {
     pub(crate) backend: Backend,
     /// How the proxy's own connections log in, where their password changes.
     pub(crate) backend_login: Option<BackendLogin>,
+    /// How the backend is made sure of, where its URL says TLS and this is not what a URL alone says.
+    pub(crate) backend_tls: Option<BackendFiles>,
+    /// What listeners with TLS show and want; there where one of them has it.
+    pub(crate) tls: Option<ListenerFiles>,
     /// Where the admin interface listens; `None` if it is off. Not loopback only with a token.
     pub(crate) admin: Option<SocketAddr>,
     /// What a request that changes something must bring; the server makes one up if there is none.
@@ -67,11 +76,18 @@ pub(crate) struct Config {
     pub(crate) max_memory: Option<usize>,
     /// How many clients there may be; `None`: as many as the limit of open files leaves room for.
     pub(crate) max_clients: Option<u64>,
+    /// How old a client's connection may become; `None`: as old as it likes.
+    pub(crate) max_connection_age: Option<Duration>,
     /// In the order of the file; the first that matches a key wins. Empty only where the file says
     /// so (with a warning).
     pub(crate) namespaces: Vec<NamespaceConfig>,
+    /// Which users of the backend have a twin that touches locks for them.
+    pub(crate) guards: Vec<GuardConfig>,
+    pub(crate) user_map: Vec<UserMapping>,
     /// What applications are called, in the order of the file; the first that a client matches wins.
     pub(crate) applications: Vec<ApplicationRule>,
+    /// Who may come without a password, by the name in his certificate.
+    pub(crate) certificate_logins: Vec<CertificateLogin>,
     /// Who may administer the server, and which functions are trusted with locks.
     pub(crate) administration: AdministrationConfig,
     /// The audit trail.
@@ -88,6 +104,27 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// The listeners that lead to the backend.
+    pub(crate) fn data_listeners(&self) -> Vec<Listener> {
+        let listeners = self.listeners.iter();
+        listeners
+            .filter(|listener| listener.present == Present::Standalone)
+            .cloned()
+            .collect()
+    }
+
+    /// Whether grants of any namespace wait for replicas.
+    pub(crate) fn waits_for_replicas(&self) -> bool {
+        let mut namespaces = self.namespaces.iter();
+        namespaces.any(|namespace| namespace.durability.is_some())
+    }
+
+    /// Whether any namespace asks which server it is connected to.
+    pub(crate) fn has_quarantine(&self) -> bool {
+        let mut namespaces = self.namespaces.iter();
+        namespaces.any(|namespace| namespace.quarantine != Quarantine::Off)
+    }
+
     /// Every key, what holds for it, and who said so.
     pub(crate) fn settings(&self) -> Vec<Setting> {
         let names = self.namespaces.iter();

@@ -2,6 +2,7 @@
 //! checked value or to an error, which prints as a sentence that says what a valid value looks like.
 //! Where the text stood is known to `reader` and `overrides`, which call these.
 
+use lockwarden_lock::rules::HolderLost;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -64,6 +65,8 @@ pub(super) enum ValueError {
         quoted(.0)
     )]
     CompanionPrefix(String),
+    #[error("{} is neither \"keep\" nor as \"shorten:2s\"", quoted(.0))]
+    HolderLost(String),
     #[error("{} is longer than {MAX_GLOB} bytes", quoted(.0))]
     Glob(String),
 }
@@ -127,6 +130,20 @@ pub(super) fn duration(
             like: *range.end(),
         })?;
     in_range(Duration::from_millis(millis), text, range, shown_duration)
+}
+
+/// What becomes of a lease whose holder is gone: `keep`, or `shorten:2s`.
+pub(super) fn holder_lost(text: &str) -> Result<HolderLost, ValueError> {
+    let Some(time) = text.strip_prefix("shorten:") else {
+        return match text {
+            "keep" => Ok(HolderLost::Keep),
+            _ => Err(ValueError::HolderLost(text.to_owned())),
+        };
+    };
+    // A client whose network blinked needs that time to come back, and nobody waits for a lock for longer than a day.
+    let time = duration(time, Duration::from_secs(1)..=Duration::from_secs(86_400))?;
+    let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    Ok(HolderLost::Shorten { ms })
 }
 
 /// A duration that a policy has checked, in milliseconds.

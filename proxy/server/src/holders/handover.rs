@@ -256,9 +256,10 @@ pub(crate) async fn take_over(shared: Arc<ProxyState>, found: Vec<Found>) {
             }
         };
         let key = DbKey::new(entry.db, entry.lock.clone());
-        let mut renewal = entry.renewal(grant);
+        let mut renewal = entry.renewal(grant, &rules);
         // The proxy that granted it may have had another ceiling.
-        let ceiling = TtlMs(details.ceiling_ms.unwrap_or(u64::MAX));
+        let ceiling = details.ceiling_ms.unwrap_or(u64::MAX);
+        let ceiling = TtlMs(ceiling.saturating_add(rules.grace_ms));
         renewal.ttl_ms = renewal.ttl_ms.min(ceiling);
         let mut lease = KeptLease::new(&peer.holder, same_client, namespace, renewal, now);
         (lease.since, lease.ends) = (wanted.since, now + ttl);

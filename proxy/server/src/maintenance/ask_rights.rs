@@ -5,13 +5,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::outcome::{self, Answers, Missing, Why};
-use lockwarden_lock::plan::{Form, Plan, all_rights, own_rights};
+use lockwarden_lock::plan::{Plan, all_rights, own_rights};
+use lockwarden_resp::Value;
 
 use crate::backend::server_info::{Scripts, WithoutLogin};
 use crate::backend::{BackendError, Conversation};
+use crate::config::Config;
 use crate::state::ProxyState;
 use crate::telemetry::events::DEFAULT_USER;
 
@@ -47,14 +49,48 @@ async fn ask_all(shared: &ProxyState, without_login: WithoutLogin) -> Result<(),
     let flags = shared.backend.server.reads_script_flags();
     let prefix = &active.companion_prefix;
     if let Some(missing) = lacking_to_own(&mut own, &active.namespaces, prefix, flags).await? {
+        let user = shared.backend.address.user().unwrap_or("default");
+        let lacks = missing.rules(prefix);
+        if let Some(then) = light(&missing) {
+            tracing::warn!(
+                user,
+                lacks,
+                then,
+                "the proxy's own connection lacks rights that it can do without"
+            );
+            return Ok(());
+        }
         tracing::error!(
-            user = shared.backend.address.user().unwrap_or("default"),
-            lacks = missing.rules(prefix),
+            user,
+            lacks,
             "the proxy's own connection lacks rights: leases whose TTL the proxy chose may not be renewed, nor those that ran \
              out be noticed, nor locks be listed or broken"
         );
     }
     Ok(())
+}
+
+/// What comes of it where the proxy's own connections may not send a command, or the server does not have it; `None` where that
+/// costs more than something to know.
+pub(crate) fn without(command: &str) -> Option<&'static str> {
+    match command {
+        "command" => Some(
+            "a command that lockwarden does not know counts as a write of each lock among its arguments",
+        ),
+        "info" => Some(
+            "nobody is told its version or maxmemory-policy, nor that it is part of a cluster or was started again, and a namespace with a quarantine grants no free lock",
+        ),
+        "ping" => Some("nothing is lost"),
+        "scan" => Some("leases from before the proxy, and locks without a TTL, are not looked for"),
+        _ => None,
+    }
+}
+
+/// What comes of lacking these rights, where it is only something to know.
+pub(crate) fn light(missing: &Missing) -> Option<String> {
+    let commands = missing.only_commands()?.iter();
+    let thens: Option<Vec<_>> = commands.map(|command| without(command)).collect();
+    thens.map(|thens| thens.join("; "))
 }
 
 /// What the proxy's own connection lacks of the rights that it takes, as far as the server says so: a connection that may not
@@ -76,14 +112,34 @@ pub(crate) async fn lacking_to_own(
     }))
 }
 
+/// What a connection of the proxy's own lacks besides what it was found to lack: `WAIT`, by which renewals ask for replicas, and
+/// which is answered at once with 0 of them; and `INFO`, which tells which server is the primary.
+pub(crate) async fn and_besides(
+    own: &mut Conversation,
+    config: &Config,
+    mut missing: Option<Missing>,
+) -> Result<Option<Missing>, BackendError> {
+    let questions: [(bool, &str, &[&str]); 2] = [
+        (config.waits_for_replicas(), "wait", &["WAIT", "0", "1"]),
+        (config.has_quarantine(), "info", &["INFO", "server"]),
+    ];
+    for (is_taken, command, question) in questions {
+        let is_forbidden = |answer: &Value| {
+            let text = answer.as_error();
+            text.is_some_and(|text| text.starts_with(b"NOPERM"))
+        };
+        if is_taken && is_forbidden(&own.ask(question).await?) {
+            missing = Some(missing.unwrap_or_default().and(command));
+        }
+    }
+    Ok(missing)
+}
+
 async fn question(
     conversation: &mut Conversation,
     question: &Plan,
 ) -> Result<Option<Answers>, BackendError> {
-    let mut request = BytesMut::new();
-    question.put(&mut request, Form::Text);
-    conversation.send(&request).await?;
-    let value = conversation.read().await?;
+    let value = conversation.execute(question).await?;
     Ok(outcome::read(&value).ok())
 }
 

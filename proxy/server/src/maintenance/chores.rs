@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use lockwarden_lock::lease::Lapse;
+use lockwarden_lock::lease::{End, Lapse};
 use lockwarden_lock::plan::{self, Form};
 use lockwarden_resp::Value;
 use tokio::sync::mpsc;
@@ -16,10 +16,11 @@ use super::break_lease::{BreakError, BreakOrder};
 use super::sweep::Sweeper;
 use crate::backend::{BackendError, Conversation};
 use crate::registry::clients::Identified;
+use crate::registry::lost_holders::Lost;
 use crate::registry::undelivered::Undelivered;
-use crate::ruleset::NamespaceDetails;
+use crate::ruleset::Active;
 use crate::state::{ProxyState, effects};
-use crate::telemetry::events::{EventKind, LockEvent};
+use crate::telemetry::events::EventKind;
 use crate::telemetry::vocabulary::{ConnectionState, UndeliveredOutcome};
 
 /// Steps that are sent at once.
@@ -115,6 +116,7 @@ impl Chores {
             () = shared.backend.server.answered() => {}
             () = shared.undelivered.changed() => self.mark_undelivered().await?,
             () = shared.identified.changed() => self.identify().await?,
+            () = shared.lost.changed() => self.shorten().await?,
             order = orders.recv() => match order {
                 Some(order) => self.break_lease(order).await?,
                 None => return Ok(false),
@@ -215,6 +217,46 @@ impl Chores {
         Ok(())
     }
 
+    /// Shortens the leases whose holders are gone.
+    async fn shorten(&mut self) -> Result<(), BackendError> {
+        loop {
+            let batch = self.shared.lost.take(BATCH);
+            if batch.is_empty() || !self.may_ask() {
+                return Ok(());
+            }
+            if let Err(error) = self.shorten_each(&batch).await {
+                // A lease that was shortened already is left alone.
+                for one in batch {
+                    let _ = self.shared.lost.add(one);
+                }
+                return Err(error);
+            }
+        }
+    }
+
+    async fn shorten_each(&mut self, batch: &[Lost]) -> Result<(), BackendError> {
+        let shared = self.shared.clone();
+        let active = shared.active.load();
+        let link = self.link().await?;
+        let mut requests = BytesMut::new();
+        let mut selected = Vec::with_capacity(batch.len());
+        for lost in batch {
+            selected.push(link.select(lost.key.db, &mut requests));
+            let lease = lost.lease.shorten(shared.mirror.lease(&lost.key));
+            let step = plan::shorten(&lost.key.key, &lease, &active.companion_prefix);
+            step.put(&mut requests, Form::Text);
+        }
+        link.conversation.send(&requests).await?;
+        for (lost, select) in batch.iter().zip(selected) {
+            if select {
+                link.conversation.read().await?;
+            }
+            let answer = link.conversation.read().await?;
+            effects::shortened(&shared, lost, &answer, &active);
+        }
+        Ok(())
+    }
+
     /// Asks whether leases that seem to have run out really did, and counts those that did.
     async fn notice_ends(&mut self, lapses: Vec<Lapse>) -> Result<(), BackendError> {
         if lapses.is_empty() || !self.may_ask() {
@@ -236,14 +278,8 @@ impl Chores {
                 if select {
                     link.conversation.read().await?;
                 }
-                if link.conversation.read().await?.as_integer() == Some(1) {
-                    effects::count_hold(&lapse.transition, &active);
-                    let namespace = usize::from(lapse.transition.namespace.0);
-                    if let Some(details) = active.details.get(namespace) {
-                        details.metrics.expired_while_held.inc();
-                        shared.events.leave(ran_out(lapse, details));
-                    }
-                }
+                let answer = link.conversation.read().await?;
+                note_end(&shared, lapse, answer.as_integer(), &active);
             }
         }
         Ok(())
@@ -288,11 +324,8 @@ impl Chores {
                 link.db = None;
                 return Ok(selected);
             }
-            request.clear();
         }
-        order.plan(&prefix).put(&mut request, Form::Text);
-        link.conversation.send(&request).await?;
-        link.conversation.read().await
+        link.conversation.execute(&order.plan(&prefix)).await
     }
 
     /// Marks the grants that nobody heard of whose sessions could not do it themselves.
@@ -357,9 +390,25 @@ impl Link {
     }
 }
 
-/// A lease ran out before its holder gave it back.
-fn ran_out(lapse: &Lapse, details: &NamespaceDetails) -> LockEvent {
-    let mut entry = details.event(EventKind::RanOut, lapse.key.clone());
-    entry.held_ms = u64::try_from(lapse.transition.held.as_millis()).ok();
-    entry
+/// What the look at a lease that seems to have run out says: 1 that it did, 2 that somebody has told so.
+fn note_end(shared: &ProxyState, lapse: &Lapse, answer: Option<i64>, active: &Active) {
+    let Lapse {
+        key, transition, ..
+    } = lapse;
+    match answer {
+        Some(1) => {}
+        // Another proxy does not know what the holder was told through this one.
+        Some(2) if transition.end == End::Lost => {
+            return effects::lost(shared, key, transition, active);
+        }
+        _ => return,
+    }
+    effects::expired(shared, key, transition, active);
+    let Some(details) = active.details.get(usize::from(transition.namespace.0)) else {
+        return;
+    };
+    details.metrics.expired_while_held.inc();
+    let mut entry = details.event(EventKind::RanOut, key.clone());
+    entry.held_ms = u64::try_from(transition.held.as_millis()).ok();
+    shared.events.leave(entry);
 }

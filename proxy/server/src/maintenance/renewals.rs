@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use lockwarden_lock::db_key::DbKey;
+use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::plan::{self, Form, IndexEntry, Plan};
+use lockwarden_lock::rules::Durability;
 use lockwarden_resp::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -18,7 +20,7 @@ use super::renewal_failures::Failures;
 use crate::backend::{BackendError, Conversation};
 use crate::registry::renewals::{IndexWork, KeptLease};
 use crate::state::{ProxyState, effects};
-use crate::telemetry::vocabulary::{ConnectionState, KeepAliveOutcome};
+use crate::telemetry::vocabulary::{ConnectionState, DurabilityResult, KeepAliveOutcome};
 
 /// Calls that are on their way at once: the second hides the way there and back, so that a long way to Redis does not
 /// bound how many leases can be kept alive.
@@ -135,6 +137,8 @@ struct Renewals<'a> {
     calls: VecDeque<Call>,
     orphans: Orphans,
     failures: Failures,
+    /// It was told so.
+    cannot_wait: bool,
 }
 
 /// One call, in the order in which they are answered.
@@ -144,6 +148,8 @@ struct Call {
     selects: bool,
     form: Form,
     sent: Instant,
+    /// What replicas are asked to confirm behind it.
+    waits: Option<Durability>,
 }
 
 /// What a call is about.
@@ -197,8 +203,8 @@ impl<'a> Renewals<'a> {
             if text.starts_with(b"NOAUTH") {
                 return Err(Unusable::NoLogin);
             }
-            // A user who may not send PING may renew all the same.
-            if !text.starts_with(b"NOPERM") {
+            // Who may not send PING may renew all the same, and so may anybody where the server does not have it.
+            if !text.starts_with(b"NOPERM") && !text.starts_with(b"ERR unknown command") {
                 return Err(refused(&text));
             }
         }
@@ -210,6 +216,7 @@ impl<'a> Renewals<'a> {
             calls: VecDeque::new(),
             orphans: Orphans::new(),
             failures: Failures::default(),
+            cannot_wait: false,
         })
     }
 
@@ -276,24 +283,37 @@ impl<'a> Renewals<'a> {
         }
     }
 
-    /// Sends calls for these leases, one for each database.
+    /// Sends calls for these leases, one for each database and each number of replicas that are to confirm it.
     async fn send_renewals(
         &mut self,
         leases: Vec<(DbKey, KeptLease)>,
         now: Instant,
     ) -> Result<(), BackendError> {
         let mut leases = wait_for_watchers(self.shared, leases, now);
-        while let Some((first, _)) = leases.first() {
-            let db = first.db;
-            let (these, others) = leases.into_iter().partition(|(key, _)| key.db == db);
+        while let Some((first, lease)) = leases.first() {
+            let (db, waits) = (first.db, self.durability(lease));
+            let (these, others) = leases
+                .into_iter()
+                .partition(|(key, lease)| key.db == db && self.durability(lease) == waits);
             leases = others;
             self.send(Question::Renew(these), Form::Sha).await?;
         }
         Ok(())
     }
 
+    /// What replicas are to confirm of a renewal of this lease.
+    fn durability(&self, lease: &KeptLease) -> Option<Durability> {
+        let active = self.shared.active.load();
+        let details = active.details.get(usize::from(lease.namespace.0));
+        details.and_then(|details| details.rules.durability)
+    }
+
     async fn send(&mut self, question: Question, form: Form) -> Result<(), BackendError> {
         let mut request = BytesMut::new();
+        let waits = match &question {
+            Question::Renew(leases) => leases.first().and_then(|(_, lease)| self.durability(lease)),
+            Question::Index(_) | Question::Orphans(_) => None,
+        };
         let db = question.db();
         let selects = self.db != Some(db);
         if selects {
@@ -306,10 +326,23 @@ impl<'a> Renewals<'a> {
             selects,
             form,
             sent: Instant::now(),
+            waits,
         };
         let prefix = self.shared.active.load().companion_prefix.clone();
         let plan = call.plan(self.orphans.skip(), &prefix);
         plan.put(&mut request, form);
+        if let Some(Durability {
+            replicas,
+            within_ms,
+            is_strict: _,
+        }) = waits
+        {
+            let wait = OwnRequest::Wait {
+                replicas,
+                within_ms,
+            };
+            wait.put(&mut request);
+        }
         self.conversation.send(&request).await?;
         self.calls.push_back(call);
         Ok(())
@@ -322,6 +355,10 @@ impl<'a> Renewals<'a> {
             false => None,
         };
         let answer = self.conversation.read().await?;
+        let confirmed = match call.waits {
+            Some(_) => Some(self.conversation.read().await?),
+            None => None,
+        };
         let refusal = selected.as_ref().and_then(Value::as_error);
         // What was asked in the wrong database changed nothing there: no lease has that name.
         let refusal = refusal.inspect(|_| self.db = None);
@@ -337,7 +374,10 @@ impl<'a> Renewals<'a> {
                 return Err(refused(text));
             }
             Some(text) => self.refused(call, text).await?,
-            None => self.answered(&call, &answer).await?,
+            None => {
+                self.answered(&call, &answer).await?;
+                self.confirmed(&call, confirmed.as_ref());
+            }
         }
         self.failures.log();
         Ok(())
@@ -356,6 +396,38 @@ impl<'a> Renewals<'a> {
             Question::Orphans(_) => {}
         }
         Ok(())
+    }
+
+    /// What replicas said to a call: where too few have it, the leases are due again in half the time.
+    fn confirmed(&mut self, call: &Call, confirmed: Option<&Value>) {
+        let (Question::Renew(leases), Some(wanted), Some(confirmed)) =
+            (&call.question, call.waits, confirmed)
+        else {
+            return;
+        };
+        let result = match (confirmed.as_integer(), confirmed.as_error()) {
+            (Some(replicas), _) if replicas >= i64::from(wanted.replicas) => {
+                DurabilityResult::Enough
+            }
+            (Some(_), _) => DurabilityResult::TooFew,
+            (None, error) => {
+                if let Some(error) = error.filter(|_| !self.cannot_wait) {
+                    self.cannot_wait = true;
+                    tracing::warn!(
+                        error = %String::from_utf8_lossy(error),
+                        "the proxy's own connection cannot wait for replicas: renewals may be lost in a failover"
+                    );
+                }
+                DurabilityResult::Unknown
+            }
+        };
+        let now = Instant::now();
+        for (key, lease) in leases {
+            effects::count_confirmation(self.shared, lease, result);
+            if result == DurabilityResult::TooFew {
+                self.shared.renewals.try_sooner(key, lease, now);
+            }
+        }
     }
 
     async fn answered(&mut self, call: &Call, answer: &Value) -> Result<(), BackendError> {

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_lock::evidence::{DbKey, SURELY_BEFORE_END};
 use lockwarden_lock::lease::{Lease, LeaseEvent};
 use lockwarden_lock::namespace::NamespaceId;
-use lockwarden_lock::plan::{Form, Swept, sweep, swept, swept_ttl};
+use lockwarden_lock::plan::{Swept, sweep, swept, swept_ttl};
 use lockwarden_resp::Value;
 
 use crate::backend::{BackendError, Conversation};
@@ -145,10 +145,8 @@ impl Sweeper {
             .iter()
             .map(|(_, key)| shared.mirror.lease(&in_database(db, key)))
             .collect();
-        let mut request = BytesMut::new();
-        sweep(&asked, &active.companion_prefix).put(&mut request, Form::Text);
-        conversation.send(&request).await?;
-        let answer = conversation.read().await?;
+        let step = sweep(&asked, &active.companion_prefix);
+        let answer = conversation.execute(&step).await?;
         let now = Instant::now();
         let swept = swept(&answer).unwrap_or_default();
         for (((namespace, key), believed), swept) in locks.iter().zip(believed).zip(swept) {

@@ -36,7 +36,7 @@ pub(crate) fn prepare_client(stream: &Stream) -> io::Result<()> {
 }
 
 fn prepare(stream: &Stream, unacknowledged: Duration) -> io::Result<()> {
-    let Stream::Tcp(stream) = stream else {
+    let Some(stream) = stream.tcp() else {
         // The kernel knows both ends of a unix socket, and tells one of the other's end at once.
         return Ok(());
     };
@@ -67,6 +67,18 @@ pub(crate) fn unacknowledged(stream: &impl AsRawFd) -> u64 {
         }
     }
     0
+}
+
+/// How many bytes have come by a connection that nobody has read yet; 0 where the system does not say.
+pub(crate) fn unread(stream: &impl AsRawFd) -> u64 {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the descriptor is open for as long as `stream` is borrowed, and the kernel writes one `int` to
+    // `bytes`, which outlives the call.
+    let failed = unsafe { libc::ioctl(stream.as_raw_fd(), libc::FIONREAD, &raw mut bytes) };
+    match failed {
+        0 => u64::try_from(bytes).unwrap_or(0),
+        _ => 0,
+    }
 }
 
 /// How long data sent to the backend may stay unacknowledged. Longer than for clients: Linux counts

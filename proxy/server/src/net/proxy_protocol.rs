@@ -1,7 +1,9 @@
 //! The PROXY protocol, versions 1 and 2: a balancer that is trusted says ahead of the first command
 //! from where its client comes. The header is read here, within a bound of bytes and of time; what
 //! follows it is the client's and goes to the session. Nobody else's word is taken, and nothing but
-//! the source address is.
+//! the source address is, and of version 2 what `extensions` reads.
+
+mod extensions;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,6 +13,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::AsyncReadExt;
 
 use super::stream::Stream;
+pub(crate) use extensions::Extensions;
 
 /// A balancer sends the header with its first packet; one that was lost is sent again within this.
 const HEADER_WITHIN: Duration = Duration::from_secs(3);
@@ -57,36 +60,55 @@ pub(crate) enum HeaderError {
 }
 
 /// How far a header has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Progress {
     Incomplete,
-    Complete {
-        length: usize,
-        source: Option<SocketAddr>,
-    },
+    Complete { length: usize, said: Said },
 }
 
-/// Reads the header of a connection that `balancer` made. Answers where the client comes from and
-/// what came behind the header.
+/// What a complete header says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Said {
+    source: Option<SocketAddr>,
+    extensions: Extensions,
+}
+
+/// A connection that began with a header.
+pub(crate) struct Introduced {
+    /// Where the client comes from.
+    pub(crate) source: SocketAddr,
+    pub(crate) origin: Origin,
+    pub(crate) extensions: Extensions,
+    /// What came behind the header.
+    pub(crate) rest: BytesMut,
+}
+
+/// Reads the header of a connection that `balancer` made.
 pub(crate) async fn read_header(
     stream: &mut Stream,
     balancer: SocketAddr,
-) -> Result<(SocketAddr, Origin, BytesMut), HeaderError> {
+) -> Result<Introduced, HeaderError> {
     let reading = tokio::time::timeout(HEADER_WITHIN, read(stream));
-    let (source, rest) = reading.await.map_err(|_| HeaderError::Late)??;
-    Ok(match source {
-        Some(source) => (source, Origin::Told(balancer.ip()), rest),
-        None => (balancer, Origin::Untold, rest),
+    let (said, rest) = reading.await.map_err(|_| HeaderError::Late)??;
+    let (source, origin) = match said.source {
+        Some(source) => (source, Origin::Told(balancer.ip())),
+        None => (balancer, Origin::Untold),
+    };
+    Ok(Introduced {
+        source,
+        origin,
+        extensions: said.extensions,
+        rest,
     })
 }
 
-async fn read(stream: &mut Stream) -> Result<(Option<SocketAddr>, BytesMut), HeaderError> {
+async fn read(stream: &mut Stream) -> Result<(Said, BytesMut), HeaderError> {
     let mut bytes = BytesMut::with_capacity(BINARY_HEAD + MAX_BODY);
     loop {
         match progress(&bytes)? {
-            Progress::Complete { length, source } => {
+            Progress::Complete { length, said } => {
                 bytes.advance(length);
-                return Ok((source, bytes));
+                return Ok((said, bytes));
             }
             // The header ends within the capacity, so this does not grow the buffer.
             Progress::Incomplete => match stream.read_buf(&mut bytes).await {
@@ -126,10 +148,12 @@ fn text(bytes: &[u8]) -> Result<Progress, HeaderError> {
     };
     let line = std::str::from_utf8(&looked_at[..end])
         .map_err(|_| HeaderError::Malformed("a line that is no text"))?;
-    Ok(Progress::Complete {
-        length: end + 2,
+    let said = Said {
         source: source_in(line)?,
-    })
+        extensions: Extensions::default(),
+    };
+    let length = end + 2;
+    Ok(Progress::Complete { length, said })
 }
 
 /// `PROXY TCP4 192.0.2.1 192.0.2.2 40000 6379`, or `PROXY UNKNOWN` and anything.
@@ -183,19 +207,23 @@ fn binary(bytes: &[u8]) -> Result<Progress, HeaderError> {
     let Some(body) = rest.get(..length) else {
         return Ok(Progress::Incomplete);
     };
-    let source = match (is_local, family) {
+    let said = match (is_local, family) {
         // What a balancer says of its own connection is to be passed over.
-        (true, _) => None,
-        (false, UNSPECIFIED) => None,
-        (false, TCP_OVER_IPV4) => Some(source_of::<4, 12>(body)?),
-        (false, TCP_OVER_IPV6) => Some(source_of::<16, 36>(body)?),
+        (true, _) => Said::default(),
+        // Nor is it told how many bytes of addresses there are.
+        (false, UNSPECIFIED) => Said::default(),
+        (false, TCP_OVER_IPV4) => said_of::<4, 12>(body)?,
+        (false, TCP_OVER_IPV6) => said_of::<16, 36>(body)?,
         // A client beside the balancer, without an address.
-        (false, UNIX_STREAM) => None,
+        (false, UNIX_STREAM) => Said {
+            source: None,
+            extensions: Extensions::read(body.get(TWO_PATHS..).unwrap_or_default()),
+        },
         (false, _) => return Err(HeaderError::Malformed("an unknown protocol")),
     };
     Ok(Progress::Complete {
         length: BINARY_HEAD + length,
-        source,
+        said,
     })
 }
 
@@ -203,17 +231,23 @@ const UNSPECIFIED: u8 = 0x00;
 const TCP_OVER_IPV4: u8 = 0x11;
 const TCP_OVER_IPV6: u8 = 0x21;
 const UNIX_STREAM: u8 = 0x31;
+/// The bytes of its addresses.
+const TWO_PATHS: usize = 216;
 
-/// Two addresses of so many bytes, two ports, and extensions that nobody asked for.
-fn source_of<const ADDRESS: usize, const ALL: usize>(body: &[u8]) -> Result<SocketAddr, HeaderError>
+/// Two addresses of so many bytes, two ports, and extensions.
+fn said_of<const ADDRESS: usize, const ALL: usize>(body: &[u8]) -> Result<Said, HeaderError>
 where
     [u8; ADDRESS]: Into<IpAddr>,
 {
     let short = || HeaderError::Malformed("fewer bytes than its addresses have");
-    let addresses = body.first_chunk::<ALL>().ok_or_else(short)?;
+    let (addresses, extensions) = body.split_first_chunk::<ALL>().ok_or_else(short)?;
     let source = addresses.first_chunk::<ADDRESS>().ok_or_else(short)?;
     let port = [addresses[2 * ADDRESS], addresses[2 * ADDRESS + 1]];
-    Ok(SocketAddr::new((*source).into(), u16::from_be_bytes(port)))
+    let source = SocketAddr::new((*source).into(), u16::from_be_bytes(port));
+    Ok(Said {
+        source: Some(source),
+        extensions: Extensions::read(extensions),
+    })
 }
 
 #[cfg(test)]

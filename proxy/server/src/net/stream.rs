@@ -12,11 +12,15 @@ use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf, Ready};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::tls::stream::TlsStream;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    /// TLS over TCP.
+    Tls(Box<TlsStream>),
 }
 
 /// A connection on its way from the runtime of one thread to that of another.
@@ -25,12 +29,27 @@ pub(crate) enum Detached {
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// Does the same with either.
-macro_rules! either {
+/// Does the same with the socket, whichever it is.
+macro_rules! socket {
     ($stream:expr, $it:ident => $does:expr) => {
         match $stream {
             Stream::Tcp($it) => $does,
             Stream::Unix($it) => $does,
+            Stream::Tls(stream) => {
+                let $it = stream.socket();
+                $does
+            }
+        }
+    };
+}
+
+/// Does the same with the bytes that are meant.
+macro_rules! bytes {
+    ($stream:expr, $it:ident => $does:expr) => {
+        match $stream {
+            Stream::Tcp($it) => $does,
+            Stream::Unix($it) => $does,
+            Stream::Tls($it) => $does,
         }
     };
 }
@@ -38,43 +57,61 @@ macro_rules! either {
 impl Stream {
     /// Reads what is there, without waiting.
     pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        either!(self, stream => stream.try_read(buffer))
+        bytes!(self, stream => stream.try_read(buffer))
     }
 
-    /// Writes what can be taken now.
+    /// Writes what can be taken now. What was not taken is what the next call has to begin with.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        either!(self, stream => stream.try_write(bytes))
+        bytes!(self, stream => stream.try_write(bytes))
     }
 
     /// Ready when something can be read, or reading will say why not.
     pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_read_ready(cx))
+        if self.has_read() {
+            return Poll::Ready(Ok(()));
+        }
+        socket!(self, stream => stream.poll_read_ready(cx))
     }
 
     /// Ready when something can be written, or writing will say why not.
     pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self, stream => stream.poll_write_ready(cx))
+        socket!(self, stream => stream.poll_write_ready(cx))
+    }
+
+    /// Whether something can be read without asking the socket.
+    fn has_read(&self) -> bool {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => false,
+            Stream::Tls(stream) => stream.has_read(),
+        }
     }
 
     /// Waits for one of these.
     pub(crate) async fn ready(&self, interest: Interest) -> io::Result<Ready> {
-        either!(self, stream => stream.ready(interest).await)
+        if interest.is_readable() && self.has_read() {
+            return Ok(Ready::READABLE);
+        }
+        socket!(self, stream => stream.ready(interest).await)
     }
 
     /// Ready with the byte that would be read next, which stays where it is; `None` at the end.
-    pub(crate) fn poll_peek(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
+    pub(crate) fn poll_peek(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
+        if let Stream::Tls(stream) = self {
+            return stream.poll_peek(cx);
+        }
+        let socket = &*self;
         loop {
-            if let Err(error) = ready!(self.poll_read_ready(cx)) {
+            if let Err(error) = ready!(socket.poll_read_ready(cx)) {
                 return Poll::Ready(Err(error));
             }
             let peek = || {
                 let mut first = [MaybeUninit::new(0)];
-                let read = SockRef::from(self).peek(&mut first)?;
+                let read = SockRef::from(socket).peek(&mut first)?;
                 // SAFETY: it was written when it was made.
                 let [first] = first.map(|byte| unsafe { byte.assume_init() });
                 Ok((read > 0).then_some(first))
             };
-            match either!(self, stream => stream.try_io(Interest::READABLE, peek)) {
+            match socket!(socket, stream => stream.try_io(Interest::READABLE, peek)) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 peeked => return Poll::Ready(peeked),
             }
@@ -83,20 +120,29 @@ impl Stream {
 
     /// The IP address and port of this end, where it has them.
     pub(crate) fn local_ip(&self) -> Option<SocketAddr> {
+        self.tcp()?.local_addr().ok()
+    }
+
+    /// The TCP socket that it goes by, where it does.
+    pub(crate) fn tcp(&self) -> Option<&TcpStream> {
         match self {
-            Stream::Tcp(stream) => stream.local_addr().ok(),
+            Stream::Tcp(stream) => Some(stream),
             Stream::Unix(_) => None,
+            Stream::Tls(stream) => Some(stream.socket()),
         }
     }
 
     /// The error that the system holds for this connection, which it tells once.
     pub(crate) fn take_error(&self) -> io::Result<Option<io::Error>> {
-        either!(self, stream => stream.take_error())
+        socket!(self, stream => stream.take_error())
     }
 
     /// Tells the other end that no more comes.
-    pub(crate) fn shutdown_write(&self) -> io::Result<()> {
-        SockRef::from(self).shutdown(Shutdown::Write)
+    pub(crate) fn shutdown_write(&mut self) -> io::Result<()> {
+        if let Stream::Tls(stream) = self {
+            stream.say_goodbye();
+        }
+        SockRef::from(&*self).shutdown(Shutdown::Write)
     }
 
     /// For another thread.
@@ -104,6 +150,8 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.into_std().map(Detached::Tcp),
             Stream::Unix(stream) => stream.into_std().map(Detached::Unix),
+            // Hands are shaken where the client is served.
+            Stream::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }
@@ -132,13 +180,13 @@ impl From<UnixStream> for Stream {
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        either!(self, stream => stream.as_fd())
+        socket!(self, stream => stream.as_fd())
     }
 }
 
 impl AsRawFd for Stream {
     fn as_raw_fd(&self) -> RawFd {
-        either!(self, stream => stream.as_raw_fd())
+        socket!(self, stream => stream.as_raw_fd())
     }
 }
 
@@ -148,7 +196,7 @@ impl AsyncRead for Stream {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        either!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buffer))
+        bytes!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buffer))
     }
 }
 
@@ -158,14 +206,19 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        either!(self.get_mut(), stream => Pin::new(stream).poll_write(cx, bytes))
+        match self.get_mut() {
+            Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Stream::Tls(stream) => stream.poll_write(cx, bytes),
+        }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self.get_mut(), stream => Pin::new(stream).poll_flush(cx))
+    /// What was written is with the system.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        either!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(cx))
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.get_mut().shutdown_write())
     }
 }

@@ -16,6 +16,8 @@ const WORK: u8 = 1;
 const DRAIN: u8 = 2;
 /// The session has to end at once: it holds too much memory.
 const EVICT: u8 = 4;
+/// The connection is as old as it may become.
+const AGED: u8 = 8;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -27,6 +29,7 @@ pub(crate) struct Said {
     pub(crate) work: bool,
     pub(crate) drain: bool,
     pub(crate) evict: bool,
+    pub(crate) aged: bool,
 }
 
 impl Wakeup {
@@ -45,6 +48,11 @@ impl Wakeup {
         self.0.say(EVICT);
     }
 
+    /// The connection is as old as it may become.
+    pub(crate) fn aged(&self) {
+        self.0.say(AGED);
+    }
+
     #[cfg(test)]
     pub(crate) fn is_evicted(&self) -> bool {
         self.0.said.load(Ordering::Relaxed) & EVICT != 0
@@ -58,6 +66,7 @@ impl Wakeup {
             work: said & WORK != 0,
             drain: said & DRAIN != 0,
             evict: said & EVICT != 0,
+            aged: said & AGED != 0,
         })
     }
 }

@@ -2,8 +2,8 @@
 //! must know which process a client is finds it here, and keep-alive finds who else of the same
 //! process lives when a holder's connection ends. It decides nothing about a lock.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -13,11 +13,15 @@ use lockwarden_lock::rules::TrustAddress;
 use lockwarden_lock::token::{Grant, Identity, Process, SessionId};
 
 use super::processes::lineage::Running;
+use crate::net::arrival::Arrival;
 use crate::net::peer::{PeerAddress, UnixPeer};
 use crate::net::proxy_protocol::Origin;
 use crate::net::wakeup::Wakeup;
 use crate::telemetry::applications::{KnownBy, Naming, Program};
 use crate::telemetry::events::{Caller, SessionNumber};
+
+/// Where a client comes from: its address, and the private endpoint by which it came.
+pub(crate) type Host = (IpAddr, Option<Arc<str>>);
 
 /// The session that holds a lease.
 #[derive(Clone, Debug)]
@@ -48,6 +52,8 @@ pub(crate) struct ClientConnection {
     pub(crate) local: Option<SocketAddr>,
     /// How the client's address is known.
     pub(crate) origin: Origin,
+    /// The private endpoint by which it reached its balancer.
+    pub(crate) endpoint: Option<Arc<str>>,
     /// When it was accepted.
     pub(crate) opened: Instant,
     /// What its application is known by beside what it says of itself.
@@ -75,12 +81,19 @@ impl ClientConnection {
     pub(crate) fn new(
         session: SessionId,
         holder: Holder,
-        (client, origin): (PeerAddress, Origin),
+        arrival: Arrival,
         local: Option<SocketAddr>,
         naming: Arc<Naming>,
     ) -> ClientConnection {
+        let Arrival {
+            peer: client,
+            origin,
+            endpoint,
+            certificate,
+            needs_certificate: _,
+        } = arrival;
         let (process, running) = (OnceLock::new(), OnceLock::new());
-        let known_by = KnownBy::new(naming);
+        let known_by = KnownBy::new(naming, certificate);
         let of_socket = match client {
             // The kernel says who connected, so that nothing has to be searched.
             PeerAddress::Unix(UnixPeer { process: number }) => Some(number.and_then(Running::of)),
@@ -110,6 +123,7 @@ impl ClientConnection {
             client,
             local,
             origin,
+            endpoint,
             opened: Instant::now(),
             known_by: Arc::new(known_by),
             process,
@@ -117,6 +131,13 @@ impl ClientConnection {
             missed: AtomicU32::new(0),
             unidentified: Mutex::default(),
         }
+    }
+
+    /// Where it comes from, if that is known.
+    pub(crate) fn host(&self) -> Option<Host> {
+        let is_told = self.origin != Origin::Untold;
+        let ip = self.client.ip().filter(|_| is_told)?;
+        Some((ip, self.endpoint.clone()))
     }
 
     /// Whether it is on this machine, or nobody knows where.
@@ -212,8 +233,13 @@ struct Known {
     caller: Arc<Caller>,
 }
 
+/// Sessions that have ended and are still known by name.
+const MAX_DEPARTED: usize = 10_000;
+
 #[derive(Default)]
 struct Register {
+    /// Who was there lately: a failover ends connections before it is known which leases it has lost.
+    departed: VecDeque<(SessionId, Arc<Caller>)>,
     by_session: HashMap<SessionId, Known>,
     by_client: HashMap<Identity, HashMap<SessionNumber, Arc<ClientConnection>>>,
 }
@@ -249,7 +275,26 @@ impl ClientRegistry {
 
     /// A client is gone.
     pub(crate) fn remove(&self, session: SessionId) {
-        self.lock().remove(session);
+        let mut register = self.lock();
+        let Some(caller) = register.remove(session) else {
+            return;
+        };
+        if register.departed.len() >= MAX_DEPARTED {
+            register.departed.pop_front();
+        }
+        register.departed.push_back((session, caller));
+    }
+
+    /// How this client presents itself, or did before it went.
+    pub(crate) fn caller_of_late(&self, session: SessionId) -> Option<Arc<Caller>> {
+        let known = self.caller(session);
+        if known.is_some() {
+            return known;
+        }
+        let register = self.lock();
+        let mut departed = register.departed.iter().rev();
+        let found = departed.find(|(gone, _)| *gone == session)?;
+        Some(found.1.clone())
     }
 
     /// The client with this session, if it is one of this proxy's and still here.
@@ -275,6 +320,13 @@ impl ClientRegistry {
         }
     }
 
+    /// Everybody who is connected.
+    pub(crate) fn connections(&self) -> Vec<Arc<ClientConnection>> {
+        let register = self.lock();
+        let known = register.by_session.values();
+        known.map(|known| known.peer.clone()).collect()
+    }
+
     /// How all clients present themselves.
     pub(crate) fn callers(&self) -> Vec<Arc<Caller>> {
         let register = self.lock();
@@ -291,6 +343,13 @@ impl ClientRegistry {
             .collect()
     }
 
+    /// Where those who are connected come from.
+    pub(crate) fn hosts(&self) -> HashSet<Host> {
+        let register = self.lock();
+        let known = register.by_session.values();
+        known.filter_map(|known| known.peer.host()).collect()
+    }
+
     /// At most `most` of those whose connections tell the same of them, or of one application.
     pub(crate) fn namesakes(&self, client: Identity, most: usize) -> Vec<Arc<ClientConnection>> {
         let register = self.lock();
@@ -304,10 +363,8 @@ impl ClientRegistry {
 }
 
 impl Register {
-    fn remove(&mut self, session: SessionId) {
-        let Some(known) = self.by_session.remove(&session) else {
-            return;
-        };
+    fn remove(&mut self, session: SessionId) -> Option<Arc<Caller>> {
+        let known = self.by_session.remove(&session)?;
         for identity in known.application.into_iter().chain([known.client]) {
             if let Some(namesakes) = self.by_client.get_mut(&identity) {
                 namesakes.remove(&known.peer.holder.session);
@@ -316,6 +373,7 @@ impl Register {
                 }
             }
         }
+        Some(known.caller)
     }
 }
 
@@ -334,7 +392,7 @@ mod tests {
         Arc::new(ClientConnection::new(
             SessionId([number; 16]),
             holder,
-            (address.into(), Origin::Direct),
+            Arrival::direct(address.into()),
             Some(address),
             Arc::default(),
         ))

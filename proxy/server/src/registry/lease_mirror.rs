@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::evidence::DbKey;
-use lockwarden_lock::lease::{Held, Lapse, Lease, LeaseEvent, LeaseTable, Transition};
+use lockwarden_lock::lease::{End, Held, Lapse, Lease, LeaseEvent, LeaseTable, Transition};
 use lockwarden_lock::token::{Grant, SessionId};
 
 use crate::clock;
@@ -20,6 +20,8 @@ pub(crate) struct LeaseMirror {
     shards: [Mutex<LeaseTable>; SHARDS],
     /// A lease was granted since somebody asked.
     has_granted: AtomicBool,
+    /// There may be leases of which nobody knows whether they are there.
+    is_doubted: AtomicBool,
 }
 
 impl LeaseMirror {
@@ -73,6 +75,40 @@ impl LeaseMirror {
             .collect()
     }
 
+    /// Another server has become the primary: nobody knows which leases are there. Returns how many they are.
+    pub(crate) fn doubt(&self) -> usize {
+        self.is_doubted.store(true, Ordering::Release);
+        self.shards.iter().map(|shard| lock(shard).doubt()).sum()
+    }
+
+    /// The leases of which nobody knows whether they are there.
+    pub(crate) fn unknown(&self) -> Vec<(DbKey, Lease)> {
+        let mut unknown = Vec::new();
+        // Asked at each heartbeat, and a look at all of them takes time in which sessions may wait.
+        if !self.is_doubted.load(Ordering::Acquire) {
+            return unknown;
+        }
+        self.visit(|key, lease| {
+            if lease.unknown {
+                unknown.push((key.clone(), lease.clone()));
+            }
+        });
+        if unknown.is_empty() {
+            self.is_doubted.store(false, Ordering::Release);
+        }
+        unknown
+    }
+
+    /// This lease was found on the server, with this TTL, if it has one.
+    pub(crate) fn is_there(&self, key: &DbKey, grant: Grant, ttl: Option<Duration>) {
+        lock(self.shard(key)).is_there(key, grant, ttl, Instant::now());
+    }
+
+    /// This lease was not found there, or is over there; answers how it ended, where it is the one of now.
+    pub(crate) fn is_not_there(&self, key: &DbKey, grant: Grant, end: End) -> Option<Transition> {
+        lock(self.shard(key)).is_not_there(key, grant, end, Instant::now())
+    }
+
     /// Forgets what a FLUSH of a database, or of all, has erased.
     pub(crate) fn forget(&self, db: Option<u32>, before: Instant) {
         self.has_granted.store(false, Ordering::Relaxed);
@@ -90,6 +126,7 @@ impl LeaseMirror {
             for (sum, part) in held.iter_mut().zip(table) {
                 sum.finite += part.finite;
                 sum.endless += part.endless;
+                sum.unknown += part.unknown;
                 sum.oldest = match (sum.oldest, part.oldest) {
                     (Some(a), Some(b)) => Some(a.min(b)),
                     (a, b) => a.or(b),
@@ -102,9 +139,11 @@ impl LeaseMirror {
                 index,
                 held_finite: held.finite,
                 held_none: held.endless,
+                unknown: held.unknown,
                 oldest_unix_seconds: held.oldest.map(|at| unix_seconds(now - at)),
                 waiting: 0,
                 enforced: false,
+                quarantine_until: 0,
             })
             .collect()
     }

@@ -232,6 +232,11 @@ impl Renewals {
         });
     }
 
+    /// It was renewed, and too few replicas know: it is due again after half the usual time.
+    pub(crate) fn try_sooner(&self, key: &DbKey, lease: &KeptLease, now: Instant) {
+        self.change(key, lease, |lease| now + lease.ttl() / (2 * DUE_AFTER));
+    }
+
     /// It has to wait until then.
     pub(crate) fn postpone(&self, key: &DbKey, lease: &KeptLease, until: Instant) {
         self.change(key, lease, |_| until);

@@ -1,20 +1,23 @@
 //! A checked configuration and its policies become what is in force.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use bytes::Bytes;
 use lockwarden_lock::classify::ComputedNames;
-use lockwarden_lock::decision::{Decide, Operation, Proofs, Question, Traits};
-use lockwarden_lock::glob::Glob;
-use lockwarden_lock::namespace::{NamespaceId, Namespaces};
-use lockwarden_lock::rules::{KeepAliveBy, Mode, Rules, TrustAddress};
-use lockwarden_lock::time::ProxyTime;
-use lockwarden_lock::token::FencingToken;
-use lockwarden_policy::{Chains, Generation};
+use lockwarden_lock::namespace::Namespaces;
+use lockwarden_lock::rules::{KeepAliveBy, KeepAliveTtl, Mode, Rules, TrustAddress};
+use lockwarden_policy::Generation;
 
+use super::ceiling::ceiling_ms;
+use super::certificate_logins::CertificateLogins;
+use super::guards::Guards;
 use super::rollout::Rollout;
-use super::{Active, Administration, NamespaceDetails, Rollouts, mode_label};
-use crate::config::{self, AdministrationConfig, Config, NamespaceConfig};
+use super::{Active, Administration, NamespaceDetails, Rollouts, Twin, Twins, mode_label};
+use crate::config::{
+    self, AdministrationConfig, Config, Meaning, NamespaceConfig, Quarantine, UserMapping,
+};
 use crate::telemetry::applications::ApplicationMap;
 use crate::telemetry::metrics::{Metrics, PolicyInfo};
 use crate::telemetry::vocabulary::{ModeLabel, PolicyMode};
@@ -31,6 +34,11 @@ pub(crate) fn activate(
             metrics.namespace(index).expect_mode(ModeLabel::Enforce);
         }
     }
+    for (index, namespace) in config.namespaces.iter().enumerate() {
+        if namespace.durability.is_some() {
+            metrics.namespace(index).expect_replicas();
+        }
+    }
     metrics.set_policies(&policy_infos(config, &generation))?;
     let applications = ApplicationMap::new(&config.applications);
     metrics.set_applications(applications.names());
@@ -38,36 +46,66 @@ pub(crate) fn activate(
         .namespaces
         .iter()
         .enumerate()
-        .map(|(index, namespace)| NamespaceDetails {
-            name: namespace.name.as_str().into(),
-            rules: rules(namespace),
-            rollout: namespace
-                .enforce_for
-                .as_ref()
-                .map(|for_whom| Arc::new(Rollout::new(for_whom, rules(namespace)))),
-            ceiling_ms: ceiling_ms(index, &generation),
-            metrics: metrics.namespace(index),
+        .map(|(index, namespace)| {
+            let (rules, ceiling_ms) = (rules(namespace), ceiling_ms(index, &generation));
+            NamespaceDetails {
+                name: namespace.name.as_str().into(),
+                rules,
+                rollout: namespace
+                    .enforce_for
+                    .as_ref()
+                    .map(|for_whom| Arc::new(Rollout::new(for_whom, rules))),
+                ceiling_ms,
+                quarantine: quarantine(namespace.quarantine, ceiling_ms, rules.grace_ms),
+                metrics: metrics.namespace(index),
+            }
         })
         .collect::<Vec<_>>();
+    let meaning = meaning(config, &generation);
     let active = Active {
         namespaces: Arc::new(namespaces(config)),
         generation,
         companion_prefix: config.companion_prefix.clone(),
+        max_connection_age: config.max_connection_age,
+        meaning: Arc::new(meaning),
         administration: Arc::new(administration(&config.administration)),
+        guards: Arc::new(Guards::new(&config.guards, metrics)?),
         applications: Arc::new(applications),
+        certificate_logins: Arc::new(CertificateLogins::new(&config.certificate_logins)),
+        twins: Arc::new(twins(config)),
         computed_names: ComputedNames::Forward,
         rollouts: Rollouts::of(&details),
         details: Vec::new(),
+        quarantines: false,
     };
     Ok(active.with_details(details))
 }
 
+/// What a configuration with these policies means for locks.
+pub(crate) fn meaning(config: &Config, generation: &Generation) -> Meaning {
+    Meaning::of(config, |name| {
+        let mut policies = generation.policies().iter();
+        let info = policies.find(|info| &*info.name == name)?;
+        Some(&info.sha256)
+    })
+}
+
+/// Who touches locks for whom.
+fn twins(config: &Config) -> Twins {
+    let twin = |mapping: &UserMapping| {
+        let twin = Twin {
+            user: mapping.twin.clone().into(),
+            password: mapping.password.clone(),
+            is_shut_out: AtomicBool::new(false),
+        };
+        (mapping.user.clone().into(), Arc::new(twin))
+    };
+    config.user_map.iter().map(twin).collect()
+}
+
 /// Which keys are locks of which namespace.
 pub(crate) fn namespaces(config: &Config) -> Namespaces {
-    let globs =
-        |namespace: &NamespaceConfig| namespace.keys.iter().cloned().map(Glob::new).collect();
-    Namespaces::new(config.namespaces.iter().map(globs).collect())
-        .without_own_keys(config.companion_prefix.clone())
+    config::namespace_index(&config.namespaces, &config.companion_prefix)
 }
 
 fn administration(config: &AdministrationConfig) -> Administration {
@@ -83,29 +121,22 @@ fn administration(config: &AdministrationConfig) -> Administration {
     }
 }
 
-/// What a namespace's policies say to an acquire that names no TTL.
-fn ceiling_ms(index: usize, generation: &Arc<Generation>) -> Option<u64> {
-    let mut chains = Chains::new();
-    chains.follow(generation);
-    let question = Question {
-        operation: Operation::Acquire,
-        db: 0,
-        key: b"lockwarden",
-        owner_token: Some(b"lockwarden"),
-        ttl_ms: None,
-        proofs: Proofs::NONE,
-        traits: Traits::CONDITIONAL,
-        fencing_token: FencingToken(0),
-        remaining_ms: 0,
-        attempts: 1,
-        client: 0,
-        now: ProxyTime(0),
-    };
-    let id = NamespaceId(u16::try_from(index).ok()?);
-    chains
-        .decide(id, &question, &|_| None)
-        .obligations
-        .ttl_cap_ms
+/// A server that was the primary goes on granting for so long after another has taken its place: Sentinel tells it after
+/// ten seconds.
+const GRANTS_ON: Duration = Duration::from_secs(10);
+
+/// How long a quarantine is; where nothing ends a lease, `auto` never ends either, which `check` refuses.
+fn quarantine(quarantine: Quarantine, ceiling_ms: Option<u64>, grace_ms: u64) -> Option<Duration> {
+    match quarantine {
+        Quarantine::Off => None,
+        Quarantine::For(time) => Some(time),
+        Quarantine::Auto => Some(match ceiling_ms {
+            Some(ceiling @ 1..) => {
+                Duration::from_millis(ceiling.saturating_add(grace_ms)) + GRANTS_ON
+            }
+            Some(0) | None => Duration::MAX,
+        }),
+    }
 }
 
 /// The namespaces of a configuration as the metrics name them.
@@ -159,6 +190,8 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
         counter_locks: namespace.counter_locks,
         on_repeat: namespace.on_repeat,
         hand_over: namespace.hand_over,
+        quarantined: false,
+        durability: namespace.durability,
         trust_address: match namespace.setting("owner-token", "trust_address") {
             Some("process") => TrustAddress::Process,
             Some("no") => TrustAddress::No,
@@ -169,6 +202,15 @@ fn rules(namespace: &NamespaceConfig) -> Rules {
             Some("connection") => KeepAliveBy::Connection,
             Some(_) | None => KeepAliveBy::Identity,
         },
+        holder_lost: namespace.holder_lost,
+        keep_alive_ttl: match namespace.setting("ttl-ceiling", "keep_alive.ttl") {
+            Some("all") => KeepAliveTtl::All,
+            Some(_) | None => KeepAliveTtl::Proxy,
+        },
+        grace_ms: namespace
+            .setting("ttl-ceiling", "grace")
+            .and_then(config::milliseconds)
+            .unwrap_or(0),
         debt_max_age_ms: namespace
             .setting("owner-token", "debt_max_age")
             .and_then(config::milliseconds),

@@ -1,21 +1,57 @@
 //! From the configuration to policies in force: which modules, which chains, which settings. Every
 //! error gets its place in the file.
 
+use std::sync::Arc;
+
 use lockwarden_policy::{
     ChainSpec, Generation, Limits, LoadError, ModuleSource, PolicyHost, PolicySource,
 };
 
-use crate::config::{Config, Finding, NamespaceConfig, PolicyModule};
+use super::ceiling::ceiling_ms;
+use crate::config::{Config, Finding, NamespaceConfig, PolicyModule, Position, Quarantine};
 
 /// Compiles and configures everything that the configuration names.
 ///
 /// # Errors
 /// Everything that is wrong; nothing is half loaded.
-pub(crate) fn load(host: &PolicyHost, config: &Config) -> Result<Generation, Vec<Finding>> {
+pub(crate) fn load(host: &PolicyHost, config: &Config) -> Result<Arc<Generation>, Vec<Finding>> {
     let sources: Vec<PolicySource> = config.policies.iter().map(source).collect();
     let chains: Vec<ChainSpec> = config.namespaces.iter().map(chain).collect();
-    host.load(&sources, &chains)
-        .map_err(|errors| errors.iter().map(|error| finding(config, error)).collect())
+    let loaded = host.load(&sources, &chains).map(Arc::new);
+    let generation = loaded.map_err(|errors| -> Vec<Finding> {
+        errors.iter().map(|error| finding(config, error)).collect()
+    })?;
+    let endless = config
+        .namespaces
+        .iter()
+        .enumerate()
+        .filter(|(index, namespace)| {
+            // The policies are asked for it.
+            let has_ceiling = || ceiling_ms(*index, &generation).is_some_and(|ms| ms > 0);
+            namespace.quarantine == Quarantine::Auto && !has_ceiling()
+        });
+    let endless: Vec<Finding> = endless
+        .map(|(_, namespace)| without_end(config, namespace))
+        .collect();
+    match endless.is_empty() {
+        true => Ok(generation),
+        false => Err(endless),
+    }
+}
+
+/// Nothing says how long a lease may last that the server before has granted.
+fn without_end(config: &Config, namespace: &NamespaceConfig) -> Finding {
+    let position = namespace.line.map(|line| Position { line, column: 1 });
+    let message = format!(
+        "namespace \"{}\": quarantine = \"auto\"{} lasts as long as the longest lease, and no policy says how long that \
+         is: let ttl-ceiling be one of its policies, or write a time",
+        namespace.name,
+        match namespace.is_strict() {
+            true => ", which is part of durability = \"strict:…\",",
+            false => "",
+        }
+    );
+    Finding::error_in(config.source.as_deref(), position, message)
 }
 
 fn source(module: &PolicyModule) -> PolicySource {

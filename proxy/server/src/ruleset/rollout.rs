@@ -2,10 +2,12 @@
 //! what its connection says of it, so every proxy and every connection of one application comes to the same
 //! answer; nothing is kept about it anywhere.
 
+use bytes::Bytes;
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::rules::{Adopt, Mode, Rules};
 
 use crate::config;
+use crate::net::entrance::Entrance;
 use crate::net::peer::PeerAddress;
 use crate::telemetry::events::DEFAULT_USER;
 
@@ -18,11 +20,15 @@ pub(crate) struct Application<'a> {
     pub(crate) user: &'a [u8],
     /// The address it comes from.
     pub(crate) address: PeerAddress,
+    /// The name in its certificate.
+    pub(crate) certificate: Option<&'a str>,
+    /// Where it came in.
+    pub(crate) entrance: Option<&'a Entrance>,
 }
 
 impl Application<'_> {
     /// A place from 0 to 99 that only depends on who the application is: by the first of what the operator calls it,
-    /// name, user and address that tells it from others. It is the same in every namespace, so that
+    /// name, user, certificate and address that tells it from others. It is the same in every namespace, so that
     /// raising a percentage adds applications and drops none, and an application is new to
     /// enforcing once and not once a namespace.
     fn place(&self, named: Option<&str>, address: &str) -> u64 {
@@ -32,6 +38,8 @@ impl Application<'_> {
             self.name
         } else if self.user != DEFAULT_USER {
             self.user
+        } else if let Some(certificate) = self.certificate {
+            certificate.as_bytes()
         } else {
             address.as_bytes()
         };
@@ -44,26 +52,33 @@ impl Application<'_> {
 pub(crate) struct EnforceFor {
     clients: Vec<Glob>,
     applications: Vec<String>,
+    certificates: Vec<Glob>,
     percent: u8,
 }
 
 impl EnforceFor {
     fn new(configured: &config::EnforceFor) -> EnforceFor {
+        let globs = |patterns: &[Bytes]| patterns.iter().cloned().map(Glob::new).collect();
         EnforceFor {
-            clients: configured.clients.iter().cloned().map(Glob::new).collect(),
+            clients: globs(&configured.clients),
             applications: configured.applications.clone(),
+            certificates: globs(&configured.certificates),
             percent: configured.percent,
         }
     }
 
-    /// Whether this application, which the operator calls `named`, is among them: by that or by one of the globs, and in
-    /// the percentage.
+    /// Whether this application, which the operator calls `named`, is among them: by that, by one of the globs or by its
+    /// certificate, and in the percentage.
     fn chooses(&self, application: &Application<'_>, named: Option<&str>) -> bool {
         let address = application.address.host();
         let said = [application.name, application.user, address.as_bytes()];
         let is_meant = |glob: &Glob| said.iter().any(|word| glob.matches(word));
         let is_chosen = self.clients.iter().any(is_meant)
-            || named.is_some_and(|named| self.applications.iter().any(|one| one == named));
+            || named.is_some_and(|named| self.applications.iter().any(|one| one == named))
+            || application.certificate.is_some_and(|certificate| {
+                let mut globs = self.certificates.iter();
+                globs.any(|glob| glob.matches(certificate.as_bytes()))
+            });
         is_chosen && application.place(named, &address) < u64::from(self.percent)
     }
 }
@@ -117,6 +132,7 @@ mod tests {
         EnforceFor::new(&config::EnforceFor {
             clients: clients.collect(),
             applications: vec!["shop".to_owned()],
+            certificates: vec![Bytes::from_static(b"spiffe://corp/ns/shop/*")],
             percent,
         })
     }
@@ -126,7 +142,46 @@ mod tests {
             name: name.as_bytes(),
             user: user.as_bytes(),
             address: std::net::SocketAddr::new(address.parse().unwrap(), 1).into(),
+            certificate: None,
+            entrance: None,
         }
+    }
+
+    #[test]
+    fn a_client_is_named_by_the_name_in_its_certificate() {
+        let chosen = enforce_for(&["billing*"], 100);
+        let certified = |certificate| Application {
+            certificate,
+            ..application("", "default", "10.2.0.1")
+        };
+        for (certificate, expected) in [
+            (Some("spiffe://corp/ns/shop/api"), true),
+            (Some("spiffe://corp/ns/stock/api"), false),
+            // What a client says of itself is compared with other globs.
+            (Some("billing-7"), false),
+            (None, false),
+        ] {
+            let found = chosen.chooses(&certified(certificate), None);
+            assert_eq!(found, expected, "{certificate:?}");
+        }
+        let same_name = application("spiffe://corp/ns/shop/api", "default", "10.2.0.1");
+        assert!(!chosen.chooses(&same_name, None));
+    }
+
+    #[test]
+    fn a_certificate_has_its_place_whatever_the_address() {
+        let at = |certificate: &'static str, address| {
+            let application = Application {
+                certificate: Some(certificate),
+                ..application("", "default", address)
+            };
+            application.place(None, address)
+        };
+        assert_eq!(at("shop", "10.2.0.1"), at("shop", "10.2.0.2"));
+        let places: std::collections::BTreeSet<u64> = ["a", "b", "c", "d", "e"]
+            .map(|certificate| at(certificate, "10.2.0.1"))
+            .into();
+        assert!(places.len() > 1);
     }
 
     #[test]

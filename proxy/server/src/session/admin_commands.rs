@@ -349,6 +349,7 @@ impl Client {
             client,
             user = %String::from_utf8_lossy(&self.connection.user),
             name = %String::from_utf8_lossy(&self.connection.name),
+            certificate = self.certificate(),
             repeated,
             "{}",
             match told {

@@ -7,13 +7,15 @@ use lockwarden_lock::classify::ComputedScript;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::op::{Arguments, LockCommand, Target};
-use lockwarden_lock::plan::Needs;
+use lockwarden_lock::plan::{GaveBack, Needs};
+use lockwarden_lock::rules::Durability;
 use lockwarden_lock::script_facts::Envelope;
 use lockwarden_lock::settle::Permitted;
 use lockwarden_lock::token::Process;
 use lockwarden_resp::Protocol;
 use smallvec::SmallVec;
 
+use super::guarded::GuardedWrite;
 use crate::backend::profile::Login;
 use crate::registry::renewals::KeptLease;
 use crate::telemetry::events::{Asked, Took};
@@ -23,10 +25,14 @@ use crate::telemetry::events::{Asked, Took};
 pub(crate) enum Look {
     /// The answer that the spine waits for.
     Answer,
+    /// How many replicas have what was written before.
+    Confirmed,
     /// It says whether the connection's state changed.
     State(Box<StateChange>),
     /// The grant under which a value is about to be read.
     ReadGrant,
+    /// The beginning of a lock's record, read ahead of a write that it guards: the last of them has the write.
+    Head(Option<Box<GuardedWrite>>),
     /// The values of locks that were read: their keys and places in the reply.
     ReadValue(Box<ReadKeys>),
     /// Which of these scripts the server has: a client that hears of one that this proxy does not
@@ -38,6 +44,8 @@ pub(crate) enum Look {
     Rights(Box<RightsQuestion>),
     /// A lease of this session was renewed over its own connection.
     Renewed(Box<(DbKey, KeptLease)>),
+    /// A command of a block that the twin of the client's user queues.
+    InTwinsBlock,
     /// It says whether the server is a replica.
     Role,
     /// It may name replicas, from which its client then reads.
@@ -83,6 +91,10 @@ pub(crate) enum StateChange {
     Multi,
     /// `DISCARD` or `UNWATCH`; an error means that Redis goes on with what should have ended.
     Ended,
+    /// A login as the twin of the client's user.
+    Twin,
+    /// A login as the client's own user behind that.
+    OwnAgain,
     /// `RESET`.
     Reset,
     /// `MONITOR`.
@@ -119,6 +131,20 @@ pub(crate) struct InFlight {
     pub(crate) speaks_for: Option<Process>,
     /// The process that Redis was told when the step was planned: by the time of the answer more may be known.
     pub(crate) told: Process,
+    /// What replicas said to it, where they were asked.
+    pub(crate) confirmation: Option<Confirmation>,
+}
+
+/// What replicas said to a step.
+#[derive(Debug)]
+pub(crate) enum Confirmation {
+    /// As many as must have it.
+    Enough,
+    /// Fewer, in the time that they had: what became of the grants, by their places among the locks.
+    TooFew {
+        wanted: Durability,
+        gave_back: Vec<(usize, GaveBack)>,
+    },
 }
 
 /// A script behind a guard, on its way.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use bytes::Bytes;
 use lockwarden_lock::administration::Flush;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::plan::Plan;
@@ -9,6 +10,7 @@ use lockwarden_lock::table::Listing;
 use lockwarden_lock::token::Grant;
 
 use super::awaited::{Guarded, InFlight, RightsQuestion, StateChange};
+use super::guarded::GuardedBlock;
 
 /// What stands at one place of a MULTI block, where that matters.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) enum Place {
     Listing(Listing),
     /// An error that Redis would give, in place of a command that is not sent.
     Error(String),
+    /// `ACL WHOAMI`, where the twin of this user asks.
+    User(Bytes),
     /// A command of the proxy's own ahead of a step, of which the client does not know.
     Guard,
 }
@@ -47,6 +51,8 @@ pub(crate) struct Block {
     pub(crate) spoiled: Option<String>,
     /// Steps of the proxy's own that follow when the block is over.
     pub(crate) afterwards: Vec<Plan>,
+    /// Writes of guarded data in it.
+    pub(crate) guarded: GuardedBlock,
     /// What is to be found out for the next block.
     pub(crate) questions: Vec<RightsQuestion>,
 }

@@ -15,6 +15,7 @@ use lockwarden_lock::token::{Grant, Identity};
 
 use super::connection_state::ConnectionState;
 use super::transport::request_buffer::RequestBuffer;
+use crate::backend::profile::Login;
 use crate::clock::Moment;
 use crate::holders::handover::Ended;
 use crate::net::peer::PeerAddress;
@@ -57,6 +58,8 @@ pub(crate) struct Client {
     pub(crate) first_lock: Option<(DbKey, Grant)>,
     /// Reads of keys that no namespace has, of which a sample is told.
     pub(super) reads: u64,
+    /// Until when it may hold a lock that no namespace has, Unix time, ms; 0: it holds none.
+    pub(super) may_hold_until_ms: u64,
 }
 
 /// What is known of whether this connection leads to a replica.
@@ -128,6 +131,7 @@ impl Client {
             first_command: FirstCommand::Awaited,
             first_lock: None,
             reads: 0,
+            may_hold_until_ms: 0,
         }
     }
 
@@ -140,6 +144,16 @@ impl Client {
             self.connection.peer(),
             &self.caller,
         );
+    }
+
+    /// It is this user from now on; `multiplexed`: connections are shared.
+    pub(super) fn logged_in(&mut self, login: Login, multiplexed: bool) {
+        self.connection.set_user(login.user.clone());
+        // Nowhere else is the password of any use.
+        let may_have_twin = self.may_have_twin();
+        self.connection.own_login = may_have_twin.then(|| login.clone());
+        self.connection.login = multiplexed.then_some(login);
+        self.introduce();
     }
 
     /// A lock's value that is too long to be judged is refused whatever it says, so it need not be kept until all of it
@@ -201,6 +215,8 @@ impl Client {
             name: &self.connection.name,
             user: &self.connection.user,
             address: self.peer,
+            certificate: self.certificate(),
+            entrance: self.connection.peer().known_by.entrance(),
         };
         let seen = active.seen_by(&application);
         self.view = Some(Seen {
@@ -226,7 +242,13 @@ impl Client {
             name: String::from_utf8_lossy(&self.connection.name).into_owned(),
             user: String::from_utf8_lossy(&self.connection.user).into_owned(),
             address: self.peer.host(),
+            certificate: self.certificate().map(str::to_owned),
         }
+    }
+
+    /// The name in its certificate.
+    pub(crate) fn certificate(&self) -> Option<&str> {
+        self.connection.peer().known_by.certificate()
     }
 
     /// A command was forwarded that no lock is concerned with; one in so many is timed, from here on.
@@ -256,4 +278,47 @@ fn caller(session: SessionNumber, address: PeerAddress, state: &ConnectionState)
         library: state.library.told(),
         known_by: state.peer().known_by.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use lockwarden_lock::token::SessionId;
+
+    use super::*;
+    use crate::net::arrival::Arrival;
+    use crate::net::certificate_name::CertificateName;
+    use crate::random;
+    use crate::registry::clients::ClientConnection;
+    use crate::state;
+
+    fn description(certificate: Option<&str>) -> ClientDescription {
+        let shared = state::for_tests("");
+        let address = SocketAddr::from(([10, 0, 0, 7], 40_000));
+        let certificate = certificate.map(|name| CertificateName::new(name.as_bytes()));
+        let arrival = Arrival {
+            certificate: certificate.map(|name| name.expect("a name")),
+            ..Arrival::direct(address.into())
+        };
+        let (session, holder) = (SessionId(random::sixteen()), Holder::new());
+        let naming = Arc::default();
+        let connection =
+            ClientConnection::new(session, holder.clone(), arrival, Some(address), naming);
+        let state = ConnectionState::new(Arc::new(connection), true);
+        Client::new(shared, holder, address.into(), state, Arc::default()).description()
+    }
+
+    #[test]
+    fn a_policy_is_told_the_name_in_the_certificate() {
+        let expected = |certificate: Option<&str>| ClientDescription {
+            user: "default".to_owned(),
+            address: "10.0.0.7".to_owned(),
+            certificate: certificate.map(str::to_owned),
+            ..ClientDescription::default()
+        };
+        for certificate in [None, Some("spiffe://corp/ns/shop/api")] {
+            assert_eq!(description(certificate), expected(certificate));
+        }
+    }
 }

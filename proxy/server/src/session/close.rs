@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use lockwarden_lock::plan::Form;
+use lockwarden_lock::rules::HolderLost;
 use lockwarden_lock::settle::Allowed;
 use lockwarden_resp::parse_reply;
 
@@ -13,7 +14,9 @@ use super::client::Client;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use crate::clock::Moment;
+use crate::holders::lost;
 use crate::registry::undelivered::Undelivered;
+use crate::ruleset::NamespaceDetails;
 use crate::state::effects;
 use crate::telemetry::vocabulary::UndeliveredOutcome;
 
@@ -111,7 +114,7 @@ impl Session {
             && self.client.connection.block.is_none()
             && self.client.connection.unsettled == 0
             && !self.transport.pushes.takes_no_commands();
-        if !usable {
+        if !usable || !self.become_twin_at_last() {
             return lost;
         }
         self.transport.client_is_gone();
@@ -168,6 +171,25 @@ impl Session {
 }
 
 impl Client {
+    /// Its connection has ended. What it still holds is told to whoever looks whether holders are gone.
+    pub(super) fn leaves_leases(&mut self) {
+        let active = self.active();
+        let (peer, ended) = (self.connection.peer().clone(), self.ended);
+        lost::connection_ended(&self.shared, &peer, ended);
+        let shortens = |details: &NamespaceDetails| details.rules.holder_lost != HolderLost::Keep;
+        if !active.details.iter().any(shortens) {
+            return;
+        }
+        let who = self.connection.who();
+        for (key, own) in self.evidence.held() {
+            if let Some(namespace) = active.namespaces.find(&key.key) {
+                let rules = &active.namespace(namespace).rules;
+                let lease = (key, own.grant, namespace);
+                lost::left(&self.shared, &peer, &who, lease, rules, ended);
+            }
+        }
+    }
+
     /// A step that may grant is about to be sent: should the client go before its answer comes, it
     /// cannot have heard of it.
     pub(crate) fn step_is_under_way(&mut self, flight: &InFlight) {

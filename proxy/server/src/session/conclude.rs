@@ -1,5 +1,7 @@
 //! What a step answered becomes what is remembered and the reply to the client.
 
+use std::borrow::Cow;
+
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::op::{LockCommand, LockOp};
 use lockwarden_lock::outcome::{self, Answers, NothingRun};
@@ -7,7 +9,7 @@ use lockwarden_lock::plan::Needs;
 use lockwarden_resp::{Elements, Value, put_value};
 
 use super::acl::rights_line;
-use super::awaited::InFlight;
+use super::awaited::{Confirmation, InFlight};
 use super::opaque_scripts::{own_no, under_its_own_name};
 use super::steps::SCRIPT_REPLY;
 use super::transport::End;
@@ -50,9 +52,10 @@ impl Session {
             return Ok(Concluded::turned_away(permitted.command(), &proof, active));
         }
         let at = (self.transport.spoken_after(), now);
-        let accounted = self.client.account(flight, answers, active, at);
+        let (told, replied) = flight.as_confirmed(answers);
+        let accounted = self.client.account(flight, &told, active, at);
         let answered = accounted
-            .and_then(|()| outcome::answer(op, answers, permitted.locks(), permitted.enforces()))
+            .and_then(|()| outcome::answer(op, &replied, permitted.locks(), permitted.enforces()))
             .map_err(|_| End::OutOfStep("a script's answer does not fit its command".into()))?;
         let mut reply = BytesMut::new();
         match answered {
@@ -75,6 +78,15 @@ impl Session {
                 let command = Box::new(permitted.command().clone());
                 let line = self.barred_line(command.into(), &barred, op.target(), active);
                 return Ok(Concluded::error(&line));
+            }
+            outcome::Answered::Unconfirmed(what) => {
+                self.client
+                    .count(CommandClass::Policy, CommandResult::Error);
+                let is_script = matches!(op, LockOp::Wrapped { .. });
+                let line = permitted
+                    .durability()
+                    .map(|wanted| outcome::unconfirmed_line(what, wanted, is_script));
+                return Ok(Concluded::error(&line.unwrap_or_default()));
             }
             outcome::Answered::Reply(value) => {
                 let value = under_its_own_name(value, op);
@@ -105,6 +117,20 @@ impl Session {
             }
         }
         Ok(Concluded::Reply(reply))
+    }
+}
+
+impl InFlight {
+    /// What its answer comes to where too few replicas confirmed it: for what is remembered, and for the reply.
+    fn as_confirmed<'a>(&self, answers: &'a Answers) -> (Cow<'a, Answers>, Cow<'a, Answers>) {
+        match &self.confirmation {
+            Some(Confirmation::TooFew { gave_back, .. }) => {
+                let told = answers.clone().without_grants(gave_back);
+                let replied = told.clone().without_extensions();
+                (Cow::Owned(told), Cow::Owned(replied))
+            }
+            Some(Confirmation::Enough) | None => (Cow::Borrowed(answers), Cow::Borrowed(answers)),
+        }
     }
 }
 

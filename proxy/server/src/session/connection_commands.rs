@@ -16,7 +16,7 @@ use super::Session;
 use super::awaited::{Look, StateChange, Tracking};
 use super::block::{Block, Place};
 use super::client::Client;
-use super::connection_state::ReplyMode;
+use super::connection_state::{Acting, ReplyMode};
 use super::transport::pushes::Channels;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted, maintenance_notices};
@@ -133,6 +133,7 @@ impl Session {
         pass: PassThrough<'_>,
         muted: Muted,
     ) -> Result<(), End> {
+        self.transport.take_queued();
         self.client.connection.block = None;
         self.client.unwatch();
         // It ends OFF before it is answered, a SKIP just before it after that.
@@ -291,11 +292,17 @@ impl Session {
             self.transport.forward(pass, muted);
             return Ok(());
         }
+        Box::pin(self.prepare_block(inbox)).await?;
         let certain = self.client.connection.rights.may_begin_block
             && self.client.connection.unsettled == 0
             && !self.transport.pushes.takes_no_commands();
         self.change_state(StateChange::Multi, pass, muted);
         self.client.connection.block = Some(Block::default());
+        let may_become_twin =
+            self.client.connection.acting == Acting::Own && self.client.has_twin();
+        if may_become_twin || self.client.keeps_blocks() {
+            self.transport.keep_queued();
+        }
         // Where Redis might refuse it, what follows could not be told from what is queued.
         if !certain {
             self.settled(inbox).await?;
@@ -326,6 +333,9 @@ impl Session {
                     self.client.connection.watched.push(key);
                 }
             }
+        }
+        if self.client.connection.block.is_none() {
+            Box::pin(self.watch_records(inbox, words, &active)).await?;
         }
         self.transport.forward(pass, muted);
         Ok(())
@@ -412,6 +422,7 @@ impl Client {
     /// Every WATCH of this connection is over.
     pub(crate) fn unwatch(&mut self) {
         self.connection.is_watching = false;
+        self.connection.watched_heads.clear();
         for key in self.connection.watched.drain(..) {
             self.shared.watched_keys.remove(&key);
         }

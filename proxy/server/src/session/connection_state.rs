@@ -2,9 +2,10 @@
 //! emulated: it changes when Redis's reply says that it did.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use lockwarden_lock::data_guard::RecordHead;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::namespace::NamespaceId;
 use lockwarden_lock::plan::{Needs, Who};
@@ -14,6 +15,7 @@ use smallvec::SmallVec;
 
 use super::awaited::Tracking;
 use super::block::Block;
+use super::guarded::Heads;
 use crate::backend::profile::Login;
 use crate::net::proxy_protocol::Origin;
 use crate::registry::clients::ClientConnection;
@@ -74,6 +76,19 @@ impl Library {
     }
 }
 
+/// Which user the session's own connection is logged in as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acting {
+    /// The client's own.
+    Own,
+    /// Its twin, or will be when what is under way is answered.
+    Twin,
+    /// The client's own, when what is under way is answered.
+    Returning,
+    /// The twin, although it should be the client's own: nothing may be sent any more.
+    Stuck,
+}
+
 /// Whether a session mixes reads and writes in one breath.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Mixing {
@@ -104,6 +119,9 @@ impl Trace {
     }
 }
 
+/// A user who may not read a record is not tried with the next before this time has passed.
+const UNREADABLE_FOR: Duration = Duration::from_secs(10);
+
 /// What Redis is known to allow the user of a connection.
 #[derive(Debug, Default)]
 pub(crate) struct UserRights {
@@ -115,6 +133,8 @@ pub(crate) struct UserRights {
     pub(crate) may_silence: bool,
     /// Redis has taken a `MULTI` before.
     pub(crate) may_begin_block: bool,
+    /// It has taken a `MULTI` and an `EXEC` of the proxy's own.
+    pub(crate) may_carry_out_blocks: bool,
 }
 
 /// See the module.
@@ -134,13 +154,24 @@ pub(crate) struct ConnectionState {
     pub(crate) unsettled: usize,
     /// Grants read ahead of a value whose reply is still to come.
     pub(crate) read_grants: Vec<Option<Grant>>,
+    /// Records read ahead of writes of guarded data that are still to be judged; `None` could not be read.
+    pub(crate) read_heads: Vec<Option<Option<RecordHead>>>,
+    /// Records that are watched together with keys that the client watches.
+    pub(crate) watched_heads: Heads,
     /// Whether a login has succeeded, or was found not to be needed.
     pub(crate) logged_in: bool,
     pub(crate) rights: UserRights,
     /// Redis did not queue the command ahead of a step, and the client was told so.
     pub(crate) guard_refused: bool,
+    /// Nothing is done for the client before it has logged in, whatever Redis would do.
+    pub(crate) must_log_in: bool,
+    /// It will be so after `RESET`.
+    pub(crate) is_strict: bool,
     /// What the user proved to be theirs, where that is needed to share a connection.
     pub(crate) login: Option<Login>,
+    /// The same where the user has a twin; also of `default` without a login, once that is known to need no password.
+    pub(crate) own_login: Option<Login>,
+    pub(crate) acting: Acting,
     /// It was let in when nobody had to log in: as on Redis, a password that is set later is for others.
     pub(crate) was_let_in: bool,
     /// Keys are watched, locks or others.
@@ -172,10 +203,16 @@ impl ConnectionState {
             watched: Vec::new(),
             unsettled: 0,
             read_grants: Vec::new(),
+            read_heads: Vec::new(),
+            watched_heads: Heads::new(),
             logged_in: false,
             rights: UserRights::default(),
             guard_refused: false,
+            must_log_in: false,
+            is_strict: false,
             login: None,
+            own_login: None,
+            acting: Acting::Own,
             was_let_in,
             is_watching: false,
             mixing: Mixing::default(),
@@ -220,6 +257,7 @@ impl ConnectionState {
     pub(crate) fn set_user(&mut self, user: Bytes) {
         self.user = user;
         self.logged_in = true;
+        self.must_log_in = false;
         self.rights = UserRights::default();
         self.identify();
     }
@@ -234,12 +272,19 @@ impl ConnectionState {
         *self = ConnectionState {
             unsettled: self.unsettled,
             has_shared: self.has_shared,
+            must_log_in: self.is_strict,
+            is_strict: self.is_strict,
             // Not everything that was set on it ends.
             trace: self.trace.min(Trace::Mark),
             // Redis keeps it, too.
             library: std::mem::take(&mut self.library),
             ..ConnectionState::new(self.peer.clone(), was_let_in)
         };
+    }
+
+    /// The user may not read records.
+    pub(crate) fn cannot_read_records(&mut self) {
+        self.rights.unreadable_until = Some(Instant::now() + UNREADABLE_FOR);
     }
 
     /// Whether what the proxy itself would ask on this connection counts as read by the client, or ends a `CLIENT CACHING`.
@@ -261,19 +306,145 @@ fn application(user: &[u8], name: &[u8]) -> Option<Identity> {
     (!name.is_empty()).then(|| Identity::of(&[b"application", b"name", name]))
 }
 
-/// Who a client is, without its process. Every machine has the same loopback addresses, so which
-/// machine it is belongs to them; and a client of whom nothing was told is nobody else's equal.
+/// Who a client is, without its process. Every machine has the same loopback addresses, and different networks have the
+/// same private ones, so which machine or endpoint it is belongs to them; and a client of whom nothing was told is nobody
+/// else's equal. Records hold this: a client without a certificate's name must have the identity that it had before there
+/// were such names.
 fn identity(user: &[u8], name: &[u8], peer: &ClientConnection) -> Identity {
     let address = peer.client.host();
-    let balancer;
+    let endpoint = peer.endpoint.as_deref().unwrap_or_default();
+    let told;
     let machine: &[u8] = match peer.origin {
         Origin::Direct if peer.client.is_local() => &MACHINE,
         Origin::Told(by) if peer.client.is_local() => {
-            balancer = by.to_canonical().to_string();
-            balancer.as_bytes()
+            told = format!("{}{endpoint}", by.to_canonical());
+            told.as_bytes()
         }
-        Origin::Direct | Origin::Told(_) => b"",
+        Origin::Direct | Origin::Told(_) => endpoint.as_bytes(),
         Origin::Untold => &peer.session.0,
     };
-    Identity::of(&[user, name, address.as_bytes(), machine])
+    let four = [user, name, address.as_bytes(), machine];
+    match peer.known_by.certificate() {
+        None => Identity::of(&four),
+        Some(certificate) => {
+            let [user, name, address, machine] = four;
+            Identity::of(&[user, name, address, machine, certificate.as_bytes()])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::net::arrival::Arrival;
+    use crate::net::certificate_name::CertificateName;
+    use crate::net::proxy_protocol::Extensions;
+    use crate::random;
+    use crate::registry::clients::Holder;
+
+    fn arrival(address: &str, origin: Origin) -> Arrival {
+        let address: SocketAddr = address.parse().expect("an address");
+        Arrival {
+            origin,
+            ..Arrival::direct(address.into())
+        }
+    }
+
+    fn told(address: &str) -> Arrival {
+        arrival(address, Origin::Told([10, 9, 9, 9].into()))
+    }
+
+    fn with(extensions: Extensions, arrival: Arrival) -> Arrival {
+        Arrival {
+            endpoint: extensions.endpoint,
+            certificate: extensions.common_name,
+            ..arrival
+        }
+    }
+
+    fn certified(name: &str, arrival: Arrival) -> Arrival {
+        let name = CertificateName::new(name.as_bytes()).expect("a name");
+        Arrival {
+            certificate: Some(name),
+            ..arrival
+        }
+    }
+
+    fn of(arrival: Arrival) -> Identity {
+        let session = lockwarden_lock::token::SessionId(random::sixteen());
+        let local = "10.9.9.9:6379".parse().ok();
+        let peer = ClientConnection::new(session, Holder::new(), arrival, local, Arc::default());
+        identity(b"default", b"worker-1", &peer)
+    }
+
+    /// Records of a version that knew no certificates are still on Redis.
+    #[test]
+    fn without_a_certificate_an_identity_is_byte_for_byte_what_it_was() {
+        let parts = |address: &'static [u8], machine: &'static [u8]| {
+            Identity::of(&[b"default", b"worker-1", address, machine])
+        };
+        let direct = of(arrival("10.1.2.3:40000", Origin::Direct));
+        assert_eq!(direct, parts(b"10.1.2.3", b""));
+        assert_eq!(format!("{direct:?}"), "df45e4ecb968e7b40000000000000000");
+        assert_eq!(of(told("10.1.2.3:40000")), direct);
+        assert_eq!(
+            of(told("127.0.0.1:40000")),
+            parts(b"127.0.0.1", b"10.9.9.9")
+        );
+        assert_eq!(
+            of(arrival("127.0.0.1:1", Origin::Direct)),
+            Identity::of(&[b"default", b"worker-1", b"127.0.0.1", &MACHINE])
+        );
+    }
+
+    #[test]
+    fn a_certificates_name_and_an_endpoint_tell_clients_apart() {
+        let address = "10.1.2.3:40000";
+        let endpoint = |id: &str| Extensions {
+            endpoint: Some(id.into()),
+            ..Extensions::default()
+        };
+        let all = [
+            told(address),
+            certified("shop", told(address)),
+            certified("billing", told(address)),
+            with(endpoint("aws:vpce-1"), told(address)),
+            with(endpoint("aws:vpce-2"), told(address)),
+            certified("shop", with(endpoint("aws:vpce-1"), told(address))),
+            with(endpoint("aws:vpce-1"), told("127.0.0.1:40000")),
+            told("127.0.0.1:40000"),
+            certified("shop", arrival("127.0.0.1:40000", Origin::Direct)),
+        ];
+        for (place, one) in all.iter().enumerate() {
+            assert_eq!(of(one.clone()), of(one.clone()), "{one:?}");
+            for other in &all[..place] {
+                assert_ne!(of(one.clone()), of(other.clone()), "{one:?} {other:?}");
+            }
+        }
+        let shop = certified("shop", arrival(address, Origin::Direct));
+        assert_eq!(of(shop), of(certified("shop", told(address))));
+    }
+
+    #[test]
+    fn of_unknown_origin_even_a_certificate_makes_nobody_equal() {
+        let unknown = || certified("shop", arrival("10.9.9.9:1", Origin::Untold));
+        assert_ne!(of(unknown()), of(unknown()));
+    }
+
+    #[test]
+    fn a_certificate_alone_is_no_proof() {
+        let peer = ClientConnection::new(
+            lockwarden_lock::token::SessionId(random::sixteen()),
+            Holder::new(),
+            certified("shop", told("10.1.2.3:40000")),
+            None,
+            Arc::default(),
+        );
+        let mut state = ConnectionState::new(Arc::new(peer), false);
+        assert_eq!(state.who().application, None);
+        state.set_user(Bytes::from_static(b"shop"));
+        assert!(state.who().application.is_some());
+    }
 }

@@ -173,7 +173,7 @@ pub(super) fn told(outcome: &Outcome, now: ProxyTime) -> (EventKind, Lease) {
         Outcome::Refused(refused) => {
             let lease = Lease {
                 fence: Some(refused.fence.0),
-                held_ms: Some(refused.now.ms_since(refused.since)),
+                held_ms: refused.held_ms(),
                 ..nothing
             };
             (EventKind::Refused, lease)
@@ -181,6 +181,7 @@ pub(super) fn told(outcome: &Outcome, now: ProxyTime) -> (EventKind, Lease) {
         Outcome::Different { .. } => (EventKind::Different, nothing),
         Outcome::ConditionUnmet | Outcome::Untouched { .. } => (EventKind::Unchanged, nothing),
         Outcome::Ungoverned => (EventKind::Ungoverned, nothing),
+        Outcome::Unconfirmed(_) => (EventKind::Unconfirmed, nothing),
         Outcome::Failed => (EventKind::Failed, nothing),
     }
 }

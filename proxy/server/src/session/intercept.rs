@@ -16,31 +16,64 @@ use lockwarden_resp::Request;
 use super::awaited::{InFlight, Look};
 use super::client::FirstCommand;
 use super::conclude::Concluded;
+use super::connection_state::Acting;
 use super::gather_facts::may_need_process;
 use super::judge::{Looked, judged, let_others_run};
 use super::multiplexing::Way;
 use super::transport::request_buffer::RequestBuffer;
 use super::transport::{End, Muted};
 use super::unjudged::{Lacks, SWITCHED, unjudged_for};
-use super::{Session, replicas};
+use super::{Session, quarantine, replicas};
 use crate::backend::rights::Known;
 use crate::clock::Moment;
 use crate::ruleset::Active;
 use crate::telemetry::events::Took;
-use crate::telemetry::vocabulary::{CommandClass, LatencyPath, UnjudgedWhy};
+use crate::telemetry::vocabulary::{CommandClass, CommandResult, LatencyPath, UnjudgedWhy};
 
 impl Session {
     /// Takes the request that is in the inbox all its way. A lock command is an order barrier:
     /// nothing behind it is read before it was answered.
     pub(crate) async fn intercept(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
+        if self.client.connection.acting == Acting::Own {
+            self.carry(inbox).await?;
+        } else {
+            Box::pin(self.own_again(inbox)).await?;
+            self.carry(inbox).await?;
+        }
+        if self.client.connection.acting == Acting::Twin {
+            Box::pin(self.rest(inbox)).await?;
+        }
+        Ok(())
+    }
+
+    async fn carry(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
         let muted = self.client.next_muted();
+        if self.client.connection.must_log_in && !self.lets_in(inbox, muted) {
+            return Ok(());
+        }
         let sampled = self.sample();
         let mut request = inbox.request();
         let mut class = self.client.classify(request);
-        let way = self.way(&class, &request, !inbox.is_empty());
+        let as_twin =
+            self.client.wants_twin(&class, &request) && !self.transport.pushes.takes_no_commands();
+        let mut guarded = self.client.guarded_by(&class, &request);
+        let as_twin = as_twin || (guarded.is_some() && self.client.may_become_twin());
+        let way = match as_twin {
+            // What is logged in as somebody else is nobody else's.
+            true => Way::InUse,
+            false => self.way(&class, &request, !inbox.is_empty()),
+        };
         if way != Way::InUse {
             drop(class);
             if !Box::pin(self.go_by(way, inbox, muted)).await? {
+                return Ok(());
+            }
+            request = inbox.request();
+            class = self.client.classify(request);
+        }
+        if as_twin {
+            drop(class);
+            if !Box::pin(self.become_twin(inbox, muted)).await? {
                 return Ok(());
             }
             request = inbox.request();
@@ -52,6 +85,7 @@ impl Session {
             unread = Box::pin(self.learn_what_is_unknown(inbox)).await?;
             request = inbox.request();
             class = self.client.classify(request);
+            guarded = self.client.guarded_by(&class, &request);
         }
         let is_about_connection = matches!(class, Class::Session(..));
         self.client.first_command = self.client.first_command.next(is_about_connection);
@@ -60,8 +94,22 @@ impl Session {
             self.proxy_error(SWITCHED, muted);
             return Ok(());
         }
+        if let Some(write) = guarded {
+            let kept = self.client.kept_for(&write, &class);
+            drop(class);
+            if Box::pin(self.guarded_write(inbox, write, kept, muted)).await? {
+                return Ok(());
+            }
+            request = inbox.request();
+            class = self.client.classify(request);
+        }
         if let Class::PassThrough(pass) = class {
-            if let Some(leave) = inbox.whole(pass) {
+            if self.pass_in_twins_block(&request, pass, muted) {
+                self.client
+                    .count(CommandClass::PassThrough, CommandResult::Ok);
+                return Ok(());
+            } else if let Some(leave) = inbox.whole(pass) {
+                self.client.sight_long(pass, &request);
                 let buffer = inbox.take_all();
                 self.transport.forward_whole(leave, buffer, muted)?;
             } else {
@@ -122,6 +170,9 @@ impl Session {
                 self.forward(CommandClass::PassThrough, pass, muted);
             }
             Class::Fence(_, key) => Box::pin(self.tell_fence(inbox, key, muted)).await?,
+            Class::Lease(question) => {
+                Box::pin(self.tell_lease(inbox, question, &active, muted)).await?;
+            }
             Class::Operator(command) => {
                 Box::pin(self.ask_proxy(inbox, command, muted)).await?;
             }
@@ -168,6 +219,12 @@ impl Session {
             Looked::Judge => {}
             other => return self.instead_of_judging(other, command, active, muted),
         }
+        let namespace = command.target().namespace;
+        if active.namespace(namespace).quarantine.is_some()
+            && !Box::pin(self.verify_server(inbox, namespace, active, muted)).await?
+        {
+            return Ok(());
+        }
         let begun = Moment::now();
         let needs = Needs::of_any(&command);
         let known = self
@@ -190,7 +247,9 @@ impl Session {
         let locks = self.client.locks(&command, active, begun.at);
 
         let decided = self.client.decide(&command, locks, active, begun);
-        let rules = |namespace| active.rules(namespace);
+        let is_verified = self.transport.backend_link().is_verified();
+        let shared = &self.client.shared;
+        let rules = |namespace| quarantine::rules_now(namespace, active, shared, is_verified);
         match settle(command, decided, &rules) {
             Settled::Permitted(permitted) => {
                 let flight = InFlight {
@@ -203,6 +262,7 @@ impl Session {
                     .then_some(needs),
                     speaks_for,
                     told: Process::Pending,
+                    confirmation: None,
                 };
                 self.run(inbox, flight, begun, active, muted).await
             }
@@ -241,6 +301,12 @@ impl Session {
             let peer = self.client.connection.peer();
             self.client.shared.processes.of(peer).await;
         }
+        if flight.permitted.durability().is_some() {
+            let command = flight.permitted.command();
+            if !Box::pin(self.prepare_to_wait(inbox, command, active, muted)).await? {
+                return Ok(());
+            }
+        }
         if is_queued {
             let step = self.client.plan(&mut flight, false, active);
             flight.took = judged(begun, Instant::now());
@@ -255,6 +321,7 @@ impl Session {
         let (answer, answers, sent) = match carried.await {
             Ok(answered) => answered,
             Err(end) => {
+                self.never_confirmed(&flight, active);
                 // Its answer may still come while the session ends, and says whether the lock was granted.
                 self.orphan = Some(Box::new(flight));
                 return Err(end);

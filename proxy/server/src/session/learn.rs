@@ -1,7 +1,5 @@
 //! What replies that a session looked at change in what is known of its client.
 
-use std::time::{Duration, Instant};
-
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::op::Arguments;
 use lockwarden_lock::script_facts::ScriptSha;
@@ -16,9 +14,6 @@ use super::transport::{End, Muted, Reply};
 use super::{Session, replicas};
 use crate::backend::profile::Login;
 use crate::state::effects;
-
-/// A user who may not read a record is not tried with the next before this time has passed.
-const UNREADABLE_FOR: Duration = Duration::from_secs(10);
 
 impl Session {
     /// A reply that somebody wanted to look at.
@@ -41,8 +36,7 @@ impl Session {
                 self.client.connection.unsettled =
                     self.client.connection.unsettled.saturating_sub(1);
                 if frame.starts_with(b"-NOPERM") {
-                    self.client.connection.rights.unreadable_until =
-                        Some(Instant::now() + UNREADABLE_FOR);
+                    self.client.connection.cannot_read_records();
                 }
                 let value = parse_reply(&frame, self.client.connection.protocol);
                 let grant = value.ok().and_then(|value| value.as_bytes().cloned());
@@ -51,6 +45,7 @@ impl Session {
                     .read_grants
                     .push(grant.and_then(|grant| Grant::from_slice(&grant)));
             }
+            Look::Head(write) => self.client.learn_of_head(&frame, write),
             Look::ReadValue(keys) => {
                 self.client.connection.unsettled =
                     self.client.connection.unsettled.saturating_sub(1);
@@ -73,6 +68,10 @@ impl Session {
                     effects::renewal_answered(&self.client.shared, &renewed.0, &renewed.1, &value);
                 }
             }
+            Look::InTwinsBlock => {
+                let told = self.client.without_twin(&frame);
+                self.reply(&told, muted);
+            }
             Look::Role => self.learn_role(&frame),
             Look::Replicas => {
                 if replicas::names_any(&frame) {
@@ -88,6 +87,8 @@ impl Session {
                     self.transport.reply(&frame);
                 }
             }
+            // Nothing was written that replicas must have.
+            Look::Confirmed => {}
             // A session whose client is gone reads these itself.
             Look::Own | Look::Marked(_) => self.own_step_failed(&frame),
             Look::Answer => {
@@ -100,6 +101,8 @@ impl Session {
     /// Changes the state as Redis did.
     pub(crate) fn apply(&mut self, change: StateChange, accepted: bool, inbox: &mut RequestBuffer) {
         match (change, accepted) {
+            (StateChange::Twin, accepted) => self.client.twin_logged_in(accepted),
+            (StateChange::OwnAgain, accepted) => self.client.own_logged_in(accepted),
             // A nested MULTI was refused, but the block it stands in goes on.
             (StateChange::Multi, false) => self.client.connection.block = None,
             // Redis 6.2 may have logged it in before it found what was wrong.
@@ -139,7 +142,9 @@ impl Session {
                 self.client.connection.reset(was_let_in);
                 self.client.introduce();
                 self.transport.pushes.reset();
-                if self.client.shared.backend.server.wants_password() {
+                if self.client.connection.must_log_in
+                    || self.client.shared.backend.server.wants_password()
+                {
                     inbox.set_limits(RequestLimits::before_auth());
                 }
             }
@@ -158,10 +163,11 @@ impl Session {
         if self.client.connection.selected != 0 && self.client.connection.user != login.user {
             self.client.connection.trace.add(Trace::Pin);
         }
-        self.client.connection.set_user(login.user.clone());
-        // Nowhere else is the password of any use.
-        self.client.connection.login = self.multiplexed.then_some(login);
-        self.client.introduce();
+        if self.multiplexed {
+            let backend = &self.client.shared.backend;
+            backend.passwords.proved(&login, backend.server.era());
+        }
+        self.client.logged_in(login, self.multiplexed);
         inbox.set_limits(RequestLimits::default());
     }
 }

@@ -176,6 +176,22 @@ impl Session {
         }
     }
 
+    /// Goes on with a connection of its own, where it shares one. Returns false where its client was told why that cannot be.
+    pub(super) async fn takes_own_connection(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        muted: Muted,
+    ) -> Result<bool, End> {
+        if !self.transport.is_shared() {
+            return Ok(true);
+        }
+        let error = self.change_way(Way::Own, inbox).await?;
+        if let Some(error) = &error {
+            self.reply(&BytesMut::from(&error[..]), muted);
+        }
+        Ok(error.is_none())
+    }
+
     /// Whether Redis remembers something of this connection that commands depend on.
     fn is_bound(&self) -> bool {
         self.client.connection.trace == Trace::Pin
@@ -348,6 +364,7 @@ fn needs(class: &Class<'_>, request: &Request<'_>) -> Needs {
         | Class::ComputedFunction(_)
         | Class::UnknownFunction(_)
         | Class::Fence(..)
+        | Class::Lease(_)
         | Class::Operator(_)
         | Class::Error(_)
         | Class::ErrorOfOthers(..) => Needs::Nothing,
@@ -366,7 +383,9 @@ fn traffic(class: &Class<'_>) -> Traffic {
         | Class::Session(..)
         | Class::Error(_)
         | Class::ErrorOfOthers(..) => true,
+        // A look at a lease is a step, too.
         Class::Judge(_)
+        | Class::Lease(_)
         | Class::Opaque(_)
         | Class::UnknownScript(_)
         | Class::UnseenScript(_)

@@ -15,15 +15,17 @@ use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::op::{LockCommand, LockOp, Target};
 use lockwarden_lock::outcome::{
-    Answer, Answers, Ended, Granted, NotAnAnswer, Outcome, Refused as StepRefused, ScriptEnd,
+    self, Answer, Answers, Ended, Granted, NotAnAnswer, Outcome, Refused as StepRefused, ScriptEnd,
+    Unconfirmed,
 };
 use lockwarden_lock::plan::EnforcedTerms;
 use lockwarden_lock::reason::Reason;
+use lockwarden_lock::rules::Durability;
 use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::time::{AskedMs, ProxyTime};
 use lockwarden_lock::token::{Grant, Process};
 
-use super::awaited::InFlight;
+use super::awaited::{Confirmation, InFlight};
 use super::client::Client;
 use super::refusals::policy_of;
 use crate::clock::Moment;
@@ -61,6 +63,8 @@ struct Settled<'a> {
     took: Took,
     /// The process that the record names.
     told: Process,
+    /// What replicas were to confirm, and too few did.
+    unconfirmed: Option<Durability>,
     /// How far the client had taken its replies when its answer came.
     spoken_after: u64,
     /// When its answer came.
@@ -71,6 +75,17 @@ impl Settled<'_> {
     /// Whether it asked for the lock.
     fn acquires(&self) -> bool {
         matches!(self.operation, Operation::Acquire | Operation::TakeOver)
+    }
+
+    /// Why its client was told that nothing came of it, where that is so and the step did something.
+    fn doubt(&self) -> Option<String> {
+        let wanted = self.unconfirmed?;
+        let what = match self.answer.outcome {
+            Outcome::Unconfirmed(what) => what,
+            Outcome::Extended { .. } => Unconfirmed::Extension,
+            _ => return None,
+        };
+        Some(outcome::unconfirmed_words(what, wanted))
     }
 
     /// When the step was sent, which was answered just now: no TTL that it set ends sooner than that
@@ -95,6 +110,7 @@ fn would_give(op: &LockOp, allowed: &Allowed, outcome: &Outcome) -> Option<Enfor
         | Outcome::Different { .. }
         | Outcome::ConditionUnmet
         | Outcome::Untouched { .. }
+        | Outcome::Unconfirmed(_)
         | Outcome::Failed => return None,
     };
     EnforcedTerms::instead_of(asked, op, allowed)
@@ -106,7 +122,7 @@ fn deed(op: &LockOp, answer: &Answer) -> Option<Operation> {
         return None;
     };
     match &answer.outcome {
-        Outcome::Granted(_) => Some(Operation::Acquire),
+        Outcome::Granted(_) | Outcome::Unconfirmed(_) => Some(Operation::Acquire),
         Outcome::Extended { .. } => Some(Operation::Extend),
         Outcome::Released { .. } => Some(Operation::Release),
         Outcome::Busy { .. }
@@ -226,6 +242,10 @@ impl Client {
                 asked: asked_about(&flight.asked, index, locks.len()),
                 took: flight.took,
                 told: flight.told,
+                unconfirmed: match flight.confirmation {
+                    Some(Confirmation::TooFew { wanted, .. }) => Some(wanted),
+                    Some(Confirmation::Enough) | None => None,
+                },
                 spoken_after,
                 now,
             };
@@ -252,8 +272,8 @@ impl Client {
                 ..
             } => {
                 let is_clamped = self.clamped(op, *ttl_ms, one);
-                self.touched_the_lease(one, active, now);
-                self.extended(one, *ttl_ms, *kept, *own, now);
+                self.touched_the_lease(one, active);
+                self.extended(one, (*ttl_ms, *asked_ms), *kept, *own, now);
                 if let (true, Some(asked_ms)) = (*own, asked_ms) {
                     self.evidence.asked(one.key, asked_end(*asked_ms, now));
                 }
@@ -273,6 +293,9 @@ impl Client {
             }
             Outcome::Refused(refused) => return self.account_refused(one, refused, active, now),
             Outcome::Different { late } => {
+                if *late {
+                    self.comes_back_late(one, false, active);
+                }
                 overlap = self.acted_late(one, *late, now);
                 if self.account_different(one, overlap, active) {
                     return;
@@ -291,6 +314,11 @@ impl Client {
                 }
                 DecisionKind::Allow
             }
+            Outcome::Unconfirmed(_) => {
+                metrics.acquires.at(AcquireOutcome::Contended).inc();
+                self.refused_the_lock(one, false, active, now);
+                DecisionKind::Allow
+            }
             Outcome::Ungoverned => {
                 metrics.ungoverned.inc();
                 DecisionKind::Allow
@@ -303,7 +331,10 @@ impl Client {
                 DecisionKind::Allow
             }
         };
-        let (id, verdict) = self.decided(one, decision, active);
+        let (id, mut verdict) = self.decided(one, decision, active);
+        if let Some(doubt) = one.doubt() {
+            verdict.detail = Some(doubt.into());
+        }
         self.tell_of(one, overlap, id, verdict, active);
     }
 
@@ -314,13 +345,16 @@ impl Client {
         let Some(would) = one.answer.would.filter(|_| !one.enforced && !is_different) else {
             return false;
         };
+        if would.late {
+            self.comes_back_late(one, false, active);
+        }
         let overlap = self.acted_late(one, would.late, now);
         if overlap {
             let metrics = &active.namespace(one.target.namespace).metrics;
             metrics.overlaps.inc();
         }
         if would.paid_debt {
-            self.observed(Observation::Debt, one.target, active, now);
+            self.observed(Observation::Debt, one.target, active);
         }
         overlap
     }
@@ -384,10 +418,11 @@ impl Client {
                 namespace = %details.name,
                 key = %String::from_utf8_lossy(&one.target.key),
                 client = %self.peer,
+                certificate = self.certificate(),
                 "a lock whose deadline had passed was taken over"
             );
         }
-        self.touched_the_lease(one, active, now);
+        self.touched_the_lease(one, active);
         if let Some(would) = one.answer.would {
             self.handed_over(one, would.reason, active, now);
         }
@@ -401,6 +436,7 @@ impl Client {
     }
 
     fn account_absent(&mut self, one: &Settled<'_>, ran_out: bool, active: &Active, now: Instant) {
+        self.comes_back_late(one, ran_out, active);
         let metrics = &active.namespace(one.target.namespace).metrics;
         if one.operation == Operation::Release {
             metrics.releases.at(ReleaseOutcome::Absent).inc();
@@ -408,6 +444,7 @@ impl Client {
         }
         if ran_out {
             metrics.expired_while_held.inc();
+            self.ran_out_unnoticed(one, active);
             self.evidence.lapsed(one.key, now);
             self.shared.renewals.remove(one.key, Some(self.number));
         }
@@ -427,14 +464,17 @@ impl Client {
         if one.acquires() && refused.reason == Reason::Overwrite {
             metrics.acquires.at(AcquireOutcome::Denied).inc();
         }
+        if refused.late {
+            self.comes_back_late(one, false, active);
+        }
         let overlap = self.acted_late(one, refused.late, now);
         if overlap {
             metrics.overlaps.inc();
         }
-        self.touched_the_lease(one, active, now);
+        self.touched_the_lease(one, active);
         self.handed_over(one, refused.reason, active, now);
         if refused.paid_debt {
-            self.observed(Observation::Debt, one.target, active, now);
+            self.observed(Observation::Debt, one.target, active);
         }
         if refused.keep_alive_ended {
             self.shared.renewals.remove(one.key, None);

@@ -181,7 +181,7 @@ impl Client {
             fence: (refused.reason == Reason::StaleFence).then_some(refused.fence),
             ttl_ms: None,
             max_ms: None,
-            held_ms: Some(refused.now.ms_since(refused.since)),
+            held_ms: refused.held_ms(),
             others_stand,
             detail: None,
         })
@@ -245,6 +245,7 @@ impl Client {
             policy,
             client,
             name = %String::from_utf8_lossy(&self.connection.name),
+            certificate = self.certificate(),
             repeated,
             "{}",
             match mode {
@@ -276,7 +277,7 @@ pub(super) fn policy_of(reason: Reason, target: &Target, active: &Active) -> &'s
         Reason::StaleFence => "fencing",
         Reason::NoTtl | Reason::TtlTooLong | Reason::Limited => "ttl-ceiling",
         Reason::UnsafeScript => "scripts",
-        Reason::BulkDelete | Reason::Other => "lockwarden",
+        Reason::BulkDelete | Reason::Quarantine | Reason::Other => "lockwarden",
     };
     let present = active
         .generation

@@ -1,19 +1,24 @@
 //! Commands that pass through and may be about locks of which nobody has said that they are locks. They go on as they
 //! came; what they did is told to [`Discovery`](crate::telemetry::discovery::Discovery).
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use lockwarden_discovery::Did;
-use lockwarden_discovery::recognise::{Interest, Scripts, recognise};
+use lockwarden_discovery::recognise::{Interest, Scripts, recognise, writes_data};
 use lockwarden_discovery::sighting::{Doings, answered, doings};
+use lockwarden_lock::db_key::DbKey;
+use lockwarden_lock::evidence::Own;
 use lockwarden_lock::op::{AcquireReply, LockOp, ReleaseSpelling};
 use lockwarden_lock::pass_through::PassThrough;
+use lockwarden_lock::table::{Access, Lookup, for_each_key, lookup};
 use lockwarden_resp::Request;
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 use super::awaited::Sighted;
 use super::client::Client;
 use crate::clock::now_ms;
-use crate::telemetry::discovery::Seen;
+use crate::telemetry::discovery::{Seen, What};
 
 /// A longer command is not about a lock: bytes.
 const MAX_FRAME: usize = 4_096;
@@ -21,6 +26,11 @@ const MAX_FRAME: usize = 4_096;
 const MAX_KEYS: usize = 16;
 /// Of so many reads of followed keys one is told: it shows whether a value is there to be read.
 const READS: u64 = 16;
+/// A longer key of data is not looked at: bytes.
+const MAX_KEY: usize = 256;
+/// A lock without a TTL is taken to be held for so long, in which its writes are looked at; others, for no longer than that.
+const HELD_MS: u64 = 60_000;
+const MAX_HELD_MS: u64 = 3_600_000;
 
 impl Client {
     /// A command whose reply says what it did to keys that may be locks. Nearly every command is none, which is found
@@ -31,9 +41,57 @@ impl Client {
         pass: PassThrough<'_>,
         request: &Request<'_>,
     ) -> Option<Box<Sighted>> {
-        match Interest::of(pass.effect(), request) {
+        let interest = Interest::of(pass.effect(), request);
+        if writes_data(pass.effect(), interest) {
+            self.sight_write(request);
+        }
+        match interest {
             Interest::No => None,
             interest => self.sight_of(interest, pass, request),
+        }
+    }
+
+    /// The same of a command that is too long to be about a lock.
+    pub(super) fn sight_long(&mut self, pass: PassThrough<'_>, request: &Request<'_>) {
+        if writes_data(pass.effect(), Interest::of(pass.effect(), request)) {
+            self.sight_write(request);
+        }
+    }
+
+    /// A write of data is told where its client may hold a lock, or where such a key was written under one before.
+    #[inline]
+    fn sight_write(&mut self, request: &Request<'_>) {
+        let may_hold = self.may_hold_until_ms != 0 || self.evidence.latest().next().is_some();
+        let discovery = &self.shared.discovery;
+        let is_known = |key: &[u8]| discovery.is_written_under_a_lock(self.connection.db(), key);
+        if may_hold || request.get(1).is_some_and(is_known) {
+            self.tell_write(request);
+        }
+    }
+
+    #[cold]
+    fn tell_write(&mut self, request: &Request<'_>) {
+        let (now, at_ms) = (Instant::now(), now_ms());
+        if self.may_hold_until_ms <= at_ms {
+            self.may_hold_until_ms = 0;
+        }
+        let db = self.connection.db();
+        let holds =
+            |(key, own): &(&DbKey, &Own)| key.db == db && own.ends.is_none_or(|ends| ends > now);
+        let held = self.evidence.latest().filter(holds);
+        let under: SmallVec<[Bytes; 1]> = held.map(|(key, _)| key.key.clone()).collect();
+        let discovery = &self.shared.discovery;
+        let may_hold = self.may_hold_until_ms != 0 || !under.is_empty();
+        let is_known = |key: &[u8]| discovery.is_written_under_a_lock(db, key);
+        if !(may_hold || request.get(1).is_some_and(is_known)) || !discovery.may_tell_write() {
+            return;
+        }
+        let keys = written(request);
+        if may_hold {
+            keys.iter().for_each(|key| discovery.follow_writes(db, key));
+        }
+        if !keys.is_empty() {
+            self.leave(at_ms, db, What::Wrote { keys, under });
         }
     }
 
@@ -104,7 +162,7 @@ impl Client {
     }
 
     /// The reply to such a command.
-    pub(super) fn sighted(&self, sighted: Sighted, reply: &[u8]) {
+    pub(super) fn sighted(&mut self, sighted: Sighted, reply: &[u8]) {
         let Sighted {
             command,
             db,
@@ -113,14 +171,51 @@ impl Client {
         self.leave_sightings(db, answered(&command, doings, reply));
     }
 
-    fn leave_sightings(&self, db: u32, doings: Doings) {
+    fn leave_sightings(&mut self, db: u32, doings: Doings) {
+        let at_ms = now_ms();
+        for (_, did) in &doings {
+            let for_ms = match did {
+                Did::Acquire {
+                    granted: Some(true) | None,
+                    ttl_ms,
+                    ..
+                } => *ttl_ms,
+                Did::Counted(Some(1) | None) => None,
+                Did::Extend { ttl_ms, .. } if self.may_hold_until_ms != 0 => *ttl_ms,
+                _ => continue,
+            };
+            let for_ms = for_ms.unwrap_or(HELD_MS).min(MAX_HELD_MS);
+            self.may_hold_until_ms = self.may_hold_until_ms.max(at_ms.saturating_add(for_ms));
+        }
+        self.leave(at_ms, db, What::Did(doings));
+    }
+
+    fn leave(&self, at_ms: u64, db: u32, what: What) {
         self.shared.discovery.saw(Seen {
-            at_ms: now_ms(),
+            at_ms,
             db,
             caller: self.caller(),
-            doings,
+            what,
         });
     }
+}
+
+/// The keys that a command writes.
+fn written(request: &Request<'_>) -> SmallVec<[Bytes; 1]> {
+    let mut keys = SmallVec::new();
+    let Lookup::Known(spec) = lookup(request) else {
+        return keys;
+    };
+    let mut each = |_: usize, key: &[u8], access: Access| {
+        if access == Access::Write && keys.len() < MAX_KEYS && key.len() <= MAX_KEY {
+            keys.push(Bytes::copy_from_slice(key));
+        }
+    };
+    // Redis refuses what cannot be read to its end.
+    if for_each_key(spec, request, &mut each).is_err() {
+        keys.clear();
+    }
+    keys
 }
 
 /// Whether the reply may be what is stored.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::outcome::{self, Answers, AskedBack};
 use lockwarden_lock::plan::{Form, Plan, Who, identify, plan};
+use lockwarden_lock::rules::Durability;
 use lockwarden_lock::settle::Allowed;
 use lockwarden_lock::token::Process;
 use lockwarden_resp::{Elements, ReplyError, Value, parse_reply, put_value};
@@ -32,21 +33,37 @@ const SEND_IT_UNCHECKED: &[u8] = b"*2\r\n$1\r\nQ\r\n$0\r\n\r\n";
 pub(super) const SCRIPT_REPLY: usize = 3;
 
 impl Session {
-    /// Sends a step and reads its answer, whose bytes come too; and says when it was sent.
+    /// Sends a step and reads its answer, whose bytes come too; and says when it was sent. Where replicas must have what it
+    /// did, it is known by then whether they have.
     pub(super) async fn carry_out(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        flight: &mut InFlight,
+        planned: (Plan, Instant),
+        active: &Active,
+    ) -> Result<(Bytes, Answers, Instant), End> {
+        let (answer, answers, sent) = self.take_step(inbox, flight, planned, active).await?;
+        if flight.permitted.durability().is_some() {
+            Box::pin(self.confirm(inbox, flight, &answers, active)).await?;
+        }
+        Ok((answer, answers, sent))
+    }
+
+    async fn take_step(
         &mut self,
         inbox: &mut RequestBuffer,
         flight: &mut InFlight,
         (mut step, mut sent): (Plan, Instant),
         active: &Active,
     ) -> Result<(Bytes, Answers, Instant), End> {
-        let mut answer = self.execute(inbox, &step).await?;
+        let wanted = flight.permitted.durability();
+        let mut answer = self.execute_waiting(inbox, &step, wanted).await?;
         if flight.unchecked.is_some() && &answer[..] == SEND_IT_UNCHECKED {
             flight.unchecked = None;
             self.client.pending_grants.answered();
             step = self.client.plan(flight, true, active);
             self.client.step_is_under_way(flight);
-            answer = self.execute(inbox, &step).await?;
+            answer = self.execute_waiting(inbox, &step, wanted).await?;
         }
         for asked in 1..=MAX_ASKED_BACK {
             let Some(back) = self.client.asked_back(&answer) else {
@@ -57,7 +74,7 @@ impl Session {
             step = self.client.plan(flight, asked < MAX_ASKED_BACK, active);
             self.client.step_is_under_way(flight);
             sent = Instant::now();
-            answer = self.execute(inbox, &step).await?;
+            answer = self.execute_waiting(inbox, &step, wanted).await?;
         }
         let answers = self.client.read_answers(&answer)?;
         if !answers.perhaps_own() {
@@ -70,7 +87,7 @@ impl Session {
         self.client.pending_grants.answered();
         self.client.step_is_under_way(flight);
         let sent = Instant::now();
-        let answer = self.execute(inbox, &step).await?;
+        let answer = self.execute_waiting(inbox, &step, wanted).await?;
         let answers = self.client.read_answers(&answer)?;
         Ok((answer, answers, sent))
     }
@@ -122,10 +139,21 @@ impl Session {
         inbox: &mut RequestBuffer,
         step: &Plan,
     ) -> Result<Bytes, End> {
+        self.execute_waiting(inbox, step, None).await
+    }
+
+    /// The same. Behind the step, in the same write, replicas are asked for it.
+    async fn execute_waiting(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        step: &Plan,
+        wanted: Option<Durability>,
+    ) -> Result<Bytes, End> {
         // Who may look at rights may use EVAL, too, as in a block; and what ends a CLIENT CACHING must be the step itself.
         if !step.is_checked() && !self.client.connection.reads_are_noted() {
             self.transport
                 .execute(step, Form::Sha, Look::Answer, Muted::Yes);
+            self.ask_replicas(wanted);
             let answer = self.answer(inbox).await?;
             if !answer.starts_with(b"-NOSCRIPT") {
                 return Ok(answer);
@@ -133,6 +161,7 @@ impl Session {
         }
         self.transport
             .execute(step, Form::Text, Look::Answer, Muted::Yes);
+        self.ask_replicas(wanted);
         self.answer(inbox).await
     }
 

@@ -12,17 +12,18 @@ use lockwarden_lock::outcome::NothingRun;
 use lockwarden_lock::own_request::OwnRequest;
 use lockwarden_lock::pass_through::PassThrough;
 use lockwarden_lock::plan::{Form, Needs, Plan};
-use lockwarden_resp::{Elements, put_array_header};
+use lockwarden_resp::{Elements, Value, put_array_header, put_value};
 
 use super::acl::rights_line;
 use super::awaited::Look;
 use super::block::{Block, Place};
 use super::conclude::Concluded;
+use super::guarded_writes::{BLOCK_TOO_LONG, MAX_TRIES, is_nil};
 use super::{Session, error_frame};
 use crate::clock::Moment;
 use crate::ruleset::Active;
 use crate::session::transport::request_buffer::RequestBuffer;
-use crate::session::transport::{End, Muted};
+use crate::session::transport::{End, Muted, QueuedRequests};
 
 impl Session {
     /// `EXEC`: an order barrier where anybody has to look at what it answers.
@@ -33,7 +34,24 @@ impl Session {
         muted: Muted,
     ) -> Result<(), End> {
         self.settled(inbox).await?;
-        let block = self.client.connection.block.take();
+        let queued = self.transport.take_queued();
+        let mut block = self.client.connection.block.take();
+        let mut check = None;
+        if let Some(block) = block.as_mut().filter(|block| block.spoiled.is_none())
+            && self.is_held_back(&block.guarded)
+        {
+            let guarded = std::mem::take(&mut block.guarded);
+            if !self.client.connection.is_watching {
+                // A guard may have come into force within the block.
+                let is_whole = |queued: &QueuedRequests| queued.count() >= block.queued as u64;
+                match queued.filter(is_whole) {
+                    Some(queued) => check = Some((guarded, queued)),
+                    None => block.spoil(BLOCK_TOO_LONG),
+                }
+            } else if let Some(line) = self.check_watched_block(&guarded).await {
+                block.spoil(&line);
+            }
+        }
         match block {
             Some(Block {
                 spoiled: Some(reason),
@@ -55,17 +73,42 @@ impl Session {
                     false => self.reply(&BytesMut::from(&answer[..]), muted),
                 }
             }
-            Some(mut block) if !block.places.is_empty() => {
+            Some(mut block) if !block.places.is_empty() || check.is_some() => {
                 // Before EXEC is sent: a client that goes before its answer comes has not heard of these grants.
                 for (_, place) in &block.places {
                     if let Place::Step(flight) = place {
                         self.client.step_is_under_way(flight);
                     }
                 }
-                self.transport
-                    .forward_and_look(pass, Look::Answer, Muted::Yes);
-                self.ask_for_rights(std::mem::take(&mut block.questions));
-                let answer = self.answer(inbox).await?;
+                let mut tries = 0;
+                let answer = loop {
+                    if let Some((guarded, queued)) = &check {
+                        let queued = (queued, tries == 0);
+                        if let Some(line) =
+                            Box::pin(self.check_block(inbox, guarded, queued)).await?
+                        {
+                            self.client.pending_grants.answered();
+                            return self.abort(block.afterwards, &line, muted);
+                        }
+                    }
+                    self.transport
+                        .forward_and_look(pass, Look::Answer, Muted::Yes);
+                    let wanted = block.durability();
+                    self.ask_replicas(wanted);
+                    self.look_behind(std::mem::take(&mut block.guarded));
+                    self.ask_for_rights(std::mem::take(&mut block.questions));
+                    let answer = match wanted {
+                        Some(_) => Box::pin(self.confirmed_block(inbox, &mut block)).await?,
+                        None => self.answer(inbox).await?,
+                    };
+                    match &check {
+                        Some((guarded, _)) if is_nil(&answer) && tries < MAX_TRIES => {
+                            self.block_again(guarded);
+                            tries += 1;
+                        }
+                        _ => break answer,
+                    }
+                };
                 self.client.unwatch();
                 let reply = self.unwrap(block, answer, inbox)?;
                 self.client.pending_grants.answered();
@@ -77,6 +120,7 @@ impl Session {
             Some(block) => {
                 self.client.unwatch();
                 self.transport.forward(pass, muted);
+                self.look_behind(block.guarded);
                 self.ask_for_rights(block.questions);
             }
             // An error, and what is watched stays so.
@@ -86,6 +130,7 @@ impl Session {
     }
 
     pub(crate) fn discard(&mut self, pass: PassThrough<'_>, muted: Muted) {
+        self.transport.take_queued();
         if let Some(block) = self.client.connection.block.take() {
             self.client.unwatch();
             self.end(pass, muted);
@@ -94,6 +139,15 @@ impl Session {
         } else {
             self.transport.forward(pass, muted);
         }
+    }
+
+    /// A block that is over already was refused.
+    fn abort(&mut self, afterwards: Vec<Plan>, line: &str, muted: Muted) -> Result<(), End> {
+        self.client.unwatch();
+        self.follow_up(afterwards);
+        let text = format!("EXECABORT Transaction discarded because of previous errors: {line}");
+        self.reply(&error_frame(&text), muted);
+        Ok(())
     }
 
     /// Sends the steps that waited for the end of a block.
@@ -111,8 +165,7 @@ impl Session {
         answer: Bytes,
         inbox: &mut RequestBuffer,
     ) -> Result<Bytes, End> {
-        // nil: a watched key had changed. An error: nothing was executed either.
-        if !answer.starts_with(b"*") || answer.starts_with(b"*-1") {
+        if !was_carried_out(&answer) {
             return Ok(answer);
         }
         let active = self.client.active();
@@ -166,6 +219,15 @@ impl Session {
                     reply.extend_from_slice(&error_frame(&text));
                     copied = end;
                 }
+                Place::User(user) => {
+                    reply.extend_from_slice(&answer[copied..start]);
+                    put_value(
+                        &mut reply,
+                        &Value::Bulk(user),
+                        self.client.connection.protocol,
+                    );
+                    copied = end;
+                }
                 Place::Guard => {
                     reply.extend_from_slice(&answer[copied..start]);
                     copied = end;
@@ -190,6 +252,11 @@ impl Session {
         reply.extend_from_slice(&answer[copied..]);
         Ok(reply.freeze())
     }
+}
+
+/// Whether the block was: nil says that a watched key had changed, and an error that nothing was executed either.
+pub(super) fn was_carried_out(answer: &[u8]) -> bool {
+    answer.starts_with(b"*") && !answer.starts_with(b"*-1")
 }
 
 /// The error for a step in a block that has run nothing.

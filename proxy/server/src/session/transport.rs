@@ -28,7 +28,7 @@ use bytes::{Bytes, BytesMut};
 use lockwarden_lock::table::Listing;
 use lockwarden_resp::{Redirects, ReplyLimits, ReplyScanner};
 
-use crate::net::listener::unacknowledged;
+use crate::net::listener::{unacknowledged, unread};
 use crate::net::stream::Stream;
 use crate::net::wakeup::Wakeup;
 use crate::registry::buffer_memory::Account;
@@ -58,6 +58,32 @@ enum Expect<L> {
     Confirm(Channels),
 }
 
+/// What was sent since a block began.
+enum Queued {
+    /// It is not kept.
+    None,
+    Kept(QueuedRequests),
+    /// It was more than is kept.
+    TooMuch,
+}
+
+/// Requests of a block, to be sent again.
+#[derive(Clone, Default)]
+pub(crate) struct QueuedRequests {
+    bytes: BytesMut,
+    count: u64,
+}
+
+impl QueuedRequests {
+    /// How many they are.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+}
+
+/// Bytes of a block that are kept.
+const MAX_QUEUED: usize = 1024 * 1024;
+
 /// Whether the backend was told that no more comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Farewell {
@@ -76,6 +102,8 @@ pub(crate) struct Transport<L> {
     to_backend: BytesMut,
     /// Requests in there that will be answered.
     unsent: u64,
+    /// What was sent since a block began, where it may have to be sent again.
+    queued: Queued,
     from_backend: BytesMut,
     /// How much of `from_backend` belongs to the frame being collected and was scanned.
     scanned: usize,
@@ -90,6 +118,7 @@ pub(crate) struct Transport<L> {
     wakeup: Arc<Wakeup>,
     nudged: bool,
     draining: bool,
+    aged: bool,
     tells_when_idle: bool,
     backend_closed: bool,
     farewell: Farewell,
@@ -125,6 +154,7 @@ impl<L> Transport<L> {
             to_client: BytesMut::new(),
             to_backend: BytesMut::new(),
             unsent: 0,
+            queued: Queued::None,
             from_backend: BytesMut::new(),
             scanned: 0,
             scanner: ReplyScanner::new(ReplyLimits::default()),
@@ -136,6 +166,7 @@ impl<L> Transport<L> {
             wakeup,
             nudged: false,
             draining: false,
+            aged: false,
             tells_when_idle: false,
             backend_closed: false,
             farewell: Farewell::None,
@@ -227,6 +258,16 @@ impl<L> Transport<L> {
     /// Whether the client's machine was found not to answer any more, which takes a while.
     pub(crate) fn client_vanished(&self) -> bool {
         self.client_vanished
+    }
+
+    /// Whether nothing has come from the client that was not read. What it has sent meanwhile is answered first.
+    pub(crate) fn client_is_quiet(&self) -> bool {
+        unread(&self.client) == 0
+    }
+
+    /// Says once more that the connection is old, when nothing is under way.
+    pub(crate) fn keep_aged(&mut self) {
+        self.aged = true;
     }
 
     /// Says once more that the proxy is about to stop, when nothing is under way.

@@ -50,6 +50,13 @@ impl Client {
         let active = self.active();
         classify(&self.shared, &active, &self.connection, request)
     }
+
+    /// Whether one of its keys is a lock.
+    pub(super) fn names_lock(&mut self, request: &Request<'_>) -> bool {
+        let active = self.active.load();
+        let namespaces = &active.namespaces;
+        lockwarden_lock::classify::names_lock(namespaces, request)
+    }
 }
 
 fn classify<'a>(

@@ -1,19 +1,28 @@
 //! What an answer of the server means for registers and counters, whoever asked: a session over its own
 //! connection or the proxy over one of its own.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_lock::evidence::DbKey;
 use lockwarden_lock::lease::{End, LeaseEvent, Transition};
-use lockwarden_lock::plan::{self, Renewed};
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::plan::{self, Renewed, Shortened};
 use lockwarden_resp::Value;
 
 use super::ProxyState;
+use crate::random::refusal_id;
+use crate::registry::lost_holders::Lost;
 use crate::registry::renewals::KeptLease;
 use crate::registry::undelivered::Undelivered;
 use crate::ruleset::Active;
-use crate::telemetry::vocabulary::{HoldEnd, KeepAliveOutcome, UndeliveredOutcome};
+use crate::telemetry::events::{Caller, EventKind};
+use crate::telemetry::logging::Example;
+use crate::telemetry::vocabulary::{
+    DurabilityResult, HoldEnd, KeepAliveOutcome, Observation, UndeliveredOutcome,
+};
+use crate::text::escape::spell;
 
 /// What the answer to a renewal over the holder's own connection means.
 pub(crate) fn renewal_answered(
@@ -78,6 +87,14 @@ pub(crate) fn count_renewal(shared: &ProxyState, lease: &KeptLease, outcome: Kee
     }
 }
 
+/// Counts what replicas said to a renewal.
+pub(crate) fn count_confirmation(shared: &ProxyState, lease: &KeptLease, result: DurabilityResult) {
+    let active = shared.active.load();
+    if let Some(details) = active.details.get(usize::from(lease.namespace.0)) {
+        details.metrics.durability(result);
+    }
+}
+
 /// What the answer to a mark means. Returns the lease where it says nothing.
 pub(crate) fn mark_answered(
     shared: &ProxyState,
@@ -123,6 +140,119 @@ pub(crate) fn count_undelivered(
     }
 }
 
+/// What the answer to a shortening means.
+pub(crate) fn shortened(shared: &ProxyState, lost: &Lost, answer: &Value, active: &Active) {
+    let Lost { key, lease } = lost;
+    let (fence, held) = match plan::shortened(answer) {
+        Some(Shortened::Done { fence, held }) => (fence, held),
+        Some(Shortened::Left) => return,
+        None => {
+            tracing::debug!(error = ?answer.as_error(), "a lease whose holder is gone could not be shortened");
+            return;
+        }
+    };
+    let Some(details) = active.details.get(usize::from(lease.namespace.0)) else {
+        return;
+    };
+    details.metrics.holders_lost.inc();
+    let event = LeaseEvent::Extended {
+        ttl: Some(lease.within),
+    };
+    shared.mirror.apply(key, event, Instant::now());
+    shared.renewals.remove(key, None);
+    let ms = |time: Duration| u64::try_from(time.as_millis()).ok();
+    let mut entry = details.event(EventKind::HolderLost, key.clone());
+    (entry.fence, entry.held_ms) = (Some(fence.0), ms(held));
+    entry.ttl_ms = ms(lease.within);
+    shared.events.leave(entry);
+    tracing::info!(
+        namespace = %details.name,
+        key = %String::from_utf8_lossy(&key.key),
+        fence = fence.0,
+        held_ms = ms(held),
+        ttl_ms = ms(lease.within),
+        "the holder of a lock is gone: its lease was shortened"
+    );
+}
+
+/// A lease ran out unreleased, be it that its holder was told that it lasts longer.
+pub(crate) fn expired(shared: &ProxyState, key: &DbKey, ended: &Transition, active: &Active) {
+    if ended.end == End::Lost {
+        return lost(shared, key, ended, active);
+    }
+    count_hold(ended, active);
+    ran_out(shared, key, ended, active);
+}
+
+/// A lease ran out unreleased: told where the connection that had taken it is open.
+fn ran_out(shared: &ProxyState, key: &DbKey, ended: &Transition, active: &Active) {
+    let caller = ended
+        .session
+        .and_then(|session| shared.clients.caller(session));
+    if let Some(caller) = caller {
+        let lock = (ended.namespace, key.clone());
+        observed(shared, Observation::RanOutConnected, lock, caller, active);
+    }
+}
+
+/// A lease was lost in a failover: its holder works on, and knows nothing of it.
+pub(crate) fn lost(shared: &ProxyState, key: &DbKey, over: &Transition, active: &Active) {
+    let Some(details) = active.details.get(usize::from(over.namespace.0)) else {
+        return;
+    };
+    details.metrics.leases_lost.inc();
+    let holder = over
+        .session
+        .and_then(|session| shared.clients.caller_of_late(session));
+    let held_ms = u64::try_from(over.held.as_millis()).unwrap_or(u64::MAX);
+    let who = holder.as_ref().map_or_else(
+        || "not known to this proxy".to_owned(),
+        |holder| format!("{} ({})", holder.application(), holder.address),
+    );
+    let id = refusal_id();
+    tracing::error!(
+        %id,
+        namespace = %details.name,
+        key = %spell(&key.key),
+        holder = %who,
+        fence = over.fence.0,
+        held_ms,
+        "a lease was lost in the failover: its holder works on without the lock"
+    );
+    let mut event = details.event(EventKind::Lost, key.clone());
+    event.id = Some(id.into());
+    event.caller = holder;
+    event.fence = Some(over.fence.0);
+    event.held_ms = Some(held_ms);
+    shared.events.leave(event);
+}
+
+/// Counts a finding about how a client uses a lock, and logs it: one line a kind, namespace and minute.
+pub(crate) fn observed(
+    shared: &ProxyState,
+    kind: Observation,
+    (namespace, key): (NamespaceId, DbKey),
+    caller: Arc<Caller>,
+    active: &Active,
+) {
+    let Some(details) = active.details.get(usize::from(namespace.0)) else {
+        return;
+    };
+    details.metrics.observations.at(kind).inc();
+    let example = Example {
+        key: key.key.clone(),
+        name: caller.name.clone(),
+        client: caller.address,
+    };
+    let folder = &shared.observations;
+    if let Some(line) = folder.observed(&details.name, kind, example, Instant::now()) {
+        line.log();
+    }
+    let mut entry = details.event(EventKind::Observed(kind), key);
+    entry.caller = Some(caller);
+    shared.events.leave(entry);
+}
+
 /// Counts a lease that is over.
 pub(crate) fn count_hold(ended: &Transition, active: &Active) {
     let Some(details) = active.details.get(usize::from(ended.namespace.0)) else {
@@ -131,6 +261,8 @@ pub(crate) fn count_hold(ended: &Transition, active: &Active) {
     let end = match ended.end {
         End::Released => HoldEnd::Released,
         End::Expired => HoldEnd::Expired,
+        // How long it was held is for its holder to say.
+        End::Lost => return,
     };
     details
         .metrics

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use lockwarden_lock::glob::Glob;
 
-use crate::config::{ApplicationRule, Network};
+use crate::config::{ApplicationRule, ListenAddress, Network};
+use crate::net::certificate_name::CertificateName;
+use crate::net::entrance::Entrance;
 use crate::net::peer::PeerAddress;
 
 /// How long events of a connection are kept back, once, until its process is known: found in a few milliseconds on most
@@ -65,6 +67,10 @@ pub(crate) struct Looks<'a> {
     pub(crate) user: &'a [u8],
     /// Where it comes from.
     pub(crate) address: PeerAddress,
+    /// The name in its certificate.
+    pub(crate) certificate: Option<&'a str>,
+    /// Where it came in.
+    pub(crate) entrance: Option<&'a Entrance>,
 }
 
 /// One `[[application]]`.
@@ -74,6 +80,8 @@ struct Rule {
     process: Option<Glob>,
     user: Option<Glob>,
     client: Option<Glob>,
+    certificate: Option<Glob>,
+    listener: Option<ListenAddress>,
 }
 
 impl Rule {
@@ -85,6 +93,8 @@ impl Rule {
             process: glob(&configured.process),
             user: glob(&configured.user),
             client: glob(&configured.client),
+            certificate: glob(&configured.certificate),
+            listener: configured.listener.clone(),
         }
     }
 
@@ -94,6 +104,14 @@ impl Rule {
             glob.is_none_or(|glob| glob.matches(word))
         };
         let runs = |glob: &Glob| program.is_some_and(|program| program.is_meant_by(glob));
+        let certified = |glob: &Glob| {
+            let name = looks.certificate;
+            name.is_some_and(|name| glob.matches(name.as_bytes()))
+        };
+        let came_in = |listener: &ListenAddress| {
+            let entrance = looks.entrance;
+            entrance.is_some_and(|entrance| listener.is_reached_by(entrance))
+        };
         (self.from.is_empty()
             || looks
                 .address
@@ -102,6 +120,8 @@ impl Rule {
             && fits(&self.user, looks.user)
             && fits(&self.client, looks.name)
             && self.process.as_ref().is_none_or(runs)
+            && self.certificate.as_ref().is_none_or(certified)
+            && self.listener.as_ref().is_none_or(came_in)
     }
 }
 
@@ -171,6 +191,8 @@ const SETTLED: u8 = 2;
 /// What one connection's application is known by apart from what it says of itself.
 pub(crate) struct KnownBy {
     naming: Arc<Naming>,
+    certificate: Option<CertificateName>,
+    entrance: OnceLock<Entrance>,
     program: OnceLock<Program>,
     search: AtomicU8,
     /// When it was asked for first.
@@ -184,13 +206,32 @@ impl fmt::Debug for KnownBy {
 }
 
 impl KnownBy {
-    pub(crate) fn new(naming: Arc<Naming>) -> KnownBy {
+    pub(crate) fn new(naming: Arc<Naming>, certificate: Option<CertificateName>) -> KnownBy {
         KnownBy {
             naming,
+            certificate,
+            entrance: OnceLock::new(),
             program: OnceLock::new(),
             search: AtomicU8::new(UNKNOWN),
             asked: OnceLock::new(),
         }
+    }
+
+    /// The name in its certificate.
+    pub(crate) fn certificate(&self) -> Option<&str> {
+        self.certificate.as_ref().map(CertificateName::as_str)
+    }
+
+    /// It came in here, if that is known.
+    pub(crate) fn came_in(&self, entrance: Option<Entrance>) {
+        if let Some(entrance) = entrance {
+            self.entrance.get_or_init(|| entrance);
+        }
+    }
+
+    /// Where it came in.
+    pub(crate) fn entrance(&self) -> Option<&Entrance> {
+        self.entrance.get()
     }
 
     /// The process, if it was found.
@@ -253,7 +294,7 @@ impl KnownBy {
 #[cfg(test)]
 impl Default for KnownBy {
     fn default() -> KnownBy {
-        KnownBy::new(Arc::default())
+        KnownBy::new(Arc::default(), None)
     }
 }
 
@@ -293,6 +334,11 @@ mod tests {
                 ..rule("billing")
             },
             ApplicationRule {
+                certificate: glob("spiffe://corp/ns/stock/*"),
+                client: glob("stock-*"),
+                ..rule("stock")
+            },
+            ApplicationRule {
                 client: glob("worker-*"),
                 ..rule("workers")
             },
@@ -304,6 +350,45 @@ mod tests {
             name: name.as_bytes(),
             user: user.as_bytes(),
             address: SocketAddr::from((address.parse::<IpAddr>().expect("an address"), 1)).into(),
+            certificate: None,
+            entrance: None,
+        }
+    }
+
+    #[test]
+    fn a_listener_is_told_by_where_a_connection_came_in() {
+        let socket = ListenAddress::Unix("/run/lockwarden/shop.sock".into());
+        let anywhere = ListenAddress::Tcp(SocketAddr::from(([0, 0, 0, 0], 6390)));
+        let map = ApplicationMap::new(&[
+            ApplicationRule {
+                listener: Some(socket),
+                ..rule("shop")
+            },
+            ApplicationRule {
+                listener: Some(anywhere),
+                ..rule("stock")
+            },
+        ]);
+        let tcp = |address: &str| Entrance::Tcp(address.parse().expect("an address"));
+        for (entrance, expected) in [
+            (
+                Some(Entrance::Unix("/run/lockwarden/shop.sock".into())),
+                Some("shop"),
+            ),
+            (
+                Some(Entrance::Unix("/run/lockwarden/other.sock".into())),
+                None,
+            ),
+            (Some(tcp("10.0.0.7:6390")), Some("stock")),
+            (Some(tcp("[::ffff:10.0.0.7]:6390")), Some("stock")),
+            (Some(tcp("10.0.0.7:6380")), None),
+            (None, None),
+        ] {
+            let looks = Looks {
+                entrance: entrance.as_ref(),
+                ..looks("", "default", "127.0.0.1")
+            };
+            assert_eq!(map.find_at_once(&looks), expected, "{entrance:?}");
         }
     }
 
@@ -332,6 +417,22 @@ mod tests {
             let found = map.find(&looks, program).map(|name| &**name);
             assert_eq!(found, expected, "{looks:?} {program:?}");
         }
+        for (certificate, name, expected) in [
+            (Some("spiffe://corp/ns/stock/api"), "stock-1", Some("stock")),
+            (
+                Some("spiffe://corp/ns/stock/api"),
+                "worker-1",
+                Some("workers"),
+            ),
+            (Some("spiffe://corp/ns/shop/api"), "stock-1", None),
+            (None, "stock-1", None),
+        ] {
+            let looks = Looks {
+                certificate,
+                ..looks(name, "default", "127.0.0.1")
+            };
+            assert_eq!(map.find_at_once(&looks), expected, "{looks:?}");
+        }
         let at_once = looks("worker-1", "shop", "127.0.0.1");
         assert_eq!(map.find_at_once(&at_once), Some("workers"));
     }
@@ -355,7 +456,7 @@ mod tests {
     #[test]
     fn a_stamp_changes_with_the_process_and_with_a_reload() {
         let naming = Arc::new(Naming::default());
-        let known_by = KnownBy::new(naming.clone());
+        let known_by = KnownBy::new(naming.clone(), None);
         let first = known_by.stamp();
         assert!(known_by.ask() && !known_by.ask());
         known_by.missed();

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use lockwarden_discovery::sighting::Doings;
-use lockwarden_discovery::{Collector, KeyHash, Sighting};
+use lockwarden_discovery::{Collector, KeyHash, Sighting, Wrote};
+use smallvec::SmallVec;
 
 use super::events::{ByCaller, Caller, Waiting};
 use crate::clock;
@@ -23,6 +25,10 @@ use scripts::SeenScripts;
 const MAX_WAITING: usize = 32_768;
 /// Commands that are looked at in a second; the rest are counted.
 const MAX_LOOKS: i64 = 5_000;
+/// Writes of data that are told in a second; the rest are left out, those under a lock as well as the others.
+const MAX_WRITES: i64 = 5_000;
+/// For so long at least, and twice as long at most, a key is known that was written under a lock.
+const WRITTEN_FOR: Duration = Duration::from_secs(600);
 /// The sketch of followed keys is made anew this often, so that keys that are not followed any more leave it.
 const RENEWED_EVERY: Duration = Duration::from_secs(30);
 
@@ -32,7 +38,19 @@ pub(crate) struct Seen {
     pub(crate) at_ms: u64,
     pub(crate) db: u32,
     pub(crate) caller: Arc<Caller>,
-    pub(crate) doings: Doings,
+    pub(crate) what: What,
+}
+
+/// See [`Seen`].
+pub(crate) enum What {
+    /// It concerns keys that may be locks.
+    Did(Doings),
+    /// It wrote data.
+    Wrote {
+        keys: SmallVec<[Bytes; 1]>,
+        /// Locks of namespaces that the client held.
+        under: SmallVec<[Bytes; 1]>,
+    },
 }
 
 /// See the module.
@@ -40,9 +58,13 @@ pub(crate) struct Discovery {
     waiting: Waiting<Seen>,
     collector: Mutex<Collected>,
     followed: Followed,
+    /// Data that was written by a client that may have held a lock.
+    written: Followed,
     scripts: SeenScripts,
     /// Looks that are left in this second.
     looks: AtomicI64,
+    /// Writes of data that may be told yet in this second.
+    writes: AtomicI64,
     unseen: AtomicU64,
 }
 
@@ -62,8 +84,10 @@ impl Default for Discovery {
                 since: Instant::now(),
             }),
             followed: Followed::default(),
+            written: Followed::default(),
             scripts: SeenScripts::default(),
             looks: AtomicI64::new(MAX_LOOKS),
+            writes: AtomicI64::new(MAX_WRITES),
             unseen: AtomicU64::new(0),
         }
     }
@@ -89,6 +113,22 @@ impl Discovery {
     /// From now on what is done to this key is looked at.
     pub(crate) fn follow(&self, db: u32, key: &[u8]) {
         self.followed.add(KeyHash::of(db, key));
+    }
+
+    /// Whether a key of data was written of late by a client that may have held a lock.
+    #[inline]
+    pub(crate) fn is_written_under_a_lock(&self, db: u32, key: &[u8]) -> bool {
+        !self.written.is_empty() && self.written.has(KeyHash::of(db, key))
+    }
+
+    /// A key of data is written by a client that may hold a lock: from now on all writes of it are told.
+    pub(crate) fn follow_writes(&self, db: u32, key: &[u8]) {
+        self.written.add(KeyHash::of(db, key));
+    }
+
+    /// Whether a further write of data may be told now.
+    pub(crate) fn may_tell_write(&self) -> bool {
+        self.writes.load(Ordering::Relaxed) > 0 && self.writes.fetch_sub(1, Ordering::Relaxed) > 0
     }
 
     /// What is known of a script, by the text or the name that a client called it by.
@@ -129,12 +169,14 @@ impl Discovery {
         let mut all = Vec::new();
         let mut applications = ByCaller::default();
         let (mut filled, mut renewed) = (Instant::now(), Instant::now());
+        let mut forgot = Instant::now();
         loop {
             self.waiting.take(&mut all);
             let now = Instant::now();
             if now.duration_since(filled) >= Duration::from_secs(1) {
                 filled = now;
                 self.looks.store(MAX_LOOKS, Ordering::Relaxed);
+                self.writes.store(MAX_WRITES, Ordering::Relaxed);
             }
             let was_busy = !all.is_empty();
             // Before the lock: whoever asks what was collected does not wait as well.
@@ -146,16 +188,7 @@ impl Discovery {
                 for seen in all.drain(..) {
                     let application: Arc<str> =
                         applications.of(&seen.caller, |caller| caller.application().into());
-                    for (key, did) in seen.doings {
-                        collected.collector.see(&Sighting {
-                            at_ms: seen.at_ms,
-                            db: seen.db,
-                            key,
-                            session: seen.caller.session.0,
-                            application: application.clone(),
-                            did,
-                        });
-                    }
+                    self.take(&mut collected.collector, seen, &application);
                 }
                 collected.collector.expire(clock::now_ms());
                 if now.duration_since(renewed) >= RENEWED_EVERY {
@@ -163,7 +196,42 @@ impl Discovery {
                     self.followed.renew(collected.collector.followed());
                 }
             }
+            if now.duration_since(forgot) >= WRITTEN_FOR {
+                forgot = now;
+                self.written.renew(std::iter::empty());
+            }
             self.waiting.rest(was_busy);
+        }
+    }
+
+    fn take(&self, collector: &mut Collector, seen: Seen, application: &Arc<str>) {
+        let (at_ms, db, session) = (seen.at_ms, seen.db, seen.caller.session.0);
+        match seen.what {
+            What::Did(doings) => {
+                for (key, did) in doings {
+                    collector.see(&Sighting {
+                        at_ms,
+                        db,
+                        key,
+                        session,
+                        application: application.clone(),
+                        did,
+                    });
+                }
+            }
+            What::Wrote { keys, under } => {
+                for key in keys {
+                    let wrote = Wrote {
+                        at_ms,
+                        db,
+                        key,
+                        session,
+                        application: application.clone(),
+                        under: under.clone(),
+                    };
+                    collector.wrote(&wrote);
+                }
+            }
         }
     }
 }

@@ -10,21 +10,25 @@ mod questions;
 mod waiting;
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(crate) use by_caller::ByCaller;
 #[cfg(test)]
 pub(crate) use event::example;
-pub(crate) use event::{Caller, DEFAULT_USER, EventKind, LockEvent, SessionNumber, Took, Verdict};
+pub(crate) use event::{
+    Caller, DEFAULT_USER, EventKind, GuardedData, LockEvent, SessionNumber, Took, Verdict,
+};
 pub(crate) use fingerprint::{Fingerprint, Fingerprints};
 pub(crate) use questions::{Asked, Recorder, asked_about};
 pub(crate) use waiting::Waiting;
 
 /// Entries that wait for the followers; above that new ones are dropped.
 const MAX_WAITING: usize = 65_536;
+/// Whoever asks what followers know waits for them no longer than this.
+const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// Somebody who keeps or shows what happened.
 pub(crate) trait Follower: Send {
@@ -38,6 +42,9 @@ pub(crate) trait Follower: Send {
 /// See the module.
 pub(crate) struct EventLog {
     waiting: Waiting<LockEvent>,
+    /// Entries that all followers have seen.
+    followed: Mutex<u64>,
+    caught_up: Condvar,
     dropped: AtomicU64,
     /// Entries are being dropped now.
     full: AtomicBool,
@@ -57,6 +64,8 @@ impl EventLog {
     pub(crate) fn new(fingerprints: Fingerprints) -> EventLog {
         EventLog {
             waiting: Waiting::new(),
+            followed: Mutex::new(0),
+            caught_up: Condvar::new(),
             dropped: AtomicU64::new(0),
             full: AtomicBool::new(false),
             wants_questions: AtomicBool::new(false),
@@ -103,6 +112,17 @@ impl EventLog {
         self.dropped.load(Ordering::Relaxed)
     }
 
+    /// Waits until the followers have seen what was left before the call, so that whoever did something finds it where
+    /// they show it; for a second at most, where they are that far behind.
+    pub(crate) fn await_followers(&self) {
+        let left = self.waiting.queue().put;
+        let followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_behind = |followed: &mut u64| *followed < left;
+        let _ = self
+            .caught_up
+            .wait_timeout_while(followed, CATCH_UP, is_behind);
+    }
+
     /// Starts the thread that hands entries over. To be called once.
     pub(crate) fn start(
         self: &Arc<EventLog>,
@@ -140,12 +160,20 @@ impl EventLog {
                 follower.follow(&entries, now);
             }
             let busy = !entries.is_empty();
+            if busy {
+                self.followed(entries.len() as u64);
+            }
             entries.clear();
             if stopping {
                 return;
             }
             self.waiting.rest(busy);
         }
+    }
+
+    fn followed(&self, entries: u64) {
+        *self.followed.lock().unwrap_or_else(PoisonError::into_inner) += entries;
+        self.caught_up.notify_all();
     }
 }
 
@@ -200,6 +228,19 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_the_followers_finds_what_was_left_before() {
+        let (told, heard) = mpsc::channel();
+        let events = Arc::new(EventLog::default());
+        events.await_followers();
+        let _following = events.start(vec![Box::new(Told(told))]).unwrap();
+        for key in ["lock:a", "lock:b", "lock:c"] {
+            events.leave(example(key));
+            events.await_followers();
+            assert_eq!(heard.try_recv().unwrap(), key.as_bytes());
+        }
+    }
+
+    #[test]
     fn who_does_not_follow_costs_entries_and_no_memory() {
         struct Stuck(mpsc::Receiver<()>);
         impl Follower for Stuck {
@@ -214,7 +255,7 @@ mod tests {
         for _ in 0..2 * MAX_WAITING + 10 {
             events.leave(example("lock:a"));
         }
-        assert!(events.waiting.entries().len() <= MAX_WAITING);
+        assert!(events.waiting.queue().entries.len() <= MAX_WAITING);
         assert!(events.dropped() >= 10);
         drop(let_go);
         drop(following);

@@ -5,6 +5,7 @@
 mod applications;
 mod catalogue;
 mod decisions;
+mod guards;
 mod namespaces;
 mod policies;
 mod register;
@@ -12,6 +13,7 @@ mod runtime;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,14 +22,16 @@ use arc_swap::ArcSwap;
 use lockwarden_resp::Redirects;
 use prometheus::proto::MetricFamily;
 use prometheus::{
-    Encoder as _, Gauge, Histogram, IntCounter, IntGauge, Registry, Result, TextEncoder,
+    Encoder as _, Gauge, Histogram, IntCounter, IntGauge, IntGaugeVec, Registry, Result,
+    TextEncoder,
 };
 
 use crate::telemetry::vocabulary::{
     AuditSink, CommandClass, CommandResult, ConnectionState, Direction, LatencyPath, LoginRefresh,
-    ModeLabel, ProtocolErrorKind, ReconnectReason, RedirectKind, Side,
+    ModeLabel, ProtocolErrorKind, ReconnectReason, RedirectKind, Side, TwinLogin,
 };
 pub(crate) use catalogue::print_catalogue;
+pub(crate) use guards::GuardMetrics;
 pub(crate) use namespaces::{NamespaceMetrics, NamespaceMirror, SweepCounts};
 pub(crate) use policies::{PolicyInfo, PolicyMetrics, PolicyUse};
 pub(crate) use tally::Tally;
@@ -35,10 +39,12 @@ pub(crate) use tally::Tally;
 use crate::telemetry::vocabulary::{Only, OverflowLabel};
 use applications::{ApplicationCounts, CountsApplications};
 use catalogue as names;
+use guards::Guards;
 use namespaces::Namespaces;
 use policies::Policies;
 use register::{ByLabel, Registrar};
 use runtime::RuntimeMetrics;
+use tls::TlsMetrics;
 
 /// A passed-through command costs less than the first; a proxy that needs the last is broken.
 const ADDED_SECONDS: [f64; 15] = [
@@ -53,6 +59,11 @@ const BACKEND_SECONDS: [f64; 14] = [
 
 /// Within the first a renewal is on time; after the last, few leases are left.
 const LATENESS_SECONDS: [f64; 8] = [5e-3, 20e-3, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0];
+
+/// A replica on the same machine is near the first; the last is as long as a namespace may wait.
+const WAIT_SECONDS: [f64; 10] = [
+    100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 20e-3, 50e-3, 0.2, 1.0,
+];
 
 /// What is running, for `lockwarden_build_info`.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +86,7 @@ pub(crate) const BUILD: BuildInfo<'static> = BuildInfo {
     // build.rs finds it out.
     revision: env!("LOCKWARDEN_REVISION"),
     wasmtime: "48",
-    policy_abi: "1.0",
+    policy_abi: "1.1",
     features: FEATURES,
 };
 
@@ -99,6 +110,8 @@ pub(crate) struct Metrics {
     pub(crate) client_buffers_max: IntGauge,
     /// Clients that were closed because of it.
     pub(crate) clients_evicted: IntCounter,
+    /// Clients that were closed because of their age.
+    pub(crate) clients_aged: IntCounter,
     /// How many there may be.
     pub(crate) client_connections_max: IntGauge,
     /// Clients that found no room.
@@ -111,21 +124,32 @@ pub(crate) struct Metrics {
     pub(crate) backend_connections: ByLabel<ConnectionState, IntGauge>,
     /// 1 while the backend answers.
     pub(crate) backend_up: IntGauge,
+    /// Sentinels that answer.
+    pub(crate) sentinels_heard: IntGauge,
+    /// Sentinels that are asked.
+    pub(crate) sentinels_known: IntGauge,
+    /// Times the primary was another one, or was started again.
+    pub(crate) backend_eras: IntCounter,
     /// 1 where the backend's eviction takes locks.
     pub(crate) backend_evicts_locks: IntGauge,
     /// Times the own connection was made again.
     pub(crate) backend_reconnects: ByLabel<ReconnectReason, IntCounter>,
     /// Times the password of the own connections was read again.
     pub(crate) login_refreshes: ByLabel<LoginRefresh, IntCounter>,
+    pub(crate) twin_logins: ByLabel<TwinLogin, IntCounter>,
     backend_redirects: ByLabel<RedirectKind, IntCounter>,
     /// Connections closed because of what was on them.
     pub(crate) protocol_errors: ByLabel<Side, ByLabel<ProtocolErrorKind, IntCounter>>,
+    /// Handshakes and certificates.
+    pub(crate) tls: TlsMetrics,
     /// Own time per command, seconds.
     pub(crate) added_latency: ByLabel<LatencyPath, Histogram>,
     /// The backend's time per command, seconds.
     pub(crate) backend_latency: Histogram,
     /// How late renewals are, seconds.
     pub(crate) renewal_lateness: Histogram,
+    /// From the answer of a step until replicas had confirmed it, or not.
+    pub(crate) wait_seconds: Histogram,
     /// Leases that ran out before they could be renewed.
     pub(crate) lapsed: IntCounter,
     /// Audit records that were written.
@@ -135,6 +159,7 @@ pub(crate) struct Metrics {
     /// Those of each thread.
     tallies: Mutex<Vec<Arc<Tally>>>,
     runtime: RuntimeMetrics,
+    config_info: IntGaugeVec,
     reload_successful: IntGauge,
     reload_timestamp: Gauge,
     label_overflow: ByLabel<OverflowLabel, IntCounter>,
@@ -142,6 +167,7 @@ pub(crate) struct Metrics {
     namespaces: ArcSwap<Namespaces>,
     max_namespaces: usize,
     policies: ArcSwap<Policies>,
+    guards: ArcSwap<Guards>,
     /// Also makes sure that two pages are not put together at the same time.
     mirror: Mutex<Option<Mirror>>,
 }
@@ -179,28 +205,39 @@ impl Metrics {
             client_buffers: make.only_gauge(&names::CLIENT_BUFFERS)?,
             client_buffers_max: make.only_gauge(&names::CLIENT_BUFFERS_MAX)?,
             clients_evicted: make.counter(&names::CLIENTS_EVICTED)?,
+            clients_aged: make.counter(&names::CLIENTS_AGED)?,
             client_connections_max: make.only_gauge(&names::CLIENT_CONNECTIONS_MAX)?,
             clients_refused: make.counter(&names::CLIENTS_REFUSED)?,
             client_bytes: make.counters(&names::CLIENT_BYTES)?,
             unclaimed_lock_patterns: make.gauge(&names::UNCLAIMED_LOCK_PATTERNS)?,
             backend_connections: make.gauges_of(&names::BACKEND_CONNECTIONS, Only::Default)?,
             backend_up: make.only_gauge(&names::BACKEND_UP)?,
+            sentinels_heard: make.gauge(&names::SENTINELS_HEARD)?,
+            sentinels_known: make.gauge(&names::SENTINELS_KNOWN)?,
+            backend_eras: make
+                .counters(&names::BACKEND_ERAS)?
+                .at(Only::Default)
+                .clone(),
             backend_evicts_locks: make.only_gauge(&names::BACKEND_EVICTS_LOCKS)?,
             login_refreshes: make.counters(&names::LOGIN_REFRESHES)?,
+            twin_logins: make.counters(&names::TWIN_LOGINS)?,
             backend_reconnects: make.counters_of(&names::BACKEND_RECONNECTS, Only::Default)?,
             backend_redirects: make.counters(&names::BACKEND_REDIRECTS)?,
             protocol_errors: make.counters_by(&names::PROTOCOL_ERRORS)?,
+            tls: TlsMetrics::new(&make)?,
             added_latency: make.histograms(&names::ADDED_LATENCY, &ADDED_SECONDS)?,
             backend_latency: make
                 .histograms(&names::BACKEND_LATENCY, &BACKEND_SECONDS)?
                 .at(Only::Default)
                 .clone(),
             renewal_lateness: make.histogram(&names::RENEWAL_LATENESS, &LATENESS_SECONDS)?,
+            wait_seconds: make.histogram(&names::WAIT_SECONDS, &WAIT_SECONDS)?,
             lapsed: make.counter(&names::LAPSED)?,
             audit_records: make.counters(&names::AUDIT_RECORDS)?,
             audit_dropped: make.counters(&names::AUDIT_DROPPED)?,
             tallies: Mutex::default(),
             runtime: RuntimeMetrics::new(&make)?,
+            config_info: make.gauge_vec(&names::CONFIG_INFO)?,
             reload_successful: make.gauge(&names::RELOAD_SUCCESSFUL)?,
             reload_timestamp: make.float_gauge(&names::RELOAD_TIMESTAMP)?,
             label_overflow,
@@ -210,6 +247,7 @@ impl Metrics {
             namespaces: ArcSwap::from_pointee(first),
             max_namespaces,
             policies: ArcSwap::from_pointee(Policies::none()?),
+            guards: ArcSwap::default(),
             mirror: Mutex::new(None),
             registry,
         };
@@ -255,6 +293,18 @@ impl Metrics {
         Ok(())
     }
 
+    /// Follows a (re)load of guards.
+    pub(crate) fn set_guards<'a>(&self, guards: impl Iterator<Item = &'a str>) -> Result<()> {
+        let next = self.guards.load().with(guards)?;
+        self.guards.store(Arc::new(next));
+        Ok(())
+    }
+
+    /// The metrics of a guard.
+    pub(crate) fn guard(&self, name: &str) -> Option<Arc<GuardMetrics>> {
+        self.guards.load().get(name)
+    }
+
     /// The metrics of the namespace at this place of the configuration.
     pub(crate) fn namespace(&self, index: usize) -> Arc<NamespaceMetrics> {
         self.namespaces.load().get(index).clone()
@@ -269,6 +319,14 @@ impl Metrics {
     pub(crate) fn config_loaded(&self, unix_seconds: f64) {
         self.reload_successful.set(1);
         self.reload_timestamp.set(unix_seconds);
+    }
+
+    /// What the configuration in force means for locks, as its hash.
+    pub(crate) fn set_config_hash(&self, hash: &str) {
+        // No page is put together between the two steps.
+        let _no_page = self.mirror.lock().unwrap_or_else(PoisonError::into_inner);
+        self.config_info.reset();
+        self.config_info.with_label_values(&[hash]).set(1);
     }
 
     /// Notes a configuration that could not be loaded.
@@ -339,9 +397,11 @@ impl Metrics {
     fn gather(&self) -> Vec<MetricFamily> {
         let namespaces = self.namespaces.load();
         let policies = self.policies.load();
+        let guards = self.guards.load();
         let registries = std::iter::once(&self.registry)
             .chain(namespaces.registries())
-            .chain(policies.registries());
+            .chain(policies.registries())
+            .chain(guards.registries());
         let mut families: BTreeMap<String, MetricFamily> = BTreeMap::new();
         for mut family in registries.flat_map(Registry::gather) {
             match families.get_mut(family.name()) {

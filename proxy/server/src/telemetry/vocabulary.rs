@@ -90,6 +90,42 @@ label_set! {
 }
 
 label_set! {
+    /// What was said to a write of guarded data.
+    GuardResult {
+        /// The writer holds the lock.
+        Holder = "holder",
+        /// Its lease is over, and nobody was granted the lock since.
+        Late = "late",
+        /// Another connection of the same client holds it.
+        Identity = "identity",
+        /// Nobody holds it, and that is allowed.
+        Unlocked = "unlocked",
+        /// This client is not judged.
+        Exempt = "exempt",
+        /// The writer had the lock, and has it no more.
+        StaleFence = "stale-fence",
+        /// It never had it.
+        NotOwner = "not-owner",
+    }
+}
+
+label_set! {
+    /// Why a write of guarded data could not be judged.
+    GuardUnchecked {
+        /// It may wait at Redis, and writes when nobody looks.
+        Blocking = "blocking",
+        /// The client has a WATCH in force that does not cover the record.
+        WatchInForce = "watch-in-force",
+        /// The user may not read records.
+        NoRights = "no-rights",
+        /// Too many keys, or a block that is too long.
+        TooLong = "too-long",
+        /// The command changes locks as well, or computes names of keys.
+        WithLocks = "with-locks",
+    }
+}
+
+label_set! {
     /// The modes of all namespaces that a policy serves.
     PolicyMode {
         /// All enforce.
@@ -152,7 +188,7 @@ label_set! {
     AcquireOutcome {
         /// The client holds the lock.
         Acquired = "acquired",
-        /// Somebody else holds it.
+        /// Somebody else holds it; or so the client was told, because too few replicas confirmed its grant.
         Contended = "contended",
         /// The client held it without having heard so, and asked again: it was told.
         Repeated = "repeated",
@@ -160,6 +196,18 @@ label_set! {
         Denied = "denied",
         /// The backend answered with an error, or not at all.
         Error = "error",
+    }
+}
+
+label_set! {
+    /// What replicas said to a grant or an extension.
+    DurabilityResult {
+        /// As many as must have it do.
+        Enough = "enough",
+        /// Fewer had it in time.
+        TooFew = "too-few",
+        /// The server did not say, or the connection ended first.
+        Unknown = "unknown",
     }
 }
 
@@ -243,6 +291,13 @@ label_set! {
         SharedToken = "shared-token",
         /// A client that neither took nor tried to take a lock wanted to give it back, once more.
         HandedOver = "handed-over",
+        /// A lease ran out while the connection that had taken it was open.
+        RanOutConnected = "ran-out-connected",
+        /// A release or an extension came of a lease that had run out.
+        RanOutAlive = "ran-out-alive",
+        /// Guarded data was written under a lease, on a connection or by a client under which an earlier one ran out and was
+        /// not given back: where threads share connections, a late one of them writes as the holder.
+        SharedGuard = "shared-guard",
     }
 }
 
@@ -313,6 +368,20 @@ label_set! {
         Ok = "ok",
         /// None could be read.
         Failed = "failed",
+        /// A connection that is open was not let in with it.
+        Refused = "refused",
+    }
+}
+
+label_set! {
+    /// What came of a login as the twin of a client's user.
+    TwinLogin {
+        /// The server let it in.
+        Ok = "ok",
+        /// It did not, or there is no password.
+        Failed = "failed",
+        /// Afterwards the client's own user was not let in again, and its connection was closed.
+        NotBack = "not-back",
     }
 }
 
@@ -351,6 +420,40 @@ label_set! {
         Limit = "limit",
         /// A good frame in a place where none may be.
         Unexpected = "unexpected",
+        /// No TLS, where TLS is spoken.
+        NoTls = "no-tls",
+        /// TLS, where none is spoken.
+        Tls = "tls",
+    }
+}
+
+label_set! {
+    /// How a handshake of TLS went.
+    TlsResult {
+        /// TLS is spoken.
+        Ok = "ok",
+        /// The other end wanted a certificate and got none.
+        NoCertificate = "no-certificate",
+        /// Nobody knows who issued the certificate.
+        UnknownCa = "unknown-ca",
+        /// The certificate has ended, or has not begun.
+        Expired = "expired",
+        /// What came is no TLS, or none that we speak.
+        Protocol = "protocol",
+        /// It took too long.
+        Timeout = "timeout",
+        /// Anything else.
+        Other = "other",
+    }
+}
+
+label_set! {
+    /// What a certificate is there for.
+    CertificateRole {
+        /// The proxy shows it.
+        Own = "own",
+        /// The proxy believes others by it.
+        Ca = "ca",
     }
 }
 

@@ -48,6 +48,10 @@ pub(super) fn for_reason(reason: Reason) -> &'static str {
             "it erases whole databases while locks are held: delete its own keys by name, or put it in \
              admin_identities"
         }
+        Reason::Quarantine => {
+            "the primary had changed, and no free lock is granted until the leases of the one before have ended: nothing \
+             is to be mended; where durability is strict, the server may not be fit for it: see check --backend"
+        }
         Reason::Limited => "a policy's limit ends it: see the policy's settings",
         Reason::Other => "a policy of your own refuses it: see the detail in the example",
     }
@@ -63,12 +67,18 @@ pub(super) enum Finding {
     Pooled,
     /// A lease that ran out before it was given back.
     RanOut,
+    /// A lease that a failover has lost.
+    LeaseLost,
     /// A lease that keep-alive brought over its TTL.
     KeptAlive,
     /// A command that was forwarded unjudged.
     Unjudged,
     /// An operation on a lease without a record.
     Ungoverned,
+    /// A write of guarded data under a lease that was over.
+    LateWrite,
+    /// A write of guarded data by who never had the lock.
+    WriteWithoutLock,
     /// Watched only: a lease without a TTL, to which enforce mode gives one.
     NoTtl,
     /// Watched only: a TTL that enforce mode cuts to the ceiling.
@@ -82,15 +92,31 @@ pub(super) enum Finding {
 }
 
 impl Finding {
+    /// Of a write of guarded data that was refused for this, or would have been.
+    pub(super) fn of_guarded(reason: Reason) -> Finding {
+        match reason {
+            Reason::StaleFence => Finding::LateWrite,
+            _ => Finding::WriteWithoutLock,
+        }
+    }
+
+    /// Whether a guard has found it, so that it says nothing of the namespace.
+    pub(super) fn is_of_guard(self) -> bool {
+        matches!(self, Finding::LateWrite | Finding::WriteWithoutLock)
+    }
+
     pub(super) fn word(self) -> &'static str {
         match self {
             Finding::Observed(observation) => observation.word(),
             Finding::TokenlessRelease => "tokenless-release",
             Finding::Pooled => "pooled",
             Finding::RanOut => "ran-out",
+            Finding::LeaseLost => "lease-lost",
             Finding::KeptAlive => "kept-alive",
             Finding::Unjudged => "unjudged",
             Finding::Ungoverned => "ungoverned",
+            Finding::LateWrite => "late-write",
+            Finding::WriteWithoutLock => "write-without-lock",
             Finding::NoTtl => "no-ttl",
             Finding::TtlCut => "ttl-cut",
             Finding::NeedsKeepAlive => "needs-keep-alive",
@@ -112,12 +138,20 @@ impl Finding {
             | Finding::Unjudged
             | Finding::WouldRunOut => true,
             // What they bring about is refused, or not, and counted as that.
-            Finding::Observed(Observation::Debt)
+            Finding::Observed(
+                Observation::Debt
+                | Observation::RanOutConnected
+                | Observation::RanOutAlive
+                | Observation::SharedGuard,
+            )
             | Finding::TokenlessRelease
             | Finding::Pooled
             | Finding::RanOut
+            | Finding::LeaseLost
             | Finding::KeptAlive
             | Finding::Ungoverned
+            | Finding::LateWrite
+            | Finding::WriteWithoutLock
             | Finding::NoTtl
             | Finding::TtlCut
             | Finding::NeedsKeepAlive
@@ -133,9 +167,12 @@ impl Finding {
             | Finding::TokenlessRelease
             | Finding::Pooled
             | Finding::RanOut
+            | Finding::LeaseLost
             | Finding::KeptAlive
             | Finding::Unjudged
             | Finding::Ungoverned
+            | Finding::LateWrite
+            | Finding::WriteWithoutLock
             | Finding::WouldRunOut
             | Finding::TakesOver => false,
         }
@@ -169,6 +206,20 @@ pub(super) fn for_finding(finding: Finding) -> &'static str {
             "it releases after its time was over: the late release was not turned against the next holder; \
              ask for a longer TTL, or extend while working"
         }
+        Finding::Observed(Observation::RanOutConnected) => {
+            "its locks run out while it stays connected: where hardly any of their releases comes late (ran-out-alive), they \
+             are markers whose TTL is what they are for, and nothing is wrong"
+        }
+        Finding::Observed(Observation::RanOutAlive) => {
+            "it gives locks back that had run out under it: ask for a longer TTL, or extend while working; where that cannot \
+             be changed, keep_alive = { for = \"24h\", ttl = \"all\" } with a max_hold, in [namespace.settings.ttl-ceiling], \
+             renews the TTL while it lives"
+        }
+        Finding::Observed(Observation::SharedGuard) => {
+            "it writes guarded data over connections on which a lease had run out and was not given back: if its threads share \
+             connections, a late one of them writes as the holder, and the guard cannot tell; give each thread a connection of \
+             its own while it holds a lock; if it never gives locks back, release them"
+        }
         Finding::TokenlessRelease => {
             "its releases say nothing of who releases: over another connection they are refused unless its \
              identity proves them; give the pool a name of its own, or release by compare-and-delete"
@@ -180,12 +231,24 @@ pub(super) fn for_finding(finding: Finding) -> &'static str {
         Finding::RanOut => {
             "its locks run out before it gives them back: ask for a longer TTL, or extend while working"
         }
+        Finding::LeaseLost => {
+            "a failover lost locks that it held, and it was not told: stop what it does without them; quarantine = \"auto\" \
+             in their namespace keeps others from getting such a lock while it works on"
+        }
         Finding::KeptAlive => {
             "its work takes longer than the TTL that the proxy gave, and goes on because the proxy renews it: \
              ask for a TTL and extend, so that it does not depend on its connection"
         }
         Finding::Unjudged => {
             "some of its commands on locks could not be judged: see the kind in the example"
+        }
+        Finding::LateWrite => {
+            "it writes guarded data under a lease that is over: ask for a longer TTL, or extend while working, and read again \
+             under a new lease when the old one is over"
+        }
+        Finding::WriteWithoutLock => {
+            "it writes guarded data without the lock of the guard: take that lock first, over the same connection; what may \
+             write without it is named in exempt of the guard"
         }
         Finding::NoTtl => {
             "it takes locks for ever: if it dies, nobody gets the lock; enforce mode gives them the default of \

@@ -3,16 +3,22 @@
 //! Redis; here they are text in which a backslash and whatever cannot be printed stands as `\xNN`
 //! ([`crate::text::escape::spell`]). An owner token is never here, only its fingerprint.
 
+mod config_meaning;
+
 use std::str::FromStr;
 use std::time::{Duration, UNIX_EPOCH};
 
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::reason::Reason;
 use lockwarden_policy::PolicyInfo;
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::telemetry::metrics::BUILD;
 use crate::text::escape::unspell;
+
+pub(crate) use config_meaning::ConfigMeaning;
 
 /// How a list is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -156,6 +162,48 @@ pub(crate) struct Backend {
     pub(crate) up: bool,
     /// Why clients are not served, in one line.
     pub(crate) problem: Option<String>,
+    /// Since when it is the primary, by the entry that the proxies keep on it; `None` where that is not known yet.
+    #[serde(default)]
+    pub(crate) primary_since: Option<u64>,
+    /// Where sentinels say which server is the primary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sentinels: Option<Sentinels>,
+}
+
+/// What sentinels say of the primary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sentinels {
+    /// What they call it.
+    pub(crate) name: String,
+    /// The server that is followed; `None` until one was named.
+    pub(crate) primary: Option<String>,
+    /// Of two answers the one with the higher epoch is the newer.
+    pub(crate) epoch: Option<u64>,
+    /// How many answered within the last 5 s.
+    pub(crate) heard: u64,
+    /// How many are asked: those of the URL and those that they name.
+    pub(crate) known: u64,
+    pub(crate) each: Vec<Sentinel>,
+}
+
+/// What one sentinel says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sentinel {
+    pub(crate) address: String,
+    /// The server that it names; `None`: nothing is heard of it.
+    pub(crate) primary: Option<String>,
+    pub(crate) epoch: Option<u64>,
+    /// Why nothing is heard of it, where that is known.
+    pub(crate) problem: Option<String>,
+}
+
+/// No free lock is granted in a namespace, because the primary has changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Quarantine {
+    /// When that ends; `None` where nobody knows yet.
+    pub(crate) until: Option<u64>,
+    /// Why, in words.
+    pub(crate) why: String,
 }
 
 /// One namespace in force. `GET /api/v1/config` answers the list.
@@ -172,8 +220,15 @@ pub(crate) struct Namespace {
     pub(crate) ceiling_ms: Option<u64>,
     pub(crate) held: u64,
     pub(crate) without_ttl: u64,
+    /// Locks that were held when the primary changed, and that nobody has looked for on the new one yet; `held` leaves
+    /// them out.
+    #[serde(default)]
+    pub(crate) unknown: u64,
     /// Locks that the last walk over the server found without a record.
     pub(crate) ungoverned: u64,
+    /// No free lock is granted now; left out where they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) quarantine: Option<Quarantine>,
     /// How long its leases last.
     pub(crate) holds: Holds,
     /// What that says about the TTL to ask for, in words.
@@ -191,6 +246,25 @@ pub(crate) struct Holds {
     pub(crate) max_ms: u64,
     /// How many of them ran out before they were given back.
     pub(crate) ran_out: u64,
+}
+
+/// One `[[guard]]`. `GET /api/v1/guards` answers the list.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Guard {
+    pub(crate) name: String,
+    pub(crate) mode: String,
+    pub(crate) keys: Vec<String>,
+    /// Of which any will do.
+    pub(crate) lock: Vec<String>,
+    pub(crate) unlocked: String,
+    pub(crate) proofs: Vec<String>,
+    pub(crate) exempt: Vec<String>,
+    /// What was said to writes in this mode since the proxy was started, by the words of the metrics.
+    pub(crate) writes: BTreeMap<String, u64>,
+    /// How many could not be checked, by why.
+    pub(crate) unchecked: BTreeMap<String, u64>,
+    /// Times that a lock changed hands between the look at it and the write.
+    pub(crate) again: u64,
 }
 
 /// One policy. `GET /api/v1/policies` answers the list.
@@ -224,6 +298,9 @@ pub(crate) struct Version {
     /// The policies that are loaded; none where no proxy runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) in_force: Option<Vec<PolicyDigest>>,
+    /// What the configuration in force means for locks, as a hash; none where no proxy runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) config_hash: Option<String>,
 }
 
 /// Which module a policy is.
@@ -254,6 +331,7 @@ impl Version {
                 })
                 .collect(),
             in_force: None,
+            config_hash: None,
         }
     }
 }
@@ -279,6 +357,12 @@ pub(crate) struct Totals {
     /// Patterns of keys that look like locks and that no namespace has.
     #[serde(default)]
     pub(crate) unclaimed_patterns: u64,
+    /// Locks of which nobody knows yet whether the new primary has them.
+    #[serde(default)]
+    pub(crate) unknown: u64,
+    /// Leases that failovers have lost.
+    #[serde(default)]
+    pub(crate) lost_last_day: u64,
 }
 
 /// `GET /api/v1/locks?namespace=&contains=&problems=&limit=`: problems first, then the oldest.
@@ -288,6 +372,10 @@ pub(crate) struct Locks {
     /// How many match; the list may be shorter.
     pub(crate) matching: u64,
     pub(crate) locks: Vec<Lock>,
+    /// What a failover means for them now, a sentence each: namespaces in quarantine, locks that are unknown, leases that
+    /// were lost in the last hour.
+    #[serde(default)]
+    pub(crate) notices: Vec<String>,
 }
 
 /// One lock that is held, as far as this proxy has seen.
@@ -324,6 +412,8 @@ pub(crate) enum LockState {
     Overlap,
     /// It waits for what it holds itself, or for a circle of others.
     Deadlock,
+    /// It was held when the primary changed, and nobody has looked for it on the new one yet.
+    Unknown,
     /// It has no TTL.
     NoTtl,
     /// Nothing is wrong.
@@ -342,6 +432,9 @@ pub(crate) struct Client {
     pub(crate) user: Option<String>,
     /// `CLIENT SETINFO`: the library and its version.
     pub(crate) library: Option<String>,
+    /// The name in its certificate; left out where it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) certificate: Option<String>,
 }
 
 /// `GET /api/v1/connections?application=&holding=&limit=`: who holds most first, then who waits, then the oldest.
@@ -461,7 +554,7 @@ pub(crate) struct Moment {
     pub(crate) at: u64,
     /// What an error reply carries.
     pub(crate) id: Option<String>,
-    /// One word: `acquired`, `contended`, `extended`, `released`, `absent`, `ran-out`, `refused`,
+    /// One word: `acquired`, `contended`, `extended`, `released`, `absent`, `ran-out`, `lease-lost`, `refused`,
     /// `different`, `unchanged`, `ungoverned`, `unjudged`, `forwarded`, `failed`, `observed`, `broken`.
     pub(crate) event: String,
     /// The kind of an observation, or why something was not judged. Of an acquire `again`, `taken-over` or
@@ -490,6 +583,14 @@ pub(crate) struct Moment {
     #[serde(default)]
     pub(crate) would_ttl_ms: Option<u64>,
     pub(crate) held_ms: Option<u64>,
+    /// The key that the command would write, where the lock guards it, by which guard, and the fencing token of the lease
+    /// that the writer had itself.
+    #[serde(default)]
+    pub(crate) wrote: Option<String>,
+    #[serde(default)]
+    pub(crate) guard: Option<String>,
+    #[serde(default)]
+    pub(crate) own_fence: Option<u64>,
 }
 
 /// `GET /api/v1/why/{id}` answers those with this id: a refusal in words, as `lockwarden why` tells it.
@@ -512,7 +613,8 @@ pub(crate) struct WhyLine {
     pub(crate) words: String,
 }
 
-/// `GET /api/v1/incidents` answers a list: refusals, put together by who did what to whom.
+/// `GET /api/v1/incidents` answers a list: leases that failovers have lost, by who lost them, and refusals, put together by
+/// who did what to whom.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Incident {
     /// `payments-worker deleted lock:invoice:7, which billing held, 12 times`.
@@ -526,13 +628,14 @@ pub(crate) struct Incident {
     pub(crate) db: u32,
     /// … and under which circumstances, how often.
     pub(crate) then: String,
-    /// The other application that held the lock, where that was seen.
+    /// The other application that held the lock, where that was seen; of a lost lease, who holds the lock now.
     pub(crate) holder: Option<String>,
     pub(crate) namespace: String,
+    /// Of a refusal its reason; `lease-lost`.
     pub(crate) reason: String,
-    /// `deny` or `would-deny`.
+    /// `deny` or `would-deny`; of a lost lease, about which nothing was decided, `lost`.
     pub(crate) decision: String,
-    /// A former holder acted while another held the lock.
+    /// A former holder acted while another held the lock; of a lost lease: another holds the lock now.
     pub(crate) overlap: bool,
     /// How many locks it is about.
     pub(crate) keys: u64,
@@ -573,8 +676,8 @@ pub(crate) struct Usage {
     /// Refused, or in monitor mode what would have been.
     pub(crate) refusals: Vec<Misuse>,
     /// Findings about how it uses its locks: `shared-token`, `shared-session`, `refused-then-released`,
-    /// `outlived`, `handed-over`, `debt` (as the log and the metrics name them), `tokenless-release`, `pooled`,
-    /// `ran-out`, `kept-alive`, `unjudged`, `ungoverned`; in monitor mode also `no-ttl`, `ttl-cut`,
+    /// `outlived`, `handed-over`, `shared-guard`, `debt` (as the log and the metrics name them), `tokenless-release`, `pooled`,
+    /// `ran-out`, `lease-lost`, `kept-alive`, `unjudged`, `ungoverned`, `late-write`, `write-without-lock`; in monitor mode also `no-ttl`, `ttl-cut`,
     /// `needs-keep-alive`, `would-run-out`, `takes-over`.
     pub(crate) findings: Vec<Misuse>,
 }
@@ -955,8 +1058,51 @@ pub(crate) struct Discovery {
     pub(crate) unclaimed: u64,
     /// The busiest first.
     pub(crate) patterns: Vec<KeyPattern>,
-    /// The configuration that would govern those that are locks.
+    /// Data that is written under the same lock again and again, the most written first.
+    #[serde(default)]
+    pub(crate) guards: Vec<ProposedGuard>,
+    /// The configuration that would govern those that are locks, and guard that data.
     pub(crate) toml: String,
+}
+
+/// Keys that are written under a lock, and what was seen of that.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ProposedGuard {
+    /// A pattern of `[[guard]]`.
+    pub(crate) keys: String,
+    /// Its lock, with the names of the pattern.
+    pub(crate) lock: String,
+    /// A key, and the lock under which it was written.
+    pub(crate) example: String,
+    pub(crate) example_lock: String,
+    /// Writes under the lock.
+    pub(crate) under: u64,
+    /// Writes by clients that did not hold it.
+    pub(crate) without: u64,
+    /// About how many different locks, 64 at most.
+    pub(crate) locks: u64,
+    /// The name of the lock does not vary.
+    pub(crate) fixed: bool,
+    /// The words of the keys, lower case.
+    pub(crate) words: Vec<String>,
+    /// Who wrote without the lock.
+    pub(crate) outsiders: Vec<Outsider>,
+    /// The last of those writes.
+    pub(crate) outside: Option<OutsideWrite>,
+}
+
+/// An application that writes without the lock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Outsider {
+    pub(crate) application: String,
+    pub(crate) writes: u64,
+}
+
+/// A write without the lock.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct OutsideWrite {
+    pub(crate) key: String,
+    pub(crate) application: String,
 }
 
 /// Keys that are alike, and what was seen of them.

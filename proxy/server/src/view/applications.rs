@@ -122,6 +122,14 @@ impl Applications {
     ) {
         let here = self.here(caller, &entry.namespace);
         here.overlaps += u64::from(entry.overlap);
+        // What a guard says of data is no operation on the lock.
+        if entry.guarded.is_some() {
+            if let Some(reason) = entry.verdict.as_ref().and_then(|verdict| verdict.reason) {
+                let finding = Finding::of_guarded(reason);
+                Found::again(&mut here.findings, (finding, pattern), entry);
+            }
+            return;
+        }
         here.operations += u64::from(entry.operation.is_some());
         here.acquired += u64::from(matches!(entry.happened, EventKind::Acquired { .. }));
         here.contended += u64::from(matches!(entry.happened, EventKind::Contended { .. }));
@@ -424,6 +432,14 @@ impl Used {
                 .map(|(what, count)| format!("{what} ({})", times(*count, "time")));
             let changes: Vec<String> = changes.collect();
             parts.push(format!("enforce mode would change {}", changes.join(", ")));
+        }
+        let guarded = self.named(Finding::is_of_guard);
+        if !guarded.is_empty() {
+            let guarded = guarded
+                .iter()
+                .map(|(what, count)| format!("{what} ({})", times(*count, "time")));
+            let guarded: Vec<String> = guarded.collect();
+            parts.push(format!("of guarded data: {}", guarded.join(", ")));
         }
         parts.join("; ")
     }

@@ -1,4 +1,6 @@
-//! What was refused, or would have been, as far as it was asked for.
+//! What was refused, or would have been, and what failovers have lost, as far as it was asked for.
+
+use std::collections::VecDeque;
 
 use lockwarden_lock::reason::Reason;
 use memchr::memmem;
@@ -6,7 +8,7 @@ use memchr::memmem;
 use super::api;
 use super::api::DecisionsQuery;
 use super::service::ViewService;
-use super::store::Decided;
+use super::store::{Decided, Seen};
 use super::wording::moment;
 use crate::clock::Moment;
 use crate::text::escape::unspell;
@@ -17,20 +19,39 @@ const USUAL_DECISIONS: usize = 100;
 /// `GET /api/v1/decisions`: the newest first.
 pub(super) fn decisions(service: &ViewService, query: &DecisionsQuery) -> Vec<api::Moment> {
     let limit = query.limit.unwrap_or(USUAL_DECISIONS);
-    let found = narrowed(service, query, limit);
+    let found = narrowed(&service.view.seen(), query, limit);
     found.iter().map(|decided| moment(&decided.entry)).collect()
 }
 
-/// So many of those that were asked for, the newest first. Wording them needs no lock.
-pub(super) fn narrowed(
-    service: &ViewService,
+/// `GET /api/v1/lost`: leases that failovers have lost, the newest first.
+pub(super) fn lost(service: &ViewService, query: &DecisionsQuery) -> Vec<api::Moment> {
+    let limit = query.limit.unwrap_or(USUAL_DECISIONS);
+    let found = lost_of(&service.view.seen(), query, limit);
+    found.iter().map(|lost| moment(&lost.entry)).collect()
+}
+
+/// So many of the refusals that were asked for, the newest first. Wording them needs no lock.
+pub(super) fn narrowed(seen: &Seen, query: &DecisionsQuery, limit: usize) -> Vec<Decided> {
+    those_of(&seen.decisions, seen, query, limit)
+}
+
+/// The same of leases that failovers have lost, which have no reason.
+pub(super) fn lost_of(seen: &Seen, query: &DecisionsQuery, limit: usize) -> Vec<Decided> {
+    match query.reason {
+        Some(_) => Vec::new(),
+        None => those_of(&seen.lost, seen, query, limit),
+    }
+}
+
+fn those_of(
+    all: &VecDeque<Decided>,
+    seen: &Seen,
     query: &DecisionsQuery,
     limit: usize,
 ) -> Vec<Decided> {
     let contains = query.contains.as_deref().unwrap_or_default();
     let contains = unspell(contains).unwrap_or_else(|| contains.into());
     let contains = memmem::Finder::new(&contains);
-    let seen = service.view.seen();
     let since = query.since.and_then(|since| {
         let begin = seen.marks.begin(since.0, Moment::now());
         begin.map(|begin| begin.unix_ms)
@@ -51,7 +72,7 @@ pub(super) fn narrowed(
             && contains.find(&entry.key.key).is_some()
             && query.application.as_deref().is_none_or(by)
     };
-    let newest_first = seen.decisions.iter().rev();
+    let newest_first = all.iter().rev();
     newest_first
         .filter(is_asked_for)
         .take(limit)

@@ -1,8 +1,11 @@
 //! What was seen of keys that no namespace has, in the words of the API.
 
 use lockwarden_discovery::collector::Collector;
-use lockwarden_discovery::propose::Candidate;
-use lockwarden_discovery::{Confidence, Pattern, propose};
+use lockwarden_discovery::guards::GuardCandidate;
+use lockwarden_discovery::propose::{Candidate, is_proposed};
+use lockwarden_discovery::{Confidence, Pattern, guards, propose};
+use lockwarden_lock::data_guard::DataGuards;
+use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 
 use super::api;
@@ -28,8 +31,25 @@ impl ViewService {
             for_ms: u64::try_from(passed).unwrap_or(u64::MAX),
             unseen,
         };
-        told(&collected.collector, &active.namespaces, &names, &watched)
+        let guards = active.guards.details.iter();
+        let governed = Governed {
+            namespaces: &active.namespaces,
+            names: &names,
+            guards: &active.guards.index,
+            guard_names: &guards
+                .map(|guard| guard.name.to_string())
+                .collect::<Vec<_>>(),
+        };
+        told(&collected.collector, &governed, &watched)
     }
+}
+
+/// What the configuration has already.
+pub(crate) struct Governed<'a> {
+    pub(crate) namespaces: &'a Namespaces,
+    pub(crate) names: &'a [String],
+    pub(crate) guards: &'a DataGuards,
+    pub(crate) guard_names: &'a [String],
 }
 
 /// How many patterns look like locks and are in no namespace.
@@ -50,17 +70,20 @@ pub(crate) struct Watched {
 /// What was collected, without the keys that namespaces have by now.
 pub(crate) fn told(
     collector: &Collector,
-    namespaces: &Namespaces,
-    names: &[String],
+    governed: &Governed<'_>,
     watched: &Watched,
 ) -> api::Discovery {
     let now = now_ms();
+    let namespaces = governed.namespaces;
     let mut patterns = collector.patterns();
     patterns.retain(|pattern| namespaces.find(&pattern.usage.example).is_none());
     let is_free = |pattern: &&Pattern<'_>| is_unclaimed(pattern, namespaces);
     let unclaimed = patterns.iter().filter(is_free).count() as u64;
     let candidates: Vec<Candidate> = patterns.iter().map(Candidate::from).collect();
-    let toml = propose::toml(&candidates, &duration(watched.for_ms), names);
+    let proposed = proposed_guards(collector, &candidates, governed);
+    let for_guards = guards::toml(&proposed, governed.guard_names);
+    let period = duration(watched.for_ms);
+    let toml = propose::toml(&candidates, &for_guards, &period, governed.names);
     api::Discovery {
         since: now.saturating_sub(watched.for_ms),
         now,
@@ -68,7 +91,51 @@ pub(crate) fn told(
         beyond: collector.beyond(),
         unclaimed,
         patterns: patterns.iter().map(pattern).collect(),
+        guards: proposed.iter().map(guard).collect(),
         toml,
+    }
+}
+
+/// Guards of data whose locks are in a namespace, or in one that is proposed with them.
+fn proposed_guards(
+    collector: &Collector,
+    candidates: &[Candidate],
+    governed: &Governed<'_>,
+) -> Vec<GuardCandidate> {
+    let locks = candidates.iter().filter(|candidate| is_proposed(candidate));
+    let globs: Vec<Glob> = locks
+        .map(|lock| Glob::new(lock.glob.clone().into()))
+        .collect();
+    let is_lock = |key: &[u8]| {
+        governed.namespaces.find(key).is_some() || globs.iter().any(|glob| glob.matches(key))
+    };
+    let is_guarded = |key: &[u8]| !governed.guards.of_key(key).is_empty();
+    guards::proposed(collector.guards(), &is_lock, &is_guarded)
+}
+
+fn guard(one: &GuardCandidate) -> api::ProposedGuard {
+    let outsiders = one.outsiders.iter();
+    let outside = one.outside.as_ref();
+    api::ProposedGuard {
+        keys: spell(one.keys.as_bytes()),
+        lock: spell(one.lock.as_bytes()),
+        example: spell(&one.example),
+        example_lock: spell(&one.example_lock),
+        under: one.under,
+        without: one.without,
+        locks: one.locks,
+        fixed: one.is_fixed,
+        words: one.words.clone(),
+        outsiders: outsiders
+            .map(|(application, writes)| api::Outsider {
+                application: application.clone(),
+                writes: *writes,
+            })
+            .collect(),
+        outside: outside.map(|(key, application)| api::OutsideWrite {
+            key: spell(key),
+            application: application.clone(),
+        }),
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use lockwarden_discovery::PatternId;
-use lockwarden_discovery::propose::{free_name, quoted};
+use lockwarden_discovery::toml_text::{free_name, quoted};
 use lockwarden_lock::glob::Glob;
 
 use super::advice::Finding;
@@ -214,5 +214,5 @@ fn name_of(glob: &str, used: &[String]) -> String {
         .split(|one| !is_fit(one))
         .filter(|word| !word.is_empty())
         .collect();
-    free_name(words.join("-"), used)
+    free_name(words.join("-"), "locks", used)
 }

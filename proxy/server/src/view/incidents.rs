@@ -1,4 +1,5 @@
-//! What was refused lately, put together by who did what to whom, in a sentence each: the first thing that the board says.
+//! What was refused lately, put together by who did what to whom, in a sentence each: the first thing that the board says,
+//! behind what failovers have lost (`losses.rs`).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,7 +9,8 @@ use lockwarden_lock::reason::Reason;
 
 use super::api;
 use super::api::DecisionsQuery;
-use super::decisions::narrowed;
+use super::decisions::{lost_of, narrowed};
+use super::losses;
 use super::service::ViewService;
 use super::store::Decided;
 use crate::telemetry::events::LockEvent;
@@ -51,11 +53,16 @@ struct Group {
     example: Arc<LockEvent>,
 }
 
-/// `GET /api/v1/incidents`: those where a former holder acted first, then the most frequent.
+/// `GET /api/v1/incidents`: lost leases first, then those where a former holder acted, then the most frequent.
 pub(super) fn incidents(service: &ViewService, query: &DecisionsQuery) -> Vec<api::Incident> {
     let limit = query.limit.unwrap_or(USUAL_INCIDENTS);
     let mut groups: HashMap<Common, Group> = HashMap::new();
-    for Decided { entry, holder } in narrowed(service, query, usize::MAX) {
+    let seen = service.view.seen();
+    let lost = losses::incidents(&seen, &lost_of(&seen, query, usize::MAX));
+    let refused = narrowed(&seen, query, usize::MAX);
+    // Wording them needs no lock.
+    drop(seen);
+    for Decided { entry, holder } in refused {
         let application = entry.caller.as_ref().map(|caller| caller.application());
         let other = holder.filter(|holder| {
             let by = entry.caller.as_ref();
@@ -89,12 +96,12 @@ pub(super) fn incidents(service: &ViewService, query: &DecisionsQuery) -> Vec<ap
         group.count += 1;
         group.keys.insert((entry.key.db, spell(&entry.key.key)));
     }
-    let mut told: Vec<api::Incident> = groups
-        .into_iter()
-        .map(|(common, group)| told(common, &group))
-        .collect();
+    let refused = groups.into_iter();
+    let refused = refused.map(|(common, group)| told(common, &group));
+    let mut told: Vec<api::Incident> = lost.into_iter().chain(refused).collect();
     told.sort_by(|a, b| {
-        let rank = |one: &api::Incident| (one.overlap, one.count, one.last);
+        let is_lost = |one: &api::Incident| one.reason == losses::LEASE_LOST;
+        let rank = |one: &api::Incident| (is_lost(one), one.overlap, one.count, one.last);
         rank(b).cmp(&rank(a)).then_with(|| a.key.cmp(&b.key))
     });
     told.truncate(limit);
@@ -163,6 +170,7 @@ fn verb(common: &Common) -> (&'static str, &'static str) {
         | Reason::TtlTooLong
         | Reason::SharedToken
         | Reason::StaleFence
+        | Reason::Quarantine
         | Reason::Limited
         | Reason::Other => {}
     }
@@ -209,6 +217,7 @@ fn circumstance(common: &Common) -> String {
         Reason::StaleFence => format!("{held}{and} with an old fencing token"),
         Reason::UnsafeScript => format!("{held}{and} and the script cannot be judged"),
         Reason::BulkDelete => format!(" by {command} while locks were held"),
+        Reason::Quarantine => " in the quarantine of the namespace".to_owned(),
         Reason::Limited => format!(" against a limit of the policy {}", common.policy),
         Reason::Other => format!(" against the policy {}", common.policy),
     }

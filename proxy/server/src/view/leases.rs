@@ -26,6 +26,8 @@ pub(super) struct Holding {
     pub(super) since_ms: u64,
     /// The TTL that it was given last, ms; 0 for none.
     pub(super) ttl_ms: u64,
+    /// The same without a grace: what was asked for, where that is less.
+    asked_ttl_ms: u64,
     /// When that is over, renewals left aside.
     pub(super) ends: Option<Instant>,
     /// Keep-alive renews it.
@@ -67,6 +69,8 @@ pub(super) enum End {
     TakenOver,
     /// An operator ended it.
     Broken,
+    /// The server that became the primary does not have it.
+    Lost,
     /// That was not seen.
     Unseen,
 }
@@ -81,6 +85,7 @@ impl End {
             End::Replaced => "replaced",
             End::TakenOver => "taken-over",
             End::Broken => "broken",
+            End::Lost => "lost",
             End::Unseen => "unseen",
         }
     }
@@ -190,7 +195,7 @@ impl Former {
             return None;
         }
         let worked_ms = self.lease.age_ms(at);
-        let (ttl_ms, kept) = (self.lease.ttl_ms, self.lease.kept);
+        let (ttl_ms, kept) = (self.lease.asked_ttl_ms, self.lease.kept);
         let until_ms = self.lease.since_ms.saturating_add(worked_ms);
         let late = Late {
             fence: self.lease.fence,
@@ -216,6 +221,7 @@ impl Holding {
             since: since.unwrap_or(entry.at),
             since_ms: entry.at_ms.saturating_sub(held),
             ttl_ms: 0,
+            asked_ttl_ms: 0,
             ends: None,
             kept,
             overlapped: false,
@@ -223,15 +229,30 @@ impl Holding {
             outlives_its_ttl: false,
             otherwise: Otherwise::of(entry),
         };
-        holding.give(entry.ttl_ms.unwrap_or(0), entry.at);
+        holding.give(entry);
         holding
     }
 
-    pub(super) fn give(&mut self, ttl_ms: u64, at: Instant) {
+    /// It has the TTL of this entry from then on.
+    pub(super) fn give(&mut self, entry: &LockEvent) {
+        let (ttl_ms, at) = (entry.ttl_ms.unwrap_or(0), entry.at);
         self.ttl_ms = ttl_ms;
+        self.asked_ttl_ms = match entry.asked_ms {
+            Some(asked @ 1..) => asked.min(ttl_ms),
+            Some(0) | None => ttl_ms,
+        };
         // A time beyond the clock is for ever.
         let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
         self.ends = ttl.and_then(|ttl| at.checked_add(ttl));
+    }
+
+    /// Which part of the TTL is left, its grace left aside.
+    pub(super) fn part_left(&self, at: Instant) -> Option<f64> {
+        let grace = Duration::from_millis(self.ttl_ms.saturating_sub(self.asked_ttl_ms));
+        let left = self.ends?.saturating_duration_since(at);
+        let left = left.saturating_sub(grace).as_secs_f64();
+        let given = Duration::from_millis(self.asked_ttl_ms).as_secs_f64();
+        Some((left / given).min(1.0))
     }
 
     pub(super) fn age_ms(&self, now: Instant) -> u64 {
@@ -241,7 +262,7 @@ impl Holding {
     /// It ended so, after so long.
     pub(super) fn ended(&self, end: End, held_ms: u64) -> Ended {
         let until_ms = self.since_ms.saturating_add(held_ms);
-        let hold = |ran_out| Hold::new(until_ms, held_ms, self.ttl_ms, (ran_out, self.kept));
+        let hold = |ran_out| Hold::new(until_ms, held_ms, self.asked_ttl_ms, (ran_out, self.kept));
         Ended {
             caller: self.caller.clone(),
             fence: self.fence,
@@ -252,7 +273,12 @@ impl Holding {
             hold: match end {
                 End::Released => Some(hold(false)),
                 End::RanOut => Some(hold(true)),
-                End::Deleted | End::Replaced | End::TakenOver | End::Broken | End::Unseen => None,
+                End::Deleted
+                | End::Replaced
+                | End::TakenOver
+                | End::Broken
+                | End::Lost
+                | End::Unseen => None,
             },
         }
     }

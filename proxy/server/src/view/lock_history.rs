@@ -144,11 +144,14 @@ impl LockSeen {
                 }
             }
             EventKind::Broken => self.over(entry, End::Broken, &mut turn),
+            EventKind::HolderLost => self.shortened(entry),
+            EventKind::Lost => self.over(entry, End::Lost, &mut turn),
             EventKind::Unjudged(_) | EventKind::Forwarded | EventKind::Failed => self.is_unsure(),
             EventKind::Observed(Observation::HandedOver) => {
                 self.handed_over_by = entry.caller.as_ref().map(|caller| caller.session);
             }
             EventKind::Refused
+            | EventKind::Unconfirmed
             | EventKind::Different
             | EventKind::Unchanged
             | EventKind::Observed(_) => {}
@@ -264,6 +267,16 @@ impl LockSeen {
         turn.pooled = false;
     }
 
+    /// Its holder is gone, and it ends sooner than it was to.
+    fn shortened(&mut self, entry: &LockEvent) {
+        if self.compared(entry) == Ordering::Equal
+            && let Some(holding) = &mut self.holding
+        {
+            let ttl = Duration::from_millis(entry.ttl_ms.unwrap_or(0));
+            (holding.ends, holding.kept) = (entry.at.checked_add(ttl), false);
+        }
+    }
+
     /// Returns whether it is the lease of now.
     fn extended(&mut self, entry: &Arc<LockEvent>, kept: bool, turn: &mut Turn) -> bool {
         match self.compared(entry) {
@@ -276,7 +289,7 @@ impl LockSeen {
             .holding
             .get_or_insert_with(|| Holding::new(entry, kept));
         holding.kept = kept;
-        holding.give(entry.ttl_ms.unwrap_or(0), entry.at);
+        holding.give(entry);
         holding.otherwise = Otherwise::of(entry);
         !entry.is_refused()
     }
@@ -381,10 +394,8 @@ impl LockSeen {
         let of = lease.caller.as_ref().map(|caller| caller.session);
         // Where the release was judged wrong, another connection is no sign of a pool.
         turn.pooled = of.is_some() && by.is_some() && by != of && !entry.is_refused();
-        if let (Some(ends), false) = (lease.ends, lease.kept) {
-            let left = ends.saturating_duration_since(entry.at).as_secs_f64();
-            let given = Duration::from_millis(lease.ttl_ms).as_secs_f64();
-            turn.left = Some((left / given).min(1.0));
+        if !lease.kept {
+            turn.left = lease.part_left(entry.at);
         }
         let ended = lease.ended(End::Released, lease.age_ms(entry.at));
         if let Some(hold) = ended.hold {

@@ -3,7 +3,7 @@
 //! other way.
 
 use std::collections::{BinaryHeap, HashMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockwarden_lock::evidence::DbKey;
@@ -11,13 +11,15 @@ use lockwarden_lock::lease::Lease;
 use memchr::memmem;
 
 use super::api;
-use super::api::LocksQuery;
+use super::api::{After, DecisionsQuery, LocksQuery, Since};
+use super::decisions::lost_of;
 use super::leases::ms;
 use super::lock_history::{LockSeen, Wait};
 use super::remarks::remarks;
 use super::service::ViewService;
 use super::store::Seen;
 use super::wording::{client, moment};
+use super::{losses, topology};
 use crate::clock::now_ms;
 use crate::ruleset::Active;
 use crate::state::ProxyState;
@@ -26,6 +28,9 @@ use crate::text::escape::{spell, unspell};
 /// Locks in an answer that does not say how many, and in any.
 const USUAL_LOCKS: usize = 200;
 const MAX_LOCKS: usize = 10_000;
+
+/// For how long lost leases are told beside the locks.
+const LATELY: Duration = Duration::from_secs(3_600);
 
 /// A lease that may be in the answer; the first are the greatest.
 #[derive(PartialEq, Eq)]
@@ -64,7 +69,7 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
     };
     let seen = service.view.seen();
     let troubled = troubled(&seen);
-    let mut matching = 0;
+    let (mut matching, mut unknown) = (0, 0);
     // The last of those in the answer is on top, to make room for a better one.
     let mut best: BinaryHeap<Candidate> = BinaryHeap::new();
     service.shared.mirror.visit(|key, lease| {
@@ -89,6 +94,7 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
             return;
         }
         matching += 1;
+        unknown += u64::from(state == api::LockState::Unknown);
         if best.len() >= limit {
             let is_better = best
                 .peek()
@@ -114,11 +120,29 @@ pub(super) fn locks(service: &ViewService, query: &LocksQuery) -> api::Locks {
         now_ms,
     };
     let locks = best.map(|one| look.lock(&one.key, &one.lease, one.state));
+    let lost = lost_lately(&seen, query);
+    let namespace = query.namespace.as_deref();
     api::Locks {
         now: now_ms,
         matching,
         locks: locks.collect(),
+        notices: topology::notices(&service.shared, &active, namespace, unknown, lost),
     }
+}
+
+/// A sentence for each application that has lost some of the locks that were asked for.
+fn lost_lately(seen: &Seen, query: &LocksQuery) -> impl Iterator<Item = String> + use<> {
+    let lost = DecisionsQuery {
+        since: Some(After(Since::Ago(LATELY))),
+        namespace: query.namespace.clone(),
+        application: query.application.clone(),
+        contains: query.contains.clone(),
+        pattern: query.pattern.clone(),
+        ..DecisionsQuery::default()
+    };
+    let lost = losses::incidents(seen, &lost_of(seen, &lost, usize::MAX));
+    let lost = lost.into_iter().take(topology::MAX_TOLD);
+    lost.map(|incident| incident.sentence)
 }
 
 /// Whether an application holds this lease, as far as that was seen.
@@ -148,6 +172,7 @@ fn troubled(seen: &Seen) -> HashMap<DbKey, (u64, api::LockState)> {
 fn state(trouble: Option<&(u64, api::LockState)>, lease: &Lease) -> api::LockState {
     match trouble {
         Some((fence, state)) if *fence == lease.fence.0 => *state,
+        Some(_) | None if lease.unknown => api::LockState::Unknown,
         Some(_) | None if lease.ends.is_none() => api::LockState::NoTtl,
         Some(_) | None => api::LockState::Held,
     }

@@ -79,7 +79,7 @@ pub(super) fn of_reason(reason: Reason, about: &About<'_>) -> Mend {
             table: String::new(),
             line: format!("admin_identities = [{}]", quoted(about.application)),
         }),
-        Reason::Limited | Reason::Other => Mend::default(),
+        Reason::Quarantine | Reason::Limited | Reason::Other => Mend::default(),
     }
 }
 
@@ -94,12 +94,17 @@ pub(super) fn of_finding(finding: Finding, about: &About<'_>) -> Mend {
         Finding::Observed(Observation::HandedOver) => {
             Mend::toml(about.here("hand_over = true".to_owned()))
         }
-        Finding::Observed(Observation::Debt) | Finding::RanOut => {
+        // Most are markers that are meant to run out.
+        Finding::Observed(Observation::RanOutConnected) => Mend::default(),
+        // A connection for each thread is not one line.
+        Finding::Observed(Observation::SharedGuard) => Mend::default(),
+        Finding::Observed(Observation::Debt | Observation::RanOutAlive) | Finding::RanOut => {
             match about.example.asked_ms == Some(0) {
                 true => Mend::code(about.acquire()).or(about.default_ttl()),
                 false => Mend::code(about.acquire()),
             }
         }
+        Finding::LeaseLost => Mend::toml(about.here("quarantine = \"auto\"".to_owned())),
         Finding::TokenlessRelease => Mend::code(about.release()),
         Finding::Pooled => Mend::code(format!("CLIENT SETNAME {}", about.application)),
         Finding::KeptAlive | Finding::NoTtl => Mend::code(about.acquire()).or(about.default_ttl()),
@@ -113,7 +118,9 @@ pub(super) fn of_finding(finding: Finding, about: &About<'_>) -> Mend {
                 Some(_) | None => code.or(about.ceiling()),
             }
         }
-        Finding::TakesOver => Mend::code(about.acquire()),
+        Finding::TakesOver | Finding::LateWrite | Finding::WriteWithoutLock => {
+            Mend::code(about.acquire())
+        }
         Finding::Unjudged | Finding::Ungoverned => {
             Mend::code("lockwarden check --backend".to_owned())
         }
@@ -186,5 +193,5 @@ pub(super) fn default_ttl(namespace: &str, ms: u64) -> TomlLine {
 
 /// A string of TOML. Clients choose their names, so nothing of them may end the string.
 fn quoted(text: &str) -> String {
-    lockwarden_discovery::propose::quoted(text)
+    lockwarden_discovery::toml_text::quoted(text)
 }

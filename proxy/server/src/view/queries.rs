@@ -11,7 +11,7 @@ use lockwarden_lock::rules::Mode;
 
 use super::api::{ConnectionsQuery, DecisionsQuery, LocksQuery, PatternsQuery, ReportQuery};
 use super::connections::connections;
-use super::decisions::decisions;
+use super::decisions::{decisions, lost};
 use super::key_patterns::KeyPatterns;
 use super::leases::ms;
 use super::lock_list::{lock, locks};
@@ -20,13 +20,15 @@ use super::service::{View, ViewService, Views};
 use super::tally::Tally;
 use super::wait_cycles::Circle;
 use super::wording::client;
-use super::{api, discovery, incidents, pattern_list, report, why};
-use crate::backend::server_info::Standing;
-use crate::clock::{Moment, now_ms};
+use super::{api, discovery, incidents, pattern_list, report, topology, why};
+use crate::clock::{self, Moment, now_ms};
 use crate::registry::ungoverned::Equal;
 use crate::ruleset::Active;
+use crate::ruleset::mode_label;
 use crate::state::ProxyState;
+use crate::state::quarantine::Left;
 use crate::telemetry::metrics::NamespaceMirror;
+use crate::telemetry::vocabulary::Label;
 use crate::text::escape::spell;
 
 /// Locks without a TTL that the report names, of each namespace.
@@ -55,6 +57,10 @@ impl Views for ViewService {
         decisions(self, query)
     }
 
+    fn lost(&self, query: &DecisionsQuery) -> Vec<api::Moment> {
+        lost(self, query)
+    }
+
     fn incidents(&self, query: &DecisionsQuery) -> Vec<api::Incident> {
         incidents::incidents(self, query)
     }
@@ -72,8 +78,17 @@ impl Views for ViewService {
         let policies = active.generation.policies().iter();
         api::Version {
             in_force: Some(policies.map(api::PolicyDigest::of).collect()),
+            config_hash: Some(active.meaning.hash().to_owned()),
             ..api::Version::of_this()
         }
+    }
+
+    fn meaning(&self) -> api::ConfigMeaning {
+        (&*self.shared.active.load().meaning).into()
+    }
+
+    fn guards(&self) -> Vec<api::Guard> {
+        guards(self)
     }
 
     fn policies(&self) -> Vec<api::Policy> {
@@ -111,7 +126,7 @@ fn overview(service: &ViewService) -> api::Overview {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         started_at: now_ms.saturating_sub(ms(uptime)),
         now: now_ms,
-        backend: backend(service),
+        backend: topology::backend(&service.shared),
         totals: api::Totals {
             held: namespaces.iter().map(|namespace| namespace.held).sum(),
             waiting: seen.namespaces.values().map(|seen| seen.waiting).sum(),
@@ -123,28 +138,12 @@ fn overview(service: &ViewService) -> api::Overview {
                 .map(|namespace| namespace.without_ttl)
                 .sum(),
             unclaimed_patterns: discovery::unclaimed(&service.shared),
+            unknown: namespaces.iter().map(|namespace| namespace.unknown).sum(),
+            lost_last_day: seen.lost_lately.count(now),
         },
         policies: policies(service),
         namespaces,
         unseen: service.shared.events.dropped(),
-    }
-}
-
-fn backend(service: &ViewService) -> api::Backend {
-    let problem = match &*service.shared.backend.server.standing() {
-        Standing::Serving => None,
-        Standing::NotServing(why) => Some(why.clone()),
-    };
-    api::Backend {
-        address: service.shared.backend.address.to_string(),
-        version: service
-            .shared
-            .backend
-            .server
-            .version()
-            .map(|version| version.to_string()),
-        up: problem.is_none(),
-        problem,
     }
 }
 
@@ -174,6 +173,8 @@ fn namespaces(service: &ViewService) -> Vec<api::Namespace> {
                 ceiling_ms: details.ceiling_ms,
                 held: held.held_finite + held.held_none,
                 without_ttl: held.held_none,
+                unknown: held.unknown,
+                quarantine: topology::quarantine(details, &service.shared),
                 ungoverned: details.metrics.ungoverned_found(),
                 holds: known.map_or_else(Default::default, |known| known.holds.summary()),
                 advice: pattern_list::advice(&seen, &details.name),
@@ -185,6 +186,34 @@ fn namespaces(service: &ViewService) -> Vec<api::Namespace> {
 fn chain(active: &Active, id: NamespaceId) -> Vec<String> {
     let chain = active.generation.chain(id);
     chain.map(ToString::to_string).collect()
+}
+
+/// `GET /api/v1/guards`.
+fn guards(service: &ViewService) -> Vec<api::Guard> {
+    let active = service.shared.active.load_full();
+    let words = |word: &str, count| (word.to_owned(), count);
+    let told = active.guards.details.iter().map(|guard| {
+        let (config, mode) = (&guard.config, mode_label(guard.rules.mode));
+        let said = guard.metrics.said(mode);
+        let not_judged = guard.metrics.not_judged();
+        api::Guard {
+            name: config.name.clone(),
+            mode: mode.word().to_owned(),
+            keys: config.keys.clone(),
+            lock: config.locks.clone(),
+            unlocked: config.unlocked().to_owned(),
+            proofs: config.proofs().map(str::to_owned).collect(),
+            exempt: config.exempt.clone(),
+            writes: said
+                .map(|(result, count)| words(result.word(), count))
+                .collect(),
+            unchecked: not_judged
+                .map(|(why, count)| words(why.word(), count))
+                .collect(),
+            again: guard.metrics.again.get(),
+        }
+    });
+    told.collect()
 }
 
 /// `GET /api/v1/policies`.
@@ -370,6 +399,18 @@ fn endless(service: &ViewService, namespaces: usize) -> Vec<Vec<Bytes>> {
     endless
 }
 
+/// What stands for an end that nobody knows yet: the last second that has a year of four digits.
+const FAR_AHEAD: u64 = 253_402_300_799;
+
+/// When a quarantine ends, Unix seconds.
+fn ends_at(left: Left) -> u64 {
+    let ends = match left {
+        Left::For(left) | Left::ClockJumped(left) => clock::unix_now().checked_add(left),
+        Left::FewSentinels | Left::NoEra | Left::Unfit(_) => None,
+    };
+    ends.map_or(FAR_AHEAD, |ends| ends.as_secs().min(FAR_AHEAD))
+}
+
 /// What the gauges of the metrics page say.
 pub(crate) fn gauges(shared: &ProxyState, view: &View) -> Vec<NamespaceMirror> {
     let active = shared.active.load();
@@ -380,7 +421,9 @@ pub(crate) fn gauges(shared: &ProxyState, view: &View) -> Vec<NamespaceMirror> {
     for (gauge, details) in gauges.iter_mut().zip(&active.details) {
         let known = seen.namespaces.get(&details.name);
         gauge.waiting = known.map_or(0, |known| known.waiting);
-        gauge.enforced = details.rules.mode == Mode::Enforce || details.rollout.is_some();
+        gauge.enforced = details.is_enforced();
+        let left = topology::quarantine_left(details, shared);
+        gauge.quarantine_until = left.map_or(0, ends_at);
     }
     gauges
 }

@@ -8,6 +8,7 @@ use super::api;
 use super::hold_times::{ENOUGH, enough};
 use super::leases::{End, Former, ms};
 use super::lock_history::LockSeen;
+use super::losses;
 use super::wait_cycles::Circle;
 use crate::text::durations::{duration, times};
 use crate::text::escape::spell;
@@ -26,6 +27,8 @@ pub(super) fn remarks(
         .collect();
     let holds = lock.holds.summary();
     let former = || lock.former.iter().rev();
+    let lost = former().find(|former| former.end == End::Lost);
+    remarks.extend(lost.and_then(|former| of_lost_lease(lock, former)));
     let told = match former().find(|former| former.outlasted_its_ttl()) {
         Some(former) => of_late_work(former, &holds),
         None => former()
@@ -41,6 +44,11 @@ pub(super) fn remarks(
     let Some(lease) = lease else {
         return remarks;
     };
+    if lease.state == api::LockState::Unknown {
+        remarks.push(
+            "it is unknown since the failover: nobody has looked yet whether the new primary has it".to_owned(),
+        );
+    }
     if lease.state == api::LockState::Overlap {
         remarks.push(
             "a former holder acted while the present one holds it: both may have worked on the same thing; \
@@ -124,6 +132,17 @@ fn of_late_work(former: &Former, holds: &api::Holds) -> Option<String> {
         duration(worked),
         duration(former.lease.ttl_ms),
         duration(enough(longest))
+    ))
+}
+
+fn of_lost_lease(lock: &LockSeen, former: &Former) -> Option<String> {
+    let became = losses::aftermath(Some(lock), former.lease.fence);
+    Some(format!(
+        "{} lost {} (fencing token {}) in the failover{}",
+        former.lease.caller.as_ref()?.application(),
+        spell(&lock.key.key),
+        former.lease.fence,
+        became.words()
     ))
 }
 

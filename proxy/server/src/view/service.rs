@@ -41,7 +41,10 @@ pub(crate) trait Views: Send + Sync {
     /// What was refused, or would have been, the newest first.
     fn decisions(&self, query: &DecisionsQuery) -> Vec<api::Moment>;
 
-    /// The same, put together by who did what to whom.
+    /// Leases that failovers have lost, the newest first.
+    fn lost(&self, query: &DecisionsQuery) -> Vec<api::Moment>;
+
+    /// Both, put together by who lost locks and who did what to whom.
     fn incidents(&self, query: &DecisionsQuery) -> Vec<api::Incident>;
 
     /// The refusals with this id, in words.
@@ -50,11 +53,17 @@ pub(crate) trait Views: Send + Sync {
     /// What each application did.
     fn applications(&self) -> Vec<api::Application>;
 
+    /// The guards over data.
+    fn guards(&self) -> Vec<api::Guard>;
+
     /// The loaded policies.
     fn policies(&self) -> Vec<api::Policy>;
 
     /// What was built, and which policies are in force.
     fn version(&self) -> api::Version;
+
+    /// What the configuration in force means for locks.
+    fn meaning(&self) -> api::ConfigMeaning;
 
     /// The locks that are asked for most, and circles of waiters.
     fn hot(&self) -> api::Hot;

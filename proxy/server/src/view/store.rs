@@ -35,6 +35,8 @@ const MAX_LOCKS: usize = 8_192;
 const MAX_TOLD: usize = 65_536;
 /// The last refusals, and what would have been refused.
 const MAX_DECISIONS: usize = 4_096;
+/// The last leases that failovers have lost.
+const MAX_LOST: usize = 1_024;
 /// Leases of a namespace whose lengths are remembered.
 const MAX_HOLDS: usize = 1_000;
 /// Of a longer key the rest is not kept. No lock has one; it is an operation that was refused or
@@ -62,6 +64,9 @@ pub(super) struct Seen {
     pub(super) patterns: KeyPatterns,
     /// The newest last.
     pub(super) decisions: VecDeque<Decided>,
+    /// Leases that failovers have lost, the newest last.
+    pub(super) lost: VecDeque<Decided>,
+    pub(super) lost_lately: Lately,
     pub(super) refused: Lately,
     pub(super) would_refuse: Lately,
     pub(super) overlaps: Lately,
@@ -119,7 +124,7 @@ pub(crate) enum Mark {
     },
 }
 
-/// Something that was refused, or would have been.
+/// Something that was refused, or would have been, or a lease that a failover has lost.
 #[derive(Clone)]
 pub(super) struct Decided {
     pub(super) entry: Arc<LockEvent>,
@@ -160,6 +165,8 @@ impl Default for Seen {
             hot: HotLocks::default(),
             patterns: KeyPatterns::default(),
             decisions: VecDeque::new(),
+            lost: VecDeque::new(),
+            lost_lately: Lately::new(DAY),
             refused: Lately::new(HOUR),
             would_refuse: Lately::new(HOUR),
             overlaps: Lately::new(DAY),
@@ -289,9 +296,12 @@ impl Seen {
     }
 
     fn count(&mut self, entry: &Arc<LockEvent>, turn: &Turn) {
-        let decided = entry.verdict.as_ref().map(|verdict| verdict.kind);
+        // What a guard says of data is no operation on the lock, and no word on its namespace.
+        let of_lock = entry.guarded.is_none();
+        let decided = entry.verdict.as_ref().filter(|_| of_lock);
+        let decided = decided.map(|verdict| verdict.kind);
         let counts = Counts {
-            operations: u64::from(entry.operation.is_some()),
+            operations: u64::from(of_lock && entry.operation.is_some()),
             refused: u64::from(decided == Some(DecisionKind::Deny)),
             would_refuse: u64::from(decided == Some(DecisionKind::WouldDeny)),
             would_modify: u64::from(decided == Some(DecisionKind::WouldModify)),
@@ -333,6 +343,10 @@ impl Seen {
                 self.note(at, &Noted::Found(Finding::RanOut, holder, entry, pattern));
             }
         }
+        if let (EventKind::Lost, Some(holder)) = (entry.happened, &entry.caller) {
+            let found = Noted::Found(Finding::LeaseLost, holder, entry, pattern);
+            self.note(at, &found);
+        }
         for (finding, holder, began) in &turn.otherwise {
             self.note(at, &Noted::Found(*finding, holder, began, pattern));
         }
@@ -366,6 +380,15 @@ impl Seen {
     fn remember(&mut self, entry: &Arc<LockEvent>, holder: Option<Arc<Caller>>) {
         if entry.overlap {
             self.overlaps.add(entry.at);
+        }
+        if entry.happened == EventKind::Lost {
+            self.lost_lately.add(entry.at);
+            if self.lost.len() >= MAX_LOST {
+                self.lost.pop_front();
+            }
+            let entry = entry.clone();
+            self.lost.push_back(Decided { entry, holder });
+            return;
         }
         let lately = match entry.verdict.as_ref().map(|verdict| verdict.kind) {
             Some(DecisionKind::Deny) => &mut self.refused,

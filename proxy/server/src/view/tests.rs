@@ -13,9 +13,10 @@ use lockwarden_lock::time::TtlMs;
 use proptest::prelude::*;
 
 use super::api::LockState;
+use super::decisions::lost_of;
 use super::remarks::remarks;
 use super::store::{Measure, Seen};
-use super::{api, report};
+use super::{api, losses, report};
 use crate::telemetry::events::{Caller, EventKind, LockEvent, SessionNumber, Verdict, example};
 use crate::telemetry::vocabulary::{DecisionKind, Observation, UnjudgedWhy};
 
@@ -121,7 +122,7 @@ impl Played {
                 Some(Operation::Release)
             }
             EventKind::Extended { .. } => Some(Operation::Extend),
-            EventKind::RanOut | EventKind::Observed(_) => None,
+            EventKind::RanOut | EventKind::Lost | EventKind::Observed(_) => None,
             _ => Some(Operation::Acquire),
         };
         let mut entry = LockEvent {
@@ -615,6 +616,7 @@ fn any_happened() -> impl Strategy<Value = EventKind> {
         Just(EventKind::Unchanged),
         Just(EventKind::Ungoverned),
         Just(EventKind::Forwarded),
+        Just(EventKind::Unconfirmed),
         Just(EventKind::Failed),
         Just(EventKind::Broken),
         Just(EventKind::Observed(Observation::Debt)),
@@ -1174,4 +1176,88 @@ proptest! {
             }
         }
     }
+}
+
+impl Played {
+    /// A lease of this client is not on the server that became the primary.
+    fn loses(&mut self, who: u64, key: &'static str, fence: u64) -> &mut Played {
+        self.tells(who, EventKind::Lost, key, |entry| {
+            (entry.fence, entry.id) = (Some(fence), Some("7F3K2A".into()));
+        })
+    }
+
+    fn losses(&self) -> Vec<api::Incident> {
+        let query = api::DecisionsQuery::default();
+        losses::incidents(&self.seen, &lost_of(&self.seen, &query, usize::MAX))
+    }
+}
+
+#[test]
+fn a_lost_lease_is_told_with_who_works_on_and_who_holds_the_lock_by_then() {
+    let mut played = Played::new();
+    played.acquires(1, "lock:a", 60_000, 7).after(3_000);
+    played.loses(1, "lock:a", 7);
+    let [lost] = &played.losses()[..] else {
+        panic!("one application has lost locks");
+    };
+    assert_eq!(
+        lost.sentence,
+        "app-1 lost lock:a in the failover and works on without it"
+    );
+    assert_eq!((lost.overlap, lost.count), (false, 1));
+    assert_eq!((&*lost.reason, &*lost.decision), ("lease-lost", "lost"));
+    assert_eq!(lost.id.as_deref(), Some("7F3K2A"));
+    assert_eq!(played.found(1, "lease-lost"), 1);
+    assert!(played.told("app-1").ready, "it does nothing wrong");
+
+    played.after(10).acquires(2, "lock:a", 60_000, 8);
+    let while_held = "app-1 lost lock:a (fencing token 7) in the failover and works on without it, while app-2 holds it";
+    assert_eq!(played.remarks("lock:a"), [while_held]);
+    let lost = played.losses().swap_remove(0);
+    assert_eq!(
+        (lost.overlap, lost.holder.as_deref()),
+        (true, Some("app-2"))
+    );
+
+    // Its holder gives it back, as far as it knows.
+    played
+        .after(500)
+        .by(1, EventKind::Absent { ran_out: false }, "lock:a");
+    let lost = played.losses().swap_remove(0);
+    assert!(!lost.overlap, "{lost:?}");
+    assert_eq!(
+        lost.sentence,
+        "app-1 lost lock:a in the failover, and has given it back or taken it anew since"
+    );
+}
+
+#[test]
+fn many_lost_leases_of_one_application_are_one_sentence_and_what_is_remembered_is_bounded() {
+    let mut played = Played::new();
+    for fence in 1..=2_000 {
+        played.loses(1, "lock:a", fence).loses(0, "lock:b", fence);
+    }
+    let told = played.losses();
+    let sentences: Vec<_> = told.iter().map(|one| one.sentence.as_str()).collect();
+    assert_eq!(
+        sentences,
+        [
+            "a client lost lock:b and 511 more locks in the failover, and works on without them",
+            "app-1 lost lock:a and 511 more locks in the failover, and works on without them",
+        ]
+    );
+    assert_eq!(played.seen.lost_lately.count(played.now()), 4_000);
+    let query = api::DecisionsQuery {
+        application: Some("app-1".to_owned()),
+        ..Default::default()
+    };
+    assert_eq!(lost_of(&played.seen, &query, 5).len(), 5);
+    let query = api::DecisionsQuery {
+        reason: Some(api::ReasonWord(Reason::Other)),
+        ..Default::default()
+    };
+    assert!(
+        lost_of(&played.seen, &query, 5).is_empty(),
+        "it is no refusal"
+    );
 }

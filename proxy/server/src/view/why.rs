@@ -1,4 +1,4 @@
-//! One refusal in words, as `lockwarden why`, the API and the board tell it.
+//! One refusal, or one lost lease, in words, as `lockwarden why`, the API and the board tell it.
 
 use std::net::SocketAddr;
 
@@ -9,14 +9,15 @@ use super::wording::{client, moment};
 use crate::telemetry::audit::{Client, Record, told};
 use crate::text::numbers::utc;
 
-/// `GET /api/v1/why/{id}`: the remembered refusals with this id, the oldest first. Two with one id are rare.
+/// `GET /api/v1/why/{id}`: the remembered refusals and lost leases with this id, the oldest first. Two with one id are rare.
 pub(super) fn why(service: &ViewService, id: &str) -> Vec<Why> {
     let has_it = |decided: &&Decided| {
         let known = decided.entry.id.as_deref();
         known.is_some_and(|known| known.eq_ignore_ascii_case(id))
     };
     let seen = service.view.seen();
-    let found: Vec<Decided> = seen.decisions.iter().filter(has_it).cloned().collect();
+    let all = seen.decisions.iter().chain(&seen.lost);
+    let found: Vec<Decided> = all.filter(has_it).cloned().collect();
     // Wording them needs no lock.
     drop(seen);
     found.iter().map(in_words).collect()
@@ -66,6 +67,7 @@ pub(crate) fn as_client(client: api::Client) -> Client {
         name: client.name,
         user: client.user,
         library: client.library,
+        certificate: client.certificate,
     }
 }
 
@@ -94,6 +96,9 @@ pub(crate) fn record_of(moment: Moment) -> Record {
         asked_ms: moment.asked_ms,
         would_ttl_ms: moment.would_ttl_ms,
         held_ms: moment.held_ms,
+        wrote: moment.wrote,
+        guard: moment.guard,
+        own_fence: moment.own_fence,
         overlap: moment.overlap,
         ..Record::default()
     }

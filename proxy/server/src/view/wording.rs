@@ -14,6 +14,10 @@ pub(super) fn client(caller: &Caller) -> Client {
         name: spelled(&caller.name),
         user: user.and_then(spelled),
         library: caller.library.as_ref().map(ToString::to_string),
+        certificate: caller
+            .known_by
+            .certificate()
+            .map(|name| spell(name.as_bytes())),
     }
 }
 
@@ -34,18 +38,22 @@ fn kind(happened: EventKind) -> Option<&'static str> {
         | EventKind::Released { .. }
         | EventKind::Absent { .. }
         | EventKind::RanOut
+        | EventKind::Lost
         | EventKind::Refused
         | EventKind::Different
         | EventKind::Unchanged
         | EventKind::Ungoverned
         | EventKind::Forwarded
+        | EventKind::Unconfirmed
         | EventKind::Failed
+        | EventKind::HolderLost
         | EventKind::Broken => None,
     }
 }
 
 pub(super) fn moment(entry: &LockEvent) -> Moment {
     let verdict = entry.verdict.as_ref();
+    let guarded = entry.guarded.as_deref();
     let told = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Moment {
         at: entry.at_ms,
@@ -70,5 +78,8 @@ pub(super) fn moment(entry: &LockEvent) -> Moment {
         asked_ms: entry.asked_ms,
         would_ttl_ms: entry.would_give.map(|terms| terms.ttl_ms.0),
         held_ms: entry.held_ms,
+        wrote: guarded.map(|guarded| spell(&guarded.key)),
+        guard: guarded.map(|guarded| guarded.guard.to_string()),
+        own_fence: guarded.and_then(|guarded| guarded.own_fence),
     }
 }

@@ -406,6 +406,7 @@ fn is_judged(args: &[Vec<u8>]) -> bool {
         Class::PassThrough(_)
         | Class::Trusted(..)
         | Class::Fence(..)
+        | Class::Lease(_)
         | Class::Operator(_)
         | Class::Listing(..)
         | Class::Read(..)

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 
 use super::asked::Asked;
 use super::frame::Frame;
-use super::lists::{incidents, refusals, trouble};
+use super::lists::{incidents, lost, refusals, trouble};
 use super::parts::{lock_link, time};
 use super::pattern;
 use super::report::times;
@@ -32,6 +32,7 @@ pub(super) struct Known {
     pub(super) patterns: Vec<LockPattern>,
     pub(super) incidents: Vec<Incident>,
     pub(super) refusals: Vec<Moment>,
+    pub(super) lost: Vec<Moment>,
 }
 
 impl Known {
@@ -58,6 +59,7 @@ impl Known {
             patterns,
             incidents: views.incidents(&asked.refusals(INCIDENTS)),
             refusals: views.decisions(&asked.refusals(REFUSALS)),
+            lost: views.lost(&asked.refusals(REFUSALS)),
         }
     }
 
@@ -65,6 +67,7 @@ impl Known {
         self.application.is_some()
             || !self.connections.connections.is_empty()
             || !self.refusals.is_empty()
+            || !self.lost.is_empty()
     }
 }
 
@@ -104,6 +107,7 @@ pub(super) fn page(known: &Known, name: &str, since: Option<&str>) -> Markup {
                 h2 { "Locks that it takes" }
                 (pattern::table(&known.patterns, Some(name)))
             }
+            div.part #lost { (lost(&known.lost, &asked(name, None))) }
             div.part #refusals { (refusals(&known.refusals, &asked(name, None))) }
             p { a href="/report" { "All applications" } }
         }
@@ -166,7 +170,12 @@ fn connections(all: &Connections) -> Markup {
 fn connection(one: &Connection) -> Markup {
     html! {
         tr role="row" {
-            th role="rowheader" scope="row" { (one.client.address) }
+            th role="rowheader" scope="row" {
+                (one.client.address)
+                @if let Some(certificate) = &one.client.certificate {
+                    " " small title="The name in its certificate" { bdi { (certificate) } }
+                }
+            }
             td role="cell" data-label="Since" { (time(one.since)) }
             td role="cell" data-label="Library" { bdi { (one.client.library.as_deref().unwrap_or("–")) } }
             td role="cell" data-label="Process" {

@@ -25,6 +25,7 @@ pub(super) fn locks(locks: &[Lock]) -> String {
         "kept_alive",
         "waiters",
         "seen",
+        "certificate",
     ]);
     for lock in locks {
         let state = serde_json::to_value(lock.state).unwrap_or_default();
@@ -47,6 +48,7 @@ pub(super) fn locks(locks: &[Lock]) -> String {
             if lock.kept_alive { "true" } else { "false" },
             &lock.waiters.to_string(),
             &lock.seen,
+            client.certificate,
         ]);
     }
     table.0
@@ -78,6 +80,7 @@ pub(super) fn decisions(moments: &[Moment]) -> String {
         "asked_ms",
         "held_ms",
         "overlap",
+        "certificate",
     ]);
     for moment in moments {
         let client = Who::of(moment.client.as_ref());
@@ -106,6 +109,7 @@ pub(super) fn decisions(moments: &[Moment]) -> String {
             &optional(moment.asked_ms),
             &optional(moment.held_ms),
             if moment.overlap { "true" } else { "false" },
+            client.certificate,
         ]);
     }
     table.0
@@ -117,6 +121,7 @@ struct Who<'a> {
     address: &'a str,
     name: &'a str,
     library: &'a str,
+    certificate: &'a str,
 }
 
 impl<'a> Who<'a> {
@@ -126,6 +131,7 @@ impl<'a> Who<'a> {
             address: &client.address,
             name: client.name.as_deref().unwrap_or_default(),
             library: client.library.as_deref().unwrap_or_default(),
+            certificate: client.certificate.as_deref().unwrap_or_default(),
         })
     }
 }

@@ -109,7 +109,9 @@ pub(super) fn holds(holds: &Holds) -> String {
 pub(super) fn tone(moment: &Moment) -> &'static str {
     match moment.event.as_str() {
         _ if moment.overlap => "bad",
-        "refused" | "ran-out" | "ungoverned" | "failed" | "observed" | "broken" => "warn",
+        "lease-lost" => "bad",
+        "refused" | "ran-out" | "ungoverned" | "unconfirmed" | "failed" | "observed" | "broken"
+        | "holder-lost" => "warn",
         _ if moment.reason.is_some() => "warn",
         "acquired" => "good",
         _ => "",
@@ -187,6 +189,7 @@ fn happened(line: &Line<'_>) -> Markup {
 pub(super) fn event(moment: &Moment) -> &str {
     match moment.event.as_str() {
         "ran-out" => "ran out while held",
+        "lease-lost" => "lost in the failover",
         "contended" => "asked, was held",
         "absent" => "nothing to release",
         "different" => "compared, was another’s",
@@ -194,6 +197,8 @@ pub(super) fn event(moment: &Moment) -> &str {
         "ungoverned" => "held without a record",
         "unjudged" => "forwarded unjudged",
         "broken" => "broken by an operator",
+        "unconfirmed" => "given back: too few replicas",
+        "holder-lost" => "its holder is gone: shortened",
         "forwarded" if moment.reason.is_some() => "would be refused",
         other if moment.decision.as_deref() == Some("would-deny") && other != "observed" => {
             "would be refused"

@@ -220,6 +220,7 @@ mod tests {
             beyond: 0,
             unclaimed: locks,
             patterns,
+            guards: Vec::new(),
             toml: "[[namespace]]\nname = \"a\"\n".to_owned(),
         }
     }

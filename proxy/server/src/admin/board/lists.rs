@@ -61,7 +61,12 @@ pub(super) fn incident(incident: &Incident) -> Markup {
 
 /// How bad it is.
 pub(super) fn tone_of(incident: &Incident) -> &'static str {
-    if incident.overlap { "bad" } else { "warn" }
+    let is_lost = incident.decision == "lost";
+    if incident.overlap || is_lost {
+        "bad"
+    } else {
+        "warn"
+    }
 }
 
 /// Several of them, in the order of the API.
@@ -69,6 +74,56 @@ pub(super) fn incidents(incidents: &[Incident]) -> Markup {
     html! {
         ul.notices {
             @for one in incidents { li class=(tone_of(one)) { (incident(one)) } }
+        }
+    }
+}
+
+/// Leases that failovers have lost, if there are any.
+pub(super) fn lost(moments: &[Moment], asked: &Asked) -> Markup {
+    html! {
+        @if !moments.is_empty() {
+            h2 {
+                "Lost in failovers "
+                span.as-file {
+                    a href=(format!("/api/v1/lost{}", asked.refusals_query(None))) { "JSON" } " · "
+                    a href=(format!("/api/v1/lost{}", asked.refusals_query(Some("csv")))) { "CSV" }
+                }
+            }
+            p.hint { "The server that became the primary does not have these leases. Their holders were not told." }
+            div.scroll role="region" aria-label="Lost in failovers" tabindex="0" {
+                table.stack role="table" {
+                    thead role="rowgroup" {
+                        tr role="row" {
+                            th role="columnheader" scope="col" { "Time" }
+                            th role="columnheader" scope="col" { "Record" }
+                            th role="columnheader" scope="col" { "Key" }
+                            th role="columnheader" scope="col" { "Holder then" }
+                            th.right role="columnheader" scope="col" { "Held for" }
+                            th.right role="columnheader" scope="col" { "Fence" }
+                            th role="columnheader" scope="col" { "Namespace" }
+                        }
+                    }
+                    tbody role="rowgroup" {
+                        @for moment in moments { (lost_lease(moment)) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn lost_lease(moment: &Moment) -> Markup {
+    html! {
+        tr.bad role="row" {
+            td role="cell" data-label="Time" { (time(moment.at)) }
+            td role="cell" data-label="Record" { @if let Some(id) = &moment.id { (record(id)) } }
+            th.key role="rowheader" scope="row" { (lock_link(&moment.key, moment.db)) }
+            td role="cell" data-label="Holder then" { (who(moment.client.as_ref())) }
+            td.right role="cell" data-label="Held for" {
+                @match moment.held_ms { Some(held) => (exact(held)), None => span.none { "–" } }
+            }
+            td.right role="cell" data-label="Fence" { @match moment.fence { Some(fence) => (fence), None => span.none { "–" } } }
+            td role="cell" data-label="Namespace" { (moment.namespace) }
         }
     }
 }
@@ -118,7 +173,12 @@ fn refusal(moment: &Moment) -> Markup {
         tr role="row" class=(if moment.overlap { "bad" } else { "" }) {
             td role="cell" data-label="Time" { (time(moment.at)) }
             td role="cell" data-label="Record" { @if let Some(id) = &moment.id { (record(id)) } }
-            th.key role="rowheader" scope="row" { (lock_link(&moment.key, moment.db)) }
+            th.key role="rowheader" scope="row" {
+                (lock_link(&moment.key, moment.db))
+                @if let (Some(wrote), Some(guard)) = (&moment.wrote, &moment.guard) {
+                    br; small { "guards " code dir="ltr" { (wrote) } " (" bdi { (guard) } ")" }
+                }
+            }
             td role="cell" data-label="Command" { @if let Some(command) = &moment.command { code { (command) } } }
             td role="cell" data-label="Client" { (who(moment.client.as_ref())) }
             td role="cell" data-label="Reason" {
@@ -265,6 +325,7 @@ fn misuse_of(misuse: &Misuse, verb: &str, namespace: &str) -> Markup {
         p.hint {
             "For example "
             @if let Some(command) = &example.command { code { (command) } " " }
+            @if let Some(wrote) = &example.wrote { code dir="ltr" { (wrote) } ", which is for holders of " }
             (lock_link(&example.key, example.db))
             @if let Some(id) = &example.id { " · " (record(id)) }
         }
@@ -323,6 +384,9 @@ fn namespace_row(namespace: &Namespace) -> Markup {
             th role="rowheader" scope="row" { a href=(format!("/?namespace={}#locks", percent(&namespace.name))) { (namespace.name) } }
             td role="cell" data-label="Mode" {
                 span class=(format!("mode {}", namespace.mode)) { (namespace.mode) }
+                @if let Some(quarantine) = &namespace.quarantine {
+                    br; small.warn title=(quarantine.why) { (quarantine.words()) }
+                }
                 @if namespace.enforced_for_some { br; small title="enforce_for: some clients are refused already" { "enforced for some" } }
             }
             td.globs role="cell" data-label="Keys" { @for glob in &namespace.keys { code dir="ltr" { (glob) } " " } }

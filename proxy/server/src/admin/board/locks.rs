@@ -142,7 +142,7 @@ fn row(lock: &Lock, now: u64, asked: &Asked, pace: Pace) -> Markup {
 fn tone(state: LockState) -> &'static str {
     match state {
         LockState::Overlap | LockState::Deadlock => "bad",
-        LockState::NoTtl => "warn",
+        LockState::Unknown | LockState::NoTtl => "warn",
         LockState::Held => "",
     }
 }
@@ -156,6 +156,11 @@ pub(super) fn state(lock: &Lock) -> Markup {
             "a former holder acted while this one held it",
         ),
         LockState::Deadlock => ("▲", "deadlock", "its holder waits for what waits for it"),
+        LockState::Unknown => (
+            "?",
+            "unknown since the failover",
+            "nobody has looked yet whether the new primary has it",
+        ),
         LockState::NoTtl => ("●", "no TTL", "if its holder dies, it stays"),
         LockState::Held => ("●", "held", "nothing is wrong"),
     };
@@ -188,7 +193,16 @@ pub(super) fn client_name(client: &Client) -> Markup {
             (application_link(Some(&client.application))) " " small { (client.address) }
         }
         @if let Some(library) = &client.library { " " small { "· " bdi { (library) } } }
+        @if let Some(certificate) = shown_certificate(client) {
+            " " small title="The name in its certificate" { "· " bdi { (certificate) } }
+        }
     }
+}
+
+/// The name in its certificate, unless the application is called so already.
+fn shown_certificate(client: &Client) -> Option<&str> {
+    let certificate = client.certificate.as_deref();
+    certificate.filter(|certificate| *certificate != client.application)
 }
 
 /// What stands for an owner token, shortened to what tells it from others.

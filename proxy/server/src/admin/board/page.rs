@@ -8,9 +8,9 @@ use super::frame::{brand, head};
 use super::parts::{Pace, application_link, lock_link, steady};
 use super::shown::Shown;
 use super::wording::duration;
-use super::{detail, lists, locks};
+use super::{detail, guards, lists, locks};
 use crate::text::numbers::{counted, number, time_of_day};
-use crate::view::api::{Cycle, LockState, Overview, Totals};
+use crate::view::api::{Cycle, Incident, LockState, Namespace, Overview, Sentinels, Totals};
 
 /// Circles of waiters at the head of the page, and members that each names.
 const CYCLES: usize = 2;
@@ -46,7 +46,7 @@ pub(super) fn page(shown: &Shown, asked: &Asked, site: &str) -> Markup {
                 footer {
                     p {
                         "Times are UTC. The same as JSON: "
-                        @for (place, path) in ["overview", "locks", "decisions", "incidents", "clients", "policies", "hot", "patterns", "report", "discovery"].iter().enumerate() {
+                        @for (place, path) in ["overview", "locks", "decisions", "lost", "incidents", "clients", "guards", "policies", "hot", "patterns", "report", "discovery"].iter().enumerate() {
                             @if place > 0 { " · " }
                             a href=(format!("/api/v1/{path}")) { (path) }
                         }
@@ -79,7 +79,9 @@ pub(super) fn parts(
         ("detail", detail::section(shown, asked, site, pace)),
         ("locks", locks::section(shown, asked, pace)),
         ("cycles", lists::cycles(&shown.hot)),
+        ("lost", lists::lost(&shown.lost, asked)),
         ("refusals", lists::refusals(&shown.refusals, asked)),
+        ("guards", guards::section(&shown.guards)),
         ("clients", lists::clients(&shown.report)),
         (
             "namespaces",
@@ -108,6 +110,15 @@ fn status(overview: &Overview, pace: Pace) -> Markup {
                 " "
                 @if backend.up { span.good { "● up" } } @else { span.bad { "▲ down" } }
             }
+            @if let Some(sentinels) = &backend.sentinels { (followed(sentinels)) }
+            @if let Some(since) = backend.primary_since {
+                span.fact {
+                    "primary for "
+                    b data-since=(steady(since)) {
+                        @if pace == Pace::Still { (duration(overview.now.saturating_sub(since))) }
+                    }
+                }
+            }
             @for (mode, names) in by_mode(overview) {
                 span.fact {
                     span class=(format!("mode {mode}")) { (mode) }
@@ -115,10 +126,58 @@ fn status(overview: &Overview, pace: Pace) -> Markup {
                 }
             }
         }
+        @if let Some(sentinels) = &backend.sentinels { (each_sentinel(sentinels)) }
         @if let Some(problem) = &backend.problem {
             div.notice.bad role="alert" {
                 p { b { "No client is served. " } (problem) }
                 p.hint { "Below is what was known before. Clients are served again as soon as the backend is." }
+            }
+        }
+    }
+}
+
+/// The primary that is followed, and how many sentinels are heard.
+fn followed(sentinels: &Sentinels) -> Markup {
+    let heard = format!(
+        "{} of {}",
+        number(sentinels.heard),
+        counted(sentinels.known, "sentinel", "sentinels")
+    );
+    html! {
+        span.fact {
+            "primary "
+            @match &sentinels.primary {
+                Some(primary) => b { (primary) },
+                None => span.bad { "▲ none named" },
+            }
+        }
+        span.fact {
+            "heard " b { (heard) } " "
+            @if sentinels.heard * 2 <= sentinels.known { span.bad { "▲ a failover might not be noticed" } }
+        }
+    }
+}
+
+/// What each of them says.
+fn each_sentinel(sentinels: &Sentinels) -> Markup {
+    html! {
+        details.sentinels data-keep="sentinels" {
+            summary { "What the sentinels of " bdi { (sentinels.name) } " say" }
+            ul {
+                @for one in &sentinels.each {
+                    li {
+                        (one.address) ": "
+                        @match (&one.primary, &one.problem) {
+                            (Some(primary), _) => {
+                                "the primary is " b { (primary) }
+                                @if let Some(epoch) = one.epoch { " (epoch " (epoch) ")" }
+                                @if sentinels.primary.as_ref() != Some(primary) { " " span.warn { "not followed" } }
+                            }
+                            (None, Some(problem)) => span.warn { "not heard: " bdi { (problem) } },
+                            (None, None) => span.warn { "not heard" },
+                        }
+                    }
+                }
             }
         }
     }
@@ -148,7 +207,7 @@ fn by_mode(overview: &Overview) -> Vec<(&'static str, String)> {
 
 fn figures(totals: &Totals) -> Markup {
     let tone = |number: u64, tone: &'static str| if number > 0 { tone } else { "" };
-    let figures = [
+    let mut figures = vec![
         ("held", "", totals.held, "", "#locks"),
         ("waiting", "", totals.waiting, "", "#locks"),
         (
@@ -174,6 +233,19 @@ fn figures(totals: &Totals) -> Markup {
         ),
         ("without TTL", "", totals.without_ttl, "warn", "#locks"),
     ];
+    // What only failovers bring about is shown where it is so.
+    let of_failovers = [
+        ("unknown", "", totals.unknown, "warn", "#locks"),
+        (
+            "lost in failovers",
+            "24 h",
+            totals.lost_last_day,
+            "bad",
+            "#lost",
+        ),
+    ];
+    let found = of_failovers.into_iter();
+    figures.extend(found.filter(|(_, _, figure, _, _)| *figure > 0));
     html! {
         ul.figures {
             @for (name, when, figure, bad, href) in figures {
@@ -204,6 +276,8 @@ fn notices(shown: &Shown) -> Markup {
         };
         found.push(("warn", text));
     }
+    let namespaces = shown.overview.namespaces.iter();
+    found.extend(namespaces.filter_map(in_quarantine));
     found.extend(
         shown
             .incidents
@@ -216,7 +290,8 @@ fn notices(shown: &Shown) -> Markup {
             found.push((tone, html! { a href=(href) { (text()) } }));
         }
     };
-    let is_named = shown.incidents.iter().any(|incident| incident.overlap);
+    let is_late = |incident: &Incident| incident.overlap && incident.decision != "lost";
+    let is_named = shown.incidents.iter().any(is_late);
     find(
         totals.overlaps_last_day > 0 && !is_named,
         "bad",
@@ -267,6 +342,18 @@ fn notices(shown: &Shown) -> Markup {
             }
         }
     }
+}
+
+/// That no free lock is granted in a namespace, until when, and why.
+fn in_quarantine(namespace: &Namespace) -> Option<Notice> {
+    let quarantine = namespace.quarantine.as_ref()?;
+    let text = html! {
+        a href="#namespaces" {
+            "Namespace " bdi { (namespace.name) } " is in " (quarantine.words()) ": no free lock is granted, because "
+            (quarantine.why) "."
+        }
+    };
+    Some(("warn", text))
 }
 
 /// Who waits for whom, in one sentence; the list below has all.

@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::asked::Asked;
 use crate::admin::control::Control;
 use crate::text::escape::unspell;
-use crate::view::api::{After, Hot, Incident, LockDetail, Locks, Moment, Overview, Report, Since};
+use crate::view::api::{
+    After, Guard, Hot, Incident, LockDetail, Locks, Moment, Overview, Report, Since,
+};
 use crate::view::{DecisionsQuery, ReportQuery};
 
 /// Refusals on the page.
@@ -23,6 +25,9 @@ pub(super) struct Shown {
     /// The worst of the last hour.
     pub(super) incidents: Vec<Incident>,
     pub(super) refusals: Vec<Moment>,
+    /// Leases that failovers have lost.
+    pub(super) lost: Vec<Moment>,
+    pub(super) guards: Vec<Guard>,
     pub(super) report: Report,
     pub(super) hot: Hot,
     pub(super) port: Option<u16>,
@@ -44,6 +49,8 @@ impl Shown {
             detail: key.and_then(|key| views.lock(&key, asked.db)),
             incidents: views.incidents(&last_hour),
             refusals: views.decisions(&asked.refusals(REFUSALS)),
+            lost: views.lost(&asked.refusals(REFUSALS)),
+            guards: views.guards(),
             report: views.report(&ReportQuery::default()),
             hot: views.hot(),
             port,

@@ -49,6 +49,9 @@ pub(super) fn moment(event: &str, key: &str) -> Moment {
         ttl_ms: None,
         asked_ms: None,
         would_ttl_ms: None,
+        wrote: None,
+        guard: None,
+        own_fence: None,
         held_ms: None,
     }
 }
@@ -62,6 +65,7 @@ fn client(application: &str) -> api::Client {
         name: Some(application.to_owned()),
         user: None,
         library: Some("jedis 4.3".to_owned()),
+        certificate: None,
     }
 }
 
@@ -114,6 +118,8 @@ fn idle() -> Shown {
                 version: Some("7.0.15".to_owned()),
                 up: true,
                 problem: None,
+                primary_since: None,
+                sentinels: None,
             },
             namespaces: vec![api::Namespace {
                 name: "orders".to_owned(),
@@ -124,7 +130,9 @@ fn idle() -> Shown {
                 ceiling_ms: Some(60_000),
                 held: 0,
                 without_ttl: 0,
+                unknown: 0,
                 ungoverned: 0,
+                quarantine: None,
                 holds: api::Holds::default(),
                 advice: None,
             }],
@@ -136,10 +144,13 @@ fn idle() -> Shown {
             now: NOW,
             matching: 0,
             locks: Vec::new(),
+            notices: Vec::new(),
         },
         detail: None,
         incidents: Vec::new(),
         refusals: Vec::new(),
+        lost: Vec::new(),
+        guards: Vec::new(),
         report: report(Vec::new()),
         hot: Hot {
             locks: Vec::new(),
@@ -162,6 +173,56 @@ fn asked(query: &str) -> Asked {
 
 fn text(shown: &Shown, query: &str) -> String {
     page(shown, &asked(query), "localhost:9180").into_string()
+}
+
+fn guard(mode: &str, writes: &[(&str, u64)]) -> api::Guard {
+    api::Guard {
+        name: "stock".to_owned(),
+        mode: mode.to_owned(),
+        keys: vec!["stock:{id}".to_owned()],
+        lock: vec!["lock:sale:{id}".to_owned()],
+        unlocked: "refuse".to_owned(),
+        proofs: Vec::new(),
+        exempt: Vec::new(),
+        writes: writes
+            .iter()
+            .map(|(word, count)| ((*word).to_owned(), *count))
+            .collect(),
+        unchecked: [("blocking".to_owned(), 0)].into(),
+        again: 0,
+    }
+}
+
+#[test]
+fn what_was_said_to_writes_of_guarded_data_is_shown_where_there_are_guards() {
+    assert!(!text(&idle(), "").contains("Guarded data"));
+    let writes = [("holder", 1_204), ("not-owner", 0), ("stale-fence", 3)];
+    let mut shown = idle();
+    shown.guards = vec![guard("enforce", &writes)];
+    let page = text(&shown, "");
+    for part in [
+        "Guarded data",
+        "stock:{id}",
+        "lock:sale:{id}",
+        "<small>stale-fence 3</small>",
+        "<small>refused</small>",
+    ] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("not-owner 0"), "what there was not: {page}");
+    shown.guards = vec![guard("monitor", &writes)];
+    let page = text(&shown, "");
+    assert!(page.contains("let through, as in monitor mode"), "{page}");
+
+    let mut moment = moment("refused", "lock:sale:7");
+    moment.wrote = Some("stock:7".to_owned());
+    moment.guard = Some("stock".to_owned());
+    shown.refusals = vec![moment];
+    let page = text(&shown, "");
+    assert!(
+        page.contains("guards <code dir=\"ltr\">stock:7</code>"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -250,7 +311,13 @@ fn whatever_a_client_chose_is_text() {
         holds: api::Holds::default(),
         remarks: vec![evil.to_owned()],
     });
+    shown.lost = vec![moment.clone()];
     shown.refusals = vec![moment];
+    shown.overview.backend.sentinels = Some(sentinels(evil));
+    shown.overview.namespaces[0].quarantine = Some(api::Quarantine {
+        until: Some(NOW),
+        why: evil.to_owned(),
+    });
     shown.incidents = vec![api::Incident {
         sentence: evil.to_owned(),
         application: Some(evil.to_owned()),
@@ -315,6 +382,107 @@ fn whatever_a_client_chose_is_text() {
     );
     // No attribute can be left: in them, too, a quote is an entity.
     assert!(!text.contains("\"'>"), "{text}");
+}
+
+/// One that names the primary, one that names another, one that is not heard for this reason.
+fn sentinels(problem: &str) -> api::Sentinels {
+    let sentinel = |primary: Option<&str>, problem: Option<&str>| api::Sentinel {
+        address: "10.0.0.7:26379".to_owned(),
+        primary: primary.map(str::to_owned),
+        epoch: primary.map(|_| 4),
+        problem: problem.map(str::to_owned),
+    };
+    api::Sentinels {
+        name: problem.to_owned(),
+        primary: Some("10.0.0.2:6379".to_owned()),
+        epoch: Some(4),
+        heard: 2,
+        known: 3,
+        each: vec![
+            sentinel(Some("10.0.0.2:6379"), None),
+            sentinel(Some("10.0.0.1:6379"), None),
+            sentinel(None, Some(problem)),
+        ],
+    }
+}
+
+#[test]
+fn the_primary_that_is_followed_and_what_each_sentinel_says_stand_at_the_top() {
+    let mut shown = idle();
+    assert!(!text(&shown, "").contains("sentinel"), "there are none");
+    shown.overview.backend.primary_since = Some(NOW - 124_000);
+    shown.overview.backend.sentinels = Some(sentinels("it did not answer within 500ms"));
+    let heard = text(&shown, "");
+    for part in [
+        "primary <b>10.0.0.2:6379</b>",
+        "heard <b>2 of 3 sentinels</b>",
+        ">2 min 04 s</b>",
+        "the primary is <b>10.0.0.1:6379</b> (epoch 4) <span class=\"warn\">not followed</span>",
+        "not heard: <bdi>it did not answer within 500ms</bdi>",
+    ] {
+        assert!(heard.contains(part), "{part}: {heard}");
+    }
+    assert!(!heard.contains("might not be noticed"), "{heard}");
+    let none = shown.overview.backend.sentinels.as_mut().unwrap();
+    (none.heard, none.primary) = (0, None);
+    let silent = text(&shown, "");
+    for part in ["▲ a failover might not be noticed", "▲ none named"] {
+        assert!(silent.contains(part), "{part}: {silent}");
+    }
+}
+
+#[test]
+fn what_a_failover_has_brought_about_is_read_first() {
+    let mut unknown = lock("lock:order:42");
+    unknown.state = api::LockState::Unknown;
+    let mut shown = holding(vec![unknown]);
+    shown.overview.totals.unknown = 1;
+    shown.overview.totals.lost_last_day = 3;
+    shown.overview.namespaces[0].quarantine = Some(api::Quarantine {
+        until: Some(NOW + 60_000),
+        why: "another server has become the primary".to_owned(),
+    });
+    shown.incidents = vec![api::Incident {
+        sentence: "billing-3 lost lock:a in the failover and works on without it".to_owned(),
+        application: Some("billing-3".to_owned()),
+        did: "lost".to_owned(),
+        key: "lock:a".to_owned(),
+        db: 0,
+        then: " in the failover and works on without it".to_owned(),
+        holder: None,
+        namespace: "orders".to_owned(),
+        reason: "lease-lost".to_owned(),
+        decision: "lost".to_owned(),
+        overlap: false,
+        keys: 1,
+        count: 1,
+        last: NOW,
+        id: Some("7F3K2A".to_owned()),
+    }];
+    shown.lost = vec![moment("lease-lost", "lock:a")];
+    let text = text(&shown, "");
+    for part in [
+        "<span aria-hidden=\"true\">?</span> unknown since the failover",
+        "unknown",
+        "lost in failovers",
+        "<bdi>orders</bdi> is in quarantine until 11:37:31 UTC: no free lock is granted, because another server",
+        "<li class=\"bad\"><span class=\"names\">",
+        " in the failover and works on without it",
+        "Lost in failovers",
+        "/api/v1/lost?",
+        "Holder then",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    shown.overview.namespaces[0].quarantine = Some(api::Quarantine {
+        until: None,
+        why: "no sentinel is heard".to_owned(),
+    });
+    let text = self::text(&shown, "");
+    assert!(
+        text.contains("is in quarantine without a known end: no free lock is granted"),
+        "{text}"
+    );
 }
 
 #[test]

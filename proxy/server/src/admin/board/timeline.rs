@@ -69,7 +69,10 @@ pub(super) fn timeline(history: &[PastLease], now: u64) -> Markup {
 const LEGEND: [(&str, &str); 4] = [
     ("well", "given back"),
     ("held", "held now"),
-    ("bad", "ran out before it was given back"),
+    (
+        "bad",
+        "ran out before it was given back, or lost in a failover",
+    ),
     ("warn", "ended by another client"),
 ];
 
@@ -108,7 +111,7 @@ fn class(lease: &PastLease) -> &'static str {
     match lease.end.as_str() {
         "released" => "well",
         "held" => "held",
-        "ran-out" => "bad",
+        "ran-out" | "lost" => "bad",
         _ => "warn",
     }
 }
@@ -119,10 +122,12 @@ fn end_words(end: &str) -> &str {
         "released" => "given back",
         "held" => "held now",
         "ran-out" => "ran out",
+        "lost" => "lost in a failover",
         "deleted-by-another" => "deleted by another client",
         "replaced" => "replaced by another client",
         "taken-over" => "taken over",
         "broken" => "broken by an operator",
+        "holder-lost" => "shortened: its holder is gone",
         "unseen" => "ended unseen",
         other => other,
     }
@@ -149,14 +154,16 @@ fn lane(name: &str, leases: &[&PastLease], span: &Span) -> Markup {
         })
         .collect();
     let height = rows.len().max(1) * ROW;
-    let bad = leases.iter().filter(|lease| class(lease) == "bad").count() as u64;
-    let words = format!(
-        "{name}: {}{}",
-        counted(leases.len() as u64, "lease", "leases"),
-        match bad {
+    let ended =
+        |end: &str, words: &str| match leases.iter().filter(|lease| lease.end == end).count() {
             0 => String::new(),
-            bad => format!(", {} ran out", number(bad)),
-        }
+            count => format!(", {} {words}", number(count as u64)),
+        };
+    let words = format!(
+        "{name}: {}{}{}",
+        counted(leases.len() as u64, "lease", "leases"),
+        ended("ran-out", "ran out"),
+        ended("lost", "lost in failovers"),
     );
     html! {
         div.lane {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::app::endpoints::Security;
 use crate::config::Sessions;
 use crate::net::descriptors;
 use crate::net::stream::Stream;
@@ -36,13 +37,20 @@ impl Admission {
     }
 
     /// Whether one more client may be served beside so many; if not, it is told so, as Redis does.
-    pub(super) fn admits(&mut self, newcomer: &mut Stream, clients: usize) -> bool {
+    pub(super) fn admits(
+        &mut self,
+        newcomer: &mut Stream,
+        security: Security,
+        clients: usize,
+    ) -> bool {
         let most = self.most();
         if (clients as u64) < most {
             return true;
         }
-        // Its buffer is empty, so it takes the line or is gone.
-        let _ = newcomer.try_write(FULL);
+        if security == Security::Plain {
+            // Its buffer is empty, so it takes the line or is gone.
+            let _ = newcomer.try_write(FULL);
+        }
         self.shared.metrics.clients_refused.inc();
         if let Some(refused) = self.refused.line(Instant::now()) {
             tracing::warn!(

@@ -41,6 +41,16 @@ pub(super) fn changes(old: &Config, new: &Config) -> Vec<String> {
             "companion_prefix",
         ),
         (old.applications == new.applications, "application"),
+        (
+            old.certificate_logins == new.certificate_logins,
+            "certificate_login",
+        ),
+        (old.guards == new.guards, "guard"),
+        (old.user_map == new.user_map, "user_map"),
+        (
+            old.max_connection_age == new.max_connection_age,
+            "max_connection_age",
+        ),
         (old.audit == new.audit, "audit"),
     ] {
         if !same {
@@ -108,8 +118,10 @@ pub(super) fn modules(old: &Generation, new: &Generation) -> Vec<String> {
 }
 
 /// The keys that [`unchangeable`] looks at, and those beside them that say the same in another way.
-pub(super) const KEYS_OF_A_RESTART: [&str; 22] = [
+pub(super) const KEYS_OF_A_RESTART: [&str; 24] = [
     "backend_login",
+    "backend_tls",
+    "tls",
     "listen",
     "listener",
     "backend",
@@ -147,6 +159,8 @@ pub(super) fn unchangeable(old: &Config, new: &Config) -> Vec<&'static str> {
     compare(others == new_others, "listener");
     compare(old.backend == new.backend, "backend");
     compare(old.backend_login == new.backend_login, "backend_login");
+    compare(old.backend_tls == new.backend_tls, "backend_tls");
+    compare(old.tls == new.tls, "tls");
     compare(old.admin == new.admin, "admin");
     compare(old.admin_token == new.admin_token, "admin_token");
     compare(old.metrics == new.metrics, "metrics");

@@ -6,11 +6,14 @@
 use std::collections::BTreeSet;
 
 use lockwarden_lock::administration::ServerCommands;
+use lockwarden_lock::data_guard::Unlocked;
 use lockwarden_lock::glob::Glob;
 use lockwarden_lock::namespace::Namespaces;
 use lockwarden_lock::rules::{Mode, OpaqueScripts};
 
-use crate::config::{ApplicationRule, ComputedNames, Config, EnforceFor, NamespaceConfig};
+use crate::config::{
+    ApplicationRule, ComputedNames, Config, EnforceFor, GuardConfig, NamespaceConfig, Quarantine,
+};
 use crate::ruleset::activate;
 
 /// Pairs of globs whose common keys are looked at.
@@ -106,7 +109,35 @@ pub(super) fn losses(old: &Config, new: &Config) -> Vec<String> {
             "audit_required: decisions would no longer wait for the audit trail".to_owned(),
         );
     }
+    for was in &old.guards {
+        guard_losses(was, new, &mut losses);
+    }
     losses.into_iter().collect()
+}
+
+/// What writes of data would be checked no more.
+fn guard_losses(was: &GuardConfig, new: &Config, losses: &mut BTreeSet<String>) {
+    let name = &was.name;
+    let mut lose = |what: String| losses.insert(format!("guard {name}: {what}"));
+    let Some(is) = new.guards.iter().find(|is| is.name == *name) else {
+        lose("it would be gone".to_owned());
+        return;
+    };
+    if was.mode == Mode::Enforce && is.mode != was.mode {
+        lose("enforce mode would become monitor".to_owned());
+    }
+    for key in was.keys.iter().filter(|key| !is.keys.contains(key)) {
+        lose(format!("{key} would be guarded no more"));
+    }
+    if was.unlocked == Unlocked::Refuse && is.unlocked != was.unlocked {
+        lose("data could be written without the lock (unlocked)".to_owned());
+    }
+    if !was.by_identity && is.by_identity {
+        lose("other connections of the holder's client could write (proofs)".to_owned());
+    }
+    for whom in is.exempt.iter().filter(|whom| !was.exempt.contains(whom)) {
+        lose(format!("{whom} would be judged no more (exempt)"));
+    }
 }
 
 /// Whether it is the namespace of those who have named none, and only watches.
@@ -161,6 +192,15 @@ fn weaker(was: &NamespaceConfig, is: &NamespaceConfig, losses: &mut BTreeSet<Str
             }
         }
     }
+    if was.durability.is_some() && is.durability.is_none() {
+        lose("grants would no longer wait for replicas (durability)".to_owned());
+    } else if was.is_strict() && !is.is_strict() {
+        let what = "locks would be granted whatever the server is (durability would not be strict)";
+        lose(what.to_owned());
+    }
+    if was.quarantine != Quarantine::Off && is.quarantine == Quarantine::Off {
+        lose("free locks would be granted at once after a failover (quarantine)".to_owned());
+    }
     if is.opaque_scripts == OpaqueScripts::Forward && was.opaque_scripts != is.opaque_scripts {
         lose("unknown scripts would run unjudged (opaque_scripts)".to_owned());
     }
@@ -192,7 +232,8 @@ fn told_otherwise(enforced: &[String], old: &Config, new: &Config, losses: &mut 
 fn is_for_fewer(was: &EnforceFor, is: &EnforceFor) -> bool {
     let everybody = is.clients.iter().any(|glob| &glob[..] == b"*");
     let all_stay = was.clients.iter().all(|glob| is.clients.contains(glob))
-        && (was.applications.iter()).all(|name| is.applications.contains(name));
+        && (was.applications.iter()).all(|name| is.applications.contains(name))
+        && (was.certificates.iter()).all(|glob| is.certificates.contains(glob));
     is.percent < was.percent || !(everybody || all_stay)
 }
 
@@ -240,6 +281,34 @@ mod tests {
     }
 
     #[test]
+    fn a_guard_that_is_weaker_is_a_loss() {
+        let guard = |more: &str| {
+            let locks = namespace("orders", "\"lock:*\"", "");
+            let keys = "keys = [\"stock:{id}\", \"order:{id}\"]";
+            format!("{locks}[[guard]]\nname = \"stock\"\n{keys}\nlock = \"lock:{{id}}\"\n{more}")
+        };
+        let old = guard("mode = \"enforce\"\nproofs = [\"session\"]");
+        loses(&old, &old, &[]);
+        loses(
+            &old,
+            &namespace("orders", "\"lock:*\"", ""),
+            &["guard stock: it would be gone"],
+        );
+        let weaker = guard("unlocked = \"allow\"\nexempt = [\"import\"]");
+        loses(
+            &old,
+            &weaker.replace("order:{id}", "orders:{id}"),
+            &[
+                "guard stock: data could be written without the lock (unlocked)",
+                "guard stock: enforce mode would become monitor",
+                "guard stock: import would be judged no more (exempt)",
+                "guard stock: order:{id} would be guarded no more",
+                "guard stock: other connections of the holder's client could write (proofs)",
+            ],
+        );
+    }
+
+    #[test]
     fn what_the_new_file_says_no_more_is_lost() {
         let old = enforced("orders", "\"lock:*\", \"mutex:?\"", "");
         loses(&old, &old, &[]);
@@ -269,6 +338,33 @@ mod tests {
                 "policies = [\"owner-token\", \"ttl-ceiling\"]",
             ),
             &["namespace orders: policy fencing would no longer be asked"],
+        );
+        let durable =
+            |text: &str| enforced("orders", "\"lock:*\"", &format!("durability = \"{text}\""));
+        loses(&durable("wait:2:1s"), &durable("wait:1:50ms"), &[]);
+        loses(
+            &durable("wait:1:50ms"),
+            &durable("none"),
+            &["namespace orders: grants would no longer wait for replicas (durability)"],
+        );
+        loses(&durable("wait:1:50ms"), &durable("strict:1:50ms"), &[]);
+        let whatever = "namespace orders: locks would be granted whatever the server is (durability would not be strict)";
+        let at_once =
+            "namespace orders: free locks would be granted at once after a failover (quarantine)";
+        loses(
+            &durable("strict:1:50ms"),
+            &durable("wait:1:50ms"),
+            &[at_once, whatever],
+        );
+        let careful =
+            |text: &str| enforced("orders", "\"lock:*\"", &format!("quarantine = \"{text}\""));
+        loses(&careful("auto"), &careful("45s"), &[]);
+        loses(
+            &careful("auto"),
+            &careful("off"),
+            &[
+                "namespace orders: free locks would be granted at once after a failover (quarantine)",
+            ],
         );
         loses(
             "server_commands = \"refuse\"\ncompanion_prefix = \"own:\"",
@@ -302,6 +398,9 @@ mod tests {
         loses(&ten, &some("clients = [\"billing*\"], percent = 5"), &fewer);
         loses(&ten, &some("clients = [\"other\"]"), &fewer);
         loses(&ten, &some("percent = 20"), &[]);
+        let certified = some("certificates = [\"spiffe://corp/*\"]");
+        loses(&certified, &some("certificates = [\"*\"]"), &fewer);
+        loses(&certified, &some("percent = 100"), &[]);
         loses(&ten, &enforced("orders", "\"lock:*\"", ""), &[]);
     }
 

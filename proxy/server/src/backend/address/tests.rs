@@ -29,9 +29,9 @@ async fn nobody() -> Home {
 
 /// Where a conversation leads.
 fn home(own: &Conversation) -> Home {
-    match &own.stream {
+    match own.stream() {
         Stream::Tcp(stream) => Home::Tcp(stream.peer_addr().unwrap()),
-        Stream::Unix(_) => panic!("these servers have ports"),
+        Stream::Unix(_) | Stream::Tls(_) => panic!("these servers have plain ports"),
     }
 }
 

@@ -58,6 +58,11 @@ async fn carry(connection: &Rc<SharedConnection>, backend: &Arc<Backend>) -> Opt
             match pump.run().await {
                 Ok(()) => {}
                 Err(why @ (Ended::Gone(_) | Ended::HungUp | Ended::Forsaken)) => {
+                    if let (Some(login), false) =
+                        (&connection.profile.login, matches!(why, Ended::Forsaken))
+                    {
+                        backend.passwords.hung_up(login);
+                    }
                     tracing::debug!(%why, "a shared connection to the backend ended");
                 }
                 Err(why @ (Ended::Unasked | Ended::Framing(_))) => {

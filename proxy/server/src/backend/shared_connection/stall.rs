@@ -142,7 +142,7 @@ async fn is_answered(profile: Profile, traffic: Traffic, backend: Arc<Backend>) 
         Traffic::Writes => &["EVAL", "return 1", "0"],
     };
     let asked = async {
-        let mut conversation = backend.address.converse_as(&profile).await?;
+        let mut conversation = backend.converse_as(&profile).await?;
         let answer = conversation.ask(words).await?;
         if !lacks_rights(&answer) {
             return Ok(answer);

@@ -8,26 +8,37 @@ use lockwarden_lock::scripts::{Purpose, trial};
 use lockwarden_resp::Value;
 
 use crate::backend::{Address, BackendError, Conversation};
-use crate::config::Config;
-use crate::maintenance::ask_rights::lacking_to_own;
+use crate::config::{Config, Quarantine};
+use crate::maintenance::ask_rights::{and_besides, lacking_to_own, light};
 
 /// Users that are looked at.
 const MAX_USERS: usize = 200;
 
-/// One line for each user who lacks something.
+/// One line for each user who lacks something; no right helps where the server does not have a command.
 pub(super) async fn ask(
     own: &mut Conversation,
     address: &Address,
     config: &Config,
     namespaces: &Namespaces,
+    absent: &[&str],
 ) -> Result<Vec<String>, BackendError> {
     let prefix = &config.companion_prefix;
     let mut lines = Vec::new();
     let own_name = address.user().unwrap_or("default");
-    if let Some(missing) = lacking_to_own(own, namespaces, prefix, false).await? {
+    let missing = lacking_to_own(own, namespaces, prefix, false).await?;
+    let missing = match missing {
+        // Before 7.0 a script cannot tell.
+        None if may_not_send_evalsha(own).await? => Some(Missing::commands(["evalsha".to_owned()])),
+        other => other,
+    };
+    let missing = missing.map(|missing| missing.but(absent));
+    let missing = and_besides(own, config, missing).await?;
+    if let Some(missing) = missing.filter(|missing| !missing.is_empty()) {
+        let rules = missing.rules(prefix);
+        let light = light(&missing);
+        let then = light.map_or(String::new(), |then| format!(": {then}"));
         lines.push(format!(
-            "the proxy's own user {own_name} lacks {}",
-            missing.rules(prefix)
+            "the proxy's own user {own_name} lacks {rules}{then}"
         ));
     }
     let users = own.ask(&["ACL", "USERS"]).await?;
@@ -39,14 +50,28 @@ pub(super) async fn ask(
             let Some(lock) = glob.example() else {
                 continue;
             };
-            let asked = lacking(own, user, &lock, prefix).await?;
+            let namespace_config = &config.namespaces[usize::from(namespace.0)];
+            let waits = namespace_config.durability.is_some();
+            let asked = lacking(own, user, &lock, prefix, waits).await?;
+            if asked.is_some()
+                && namespace_config.quarantine != Quarantine::Off
+                && dry_run(own, user, &[b"INFO", b"server"]).await? == DryRun::NoCommand
+            {
+                lines.push(format!(
+                    "user {} may take locks of namespace {} and lacks +info: with a quarantine it is granted none, because \
+                     nothing tells which server it is connected to",
+                    String::from_utf8_lossy(user),
+                    namespace_config.name
+                ));
+            }
+            let asked = asked.map(|missing| missing.but(absent));
             let Some(missing) = asked.filter(|missing| !missing.is_empty()) else {
                 continue;
             };
             lines.push(format!(
                 "user {} may take locks of namespace {} and lacks {}",
                 String::from_utf8_lossy(user),
-                config.namespaces[usize::from(namespace.0)].name,
+                namespace_config.name,
                 missing.rules(prefix)
             ));
             break;
@@ -55,12 +80,21 @@ pub(super) async fn ask(
     Ok(lines)
 }
 
+/// Asks for a script that there is not.
+async fn may_not_send_evalsha(own: &mut Conversation) -> Result<bool, BackendError> {
+    let nobodys = "0".repeat(40);
+    let answer = own.ask(&["EVALSHA", &nobodys, "1", "lockwarden"]).await?;
+    let text = answer.as_error();
+    Ok(text.is_some_and(|text| text.starts_with(b"NOPERM")))
+}
+
 /// What a user lacks; `None` where it cannot take such a lock at all, or where the server does not say.
 async fn lacking(
     own: &mut Conversation,
     user: &[u8],
     lock: &[u8],
     prefix: &[u8],
+    waits: bool,
 ) -> Result<Option<Missing>, BackendError> {
     let acquires: [&[&[u8]]; 2] = [
         &[b"SET", lock, b"", b"NX", b"PX", b"1"],
@@ -84,6 +118,10 @@ async fn lacking(
             DryRun::NoKey => keys = true,
             DryRun::Passes | DryRun::Unknown => {}
         }
+    }
+    let question: [&[u8]; 3] = [b"WAIT", b"0", b"1"];
+    if waits && dry_run(own, user, &question).await? == DryRun::NoCommand {
+        commands.push("wait".to_owned());
     }
     Ok(Some(Missing::new(commands, keys)))
 }

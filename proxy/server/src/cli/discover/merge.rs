@@ -4,8 +4,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
+use lockwarden_discovery::guards::GuardCandidate;
 use lockwarden_discovery::propose::Candidate;
-use lockwarden_discovery::{Confidence, Kind, Spelling, Verdict, propose};
+use lockwarden_discovery::{Confidence, Kind, Spelling, Verdict, guards, propose};
 
 use serde::Serialize;
 
@@ -13,7 +14,7 @@ use crate::cli::fleet::Answers;
 use crate::text::durations;
 use crate::text::escape::unspell;
 use crate::text::numbers::counted;
-use crate::view::api::{Discovery, KeyPattern, PatternUser};
+use crate::view::api::{Discovery, KeyPattern, PatternUser, ProposedGuard};
 
 /// Proxies that take keys for something else, named in a reason.
 const MAX_NAMED: usize = 3;
@@ -57,6 +58,8 @@ pub(super) fn merged(answers: &Answers<Seen>) -> Discovery {
         .collect();
     let names: Vec<String> = names.into_iter().cloned().collect();
     let candidates: Vec<Candidate> = patterns.iter().filter_map(candidate).collect();
+    let all_guards = guards_together(answers);
+    let proposed: Vec<GuardCandidate> = all_guards.iter().filter_map(guard_candidate).collect();
     let proxies = counted(answers.answers.len() as u64, "proxy", "proxies");
     let period = format!("{} at {proxies}", durations::duration(watched));
     Discovery {
@@ -65,9 +68,65 @@ pub(super) fn merged(answers: &Answers<Seen>) -> Discovery {
         unseen: found().map(|one| one.unseen).sum(),
         beyond: found().map(|one| one.beyond).sum(),
         unclaimed: patterns.iter().filter(is_lock).count() as u64,
-        toml: propose::toml(&candidates, &period, &names),
+        toml: propose::toml(&candidates, &guards::toml(&proposed, &[]), &period, &names),
+        guards: all_guards,
         patterns,
     }
+}
+
+/// The guards that proxies propose, each once, with what they saw together. One of which they saw too little together is
+/// left out.
+fn guards_together(answers: &Answers<Seen>) -> Vec<ProposedGuard> {
+    let mut all: BTreeMap<(&str, &str), ProposedGuard> = BTreeMap::new();
+    let found = answers
+        .answers
+        .iter()
+        .flat_map(|one| &one.answer.found.guards);
+    for one in found {
+        let Some(known) = all.get_mut(&(&*one.keys, &*one.lock)) else {
+            all.insert((&one.keys, &one.lock), one.clone());
+            continue;
+        };
+        known.under = known.under.saturating_add(one.under);
+        known.without = known.without.saturating_add(one.without);
+        known.locks = known.locks.max(one.locks);
+        known.outside = known.outside.take().or_else(|| one.outside.clone());
+        for outsider in &one.outsiders {
+            let mut same = known.outsiders.iter_mut();
+            match same.find(|by| by.application == outsider.application) {
+                Some(by) => by.writes = by.writes.saturating_add(outsider.writes),
+                None => known.outsiders.push(outsider.clone()),
+            }
+        }
+    }
+    let mut all: Vec<ProposedGuard> = all.into_values().collect();
+    all.sort_by_key(|one| Reverse(one.under));
+    all
+}
+
+/// What a guard follows from; nothing where a proxy says it in words that this version does not know.
+fn guard_candidate(one: &ProposedGuard) -> Option<GuardCandidate> {
+    let text = |spelled: &str| String::from_utf8(unspell(spelled)?).ok();
+    let outsiders = one.outsiders.iter();
+    let outside = one.outside.as_ref();
+    let candidate = GuardCandidate {
+        keys: text(&one.keys)?,
+        lock: text(&one.lock)?,
+        words: one.words.clone(),
+        under: one.under,
+        without: one.without,
+        locks: one.locks,
+        is_fixed: one.fixed,
+        example: unspell(&one.example)?,
+        example_lock: unspell(&one.example_lock)?,
+        outsiders: outsiders
+            .map(|by| (by.application.clone(), by.writes))
+            .collect(),
+        outside: outside.and_then(|one| Some((unspell(&one.key)?, one.application.clone()))),
+    };
+    candidate
+        .guards(&candidate.example, &candidate.example_lock)
+        .then_some(candidate)
 }
 
 /// One pattern; nothing where no proxy has it.
@@ -173,6 +232,7 @@ fn candidate(pattern: &KeyPattern) -> Option<Candidate> {
 mod tests {
     use super::*;
     use crate::cli::fleet::Answer;
+    use crate::view::api::Outsider;
 
     fn pattern(glob: &str, kind: &str, confidence: &str, granted: u64) -> KeyPattern {
         KeyPattern {
@@ -225,6 +285,7 @@ mod tests {
                     beyond: 2,
                     unclaimed: patterns.len() as u64,
                     patterns,
+                    guards: Vec::new(),
                     toml: String::new(),
                 },
                 names: vec!["order-lock".to_owned()],
@@ -286,6 +347,50 @@ mod tests {
             all.patterns[0].why,
             "seen 40 times, as proxy-1 saw it; cache at proxy-2 (likely)"
         );
+    }
+
+    #[test]
+    fn guards_are_put_together_with_who_wrote_without_the_lock() {
+        let guard = |under, application: &str| ProposedGuard {
+            keys: "stock:{id}".to_owned(),
+            lock: "lock:{id}".to_owned(),
+            example: "stock:7".to_owned(),
+            example_lock: "lock:7".to_owned(),
+            under,
+            without: 1,
+            locks: 5,
+            fixed: false,
+            words: vec!["stock".to_owned()],
+            outsiders: vec![Outsider {
+                application: application.to_owned(),
+                writes: 1,
+            }],
+            outside: None,
+        };
+        let mut fleet = fleet(vec![Vec::new(), Vec::new(), Vec::new()]);
+        for (answer, guard) in fleet.answers.iter_mut().zip([
+            guard(20, "importer"),
+            guard(30, "importer"),
+            ProposedGuard {
+                // It says what no guard of these patterns would do.
+                example_lock: "lock:8".to_owned(),
+                keys: "order:{id}".to_owned(),
+                ..guard(40, "editor")
+            },
+        ]) {
+            answer.answer.found.guards = vec![guard];
+        }
+        let all = merged(&fleet);
+        let [stock, _] = &all.guards[..] else {
+            panic!("{:?}", all.guards);
+        };
+        assert_eq!(
+            (stock.under, stock.without, stock.outsiders[0].writes),
+            (50, 2, 2)
+        );
+        let said = "# stock:{id}: 50 of 52 writes under the lock; without it: importer (2)";
+        assert!(all.toml.contains(said), "{}", all.toml);
+        assert_eq!(all.toml.matches("[[guard]]").count(), 1, "{}", all.toml);
     }
 
     /// What only looks like a lockwarden may say anything, and a configuration is pasted.

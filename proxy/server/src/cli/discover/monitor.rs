@@ -4,16 +4,18 @@
 use std::time::{Duration, Instant};
 
 use lockwarden_discovery::monitor::Monitor;
+use lockwarden_lock::data_guard::DataGuards;
 use lockwarden_resp::Value;
 
 use super::super::api_client::ApiError;
 use super::arguments::DiscoverArgs;
 use super::server::{on_a_runtime, server};
 use crate::backend::{Address, BackendError, Conversation};
+use crate::config::GuardConfig;
 use crate::ruleset::activate;
 use crate::text::numbers::number;
 use crate::view::api::Discovery;
-use crate::view::discovery::{Watched, told};
+use crate::view::discovery::{Governed, Watched, told};
 
 /// The rate is looked at this often.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -42,7 +44,15 @@ pub(super) fn watch(args: &DiscoverArgs, time: Duration) -> Result<Discovery, Ap
         unseen: 0,
     };
     eprintln!("{} commands were seen", number(monitor.commands()));
-    Ok(told(&monitor.collector, &namespaces, &names, &watched))
+    let guards = config.guards.iter();
+    let guard_names: Vec<String> = guards.clone().map(|guard| guard.name.clone()).collect();
+    let governed = Governed {
+        namespaces: &namespaces,
+        names: &names,
+        guards: &DataGuards::new(guards.map(GuardConfig::guard).collect()),
+        guard_names: &guard_names,
+    };
+    Ok(told(&monitor.collector, &governed, &watched))
 }
 
 async fn watched(

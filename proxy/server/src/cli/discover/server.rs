@@ -1,10 +1,13 @@
 //! The server that is looked at, where no proxy is asked.
 
+use std::sync::Arc;
+
 use super::super::api_client::{ApiError, load_config};
 use super::arguments::DiscoverArgs;
 use crate::backend::Address;
 use crate::config;
 use crate::config::{Backend, Config};
+use crate::net::tls::Unobserved;
 
 /// The configuration, and the server that is meant.
 pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError> {
@@ -20,7 +23,11 @@ pub(super) fn server(args: &DiscoverArgs) -> Result<(Config, Address), ApiError>
             // A URL of the command line says its own login.
             let login = config.backend_login.clone();
             let login = login.filter(|_| args.backend_url.is_none());
-            Ok((config, Address::new(url, login)))
+            let files = config.backend_tls.clone();
+            let address = Address::new(url, login, files.as_ref(), Arc::new(Unobserved));
+            let address =
+                address.map_err(|error| ApiError::Usage(format!("backend_tls: {error}")))?;
+            Ok((config, address))
         }
         Backend::Private => Err(ApiError::Usage(
             "the backend is private: name a server with --backend-url redis://host:port".to_owned(),

@@ -120,7 +120,10 @@ impl Lease {
                 Err(BackendError::Login(text)) => return Err(Failure::Refused(text)),
                 Err(error) => {
                     // What did not even connect was not sent.
-                    in_doubt |= !matches!(error, BackendError::Connect { .. });
+                    in_doubt |= !matches!(
+                        error,
+                        BackendError::Connect { .. } | BackendError::Handshake { .. }
+                    );
                     Some(error)
                 }
             };

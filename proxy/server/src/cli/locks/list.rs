@@ -9,7 +9,7 @@ use clap::Args;
 use crate::cli::api_client::{ApiClient, ApiError, path};
 use crate::cli::fleet::{Answer, Answers, FleetArgs};
 use crate::cli::output;
-use crate::cli::output::{Column, Format, Output, Paint, Screen, Table, cell, duration};
+use crate::cli::output::{Column, Format, Output, Paint, Screen, Table, cell, duration, plain};
 use crate::text::numbers::{counted, number};
 use crate::view::api::{Client, Lock, LockState, Locks};
 
@@ -25,7 +25,7 @@ pub(super) struct Filter {
     /// Only the locks whose key contains this
     #[arg(long, value_name = "TEXT")]
     contains: Option<String>,
-    /// Only the locks with something wrong: overlaps, deadlocks, no TTL
+    /// Only the locks with something wrong: overlaps, deadlocks, unknown since a failover, no TTL
     #[arg(long)]
     problems: bool,
     /// At most so many
@@ -76,7 +76,7 @@ pub(super) fn fetch(client: &ApiClient, filter: &Filter) -> Result<Locks, ApiErr
 
 pub(super) fn listed(locks: &Locks, filter: &Filter, screen: Screen) -> String {
     if locks.locks.is_empty() {
-        return nothing(filter);
+        return format!("{}{}", nothing(filter), notices(None, locks, screen));
     }
     let rows: Vec<_> = locks.locks.iter().map(|lock| (None, lock)).collect();
     let mut text = table_of(&rows, screen);
@@ -90,7 +90,22 @@ pub(super) fn listed(locks: &Locks, filter: &Filter, screen: Screen) -> String {
             locks.matching
         );
     }
+    text.push_str(&notices(None, locks, screen));
     text
+}
+
+/// What a failover means for these locks, below them.
+fn notices(proxy: Option<&str>, locks: &Locks, screen: Screen) -> String {
+    let of = proxy.map(|proxy| format!("{proxy}: ")).unwrap_or_default();
+    let lines = locks.notices.iter().map(|notice| {
+        let line = format!("{of}{notice}");
+        format!("{}\n", screen.paint(&plain(&line), Paint::Doubtful))
+    });
+    let lines: String = lines.collect();
+    match lines.is_empty() {
+        true => lines,
+        false => format!("\n{lines}"),
+    }
 }
 
 fn nothing(filter: &Filter) -> String {
@@ -123,14 +138,20 @@ pub(crate) fn merged<'a>(
 fn listed_of_fleet(answers: &Answers<Locks>, filter: &Filter, screen: Screen) -> String {
     let all = answers.answers.iter();
     let rows = merged(all.map(|one| (one.proxy.as_deref(), &one.answer)));
+    let notices = answers
+        .answers
+        .iter()
+        .map(|one| notices(one.proxy.as_deref(), &one.answer, screen));
+    let notices: String = notices.collect();
     if rows.is_empty() {
-        return nothing(filter);
+        return format!("{}{notices}", nothing(filter));
     }
     let mut text = table_of(&rows, screen);
     let is_cut = |one: &Answer<Locks>| (one.answer.locks.len() as u64) < one.answer.matching;
     if answers.answers.iter().any(is_cut) {
         text.push_str("and more; a larger --limit shows them\n");
     }
+    text.push_str(&notices);
     text
 }
 
@@ -185,6 +206,7 @@ pub(crate) fn state(state: LockState) -> (&'static str, Paint) {
     match state {
         LockState::Overlap => ("overlap", Paint::Bad),
         LockState::Deadlock => ("deadlock", Paint::Bad),
+        LockState::Unknown => ("unknown since the failover", Paint::Doubtful),
         LockState::NoTtl => ("no TTL", Paint::Doubtful),
         LockState::Held => ("held", Paint::Good),
     }

@@ -109,11 +109,15 @@ fn lease(text: &mut String, lock: &Lock, screen: Screen) {
                 .user
                 .as_deref()
                 .map(|name| format!(", as user {name}"));
+            let certificate = holder.certificate.as_deref();
+            let certificate = certificate.filter(|name| *name != holder.application);
+            let certificate = certificate.map(|name| format!(", certificate {name}"));
             format!(
-                "{}{}{}",
+                "{}{}{}{}",
                 client(holder),
                 user.unwrap_or_default(),
-                library.unwrap_or_default()
+                library.unwrap_or_default(),
+                certificate.unwrap_or_default()
             )
         }
         None => format!("not seen (found by {})", lock.seen),
@@ -222,8 +226,8 @@ fn ttl(ms: u64) -> String {
 fn paint(moment: &Moment) -> Paint {
     match (moment.event.as_str(), moment.overlap) {
         (_, true) => Paint::Bad,
-        ("refused" | "broken" | "failed", _) => Paint::Bad,
-        ("ran-out" | "ungoverned" | "unjudged" | "observed", _) => Paint::Doubtful,
+        ("refused" | "broken" | "failed" | "lease-lost", _) => Paint::Bad,
+        ("ran-out" | "ungoverned" | "unconfirmed" | "unjudged" | "observed", _) => Paint::Doubtful,
         _ if moment.reason.is_some() => Paint::Doubtful,
         _ => Paint::Plain,
     }

@@ -204,6 +204,7 @@ mod tests {
             now: 50_000,
             matching: locks.len() as u64,
             locks,
+            notices: Vec::new(),
         }
     }
 

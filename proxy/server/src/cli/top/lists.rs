@@ -159,9 +159,13 @@ fn figures(answers: &Answers<Look>) -> Vec<(String, Paint)> {
             figures.push((format!("{} down: {problem}", backend.address), Paint::Bad));
         }
     }
+    figures.extend(looks().flat_map(of_failovers));
     figures.extend([
         counted(sum(|one| one.totals.held), "held", Paint::Good),
         counted(sum(|one| one.totals.waiting), "waiting", Paint::Doubtful),
+    ]);
+    figures.extend(looks().filter_map(primary));
+    figures.extend([
         counted(
             sum(|one| one.totals.refused_last_hour),
             "refused 1 h",
@@ -180,6 +184,43 @@ fn figures(answers: &Answers<Look>) -> Vec<(String, Paint)> {
         counted(sum(|one| one.totals.without_ttl), "no TTL", Paint::Doubtful),
     ]);
     figures
+}
+
+/// What a failover has brought about, where there is something.
+fn of_failovers(overview: &Overview) -> Vec<(String, Paint)> {
+    let mut figures = Vec::new();
+    let mut add = |count: u64, words: &str, paint| {
+        if count > 0 {
+            figures.push((format!("{words} {}", number(count)), paint));
+        }
+    };
+    let totals = &overview.totals;
+    add(totals.lost_last_day, "lost in failovers 24 h", Paint::Bad);
+    add(
+        totals.unknown,
+        "unknown since the failover",
+        Paint::Doubtful,
+    );
+    let in_quarantine = overview.namespaces.iter().filter_map(|namespace| {
+        let quarantine = namespace.quarantine.as_ref()?;
+        let words = format!("{}: {}", namespace.name, quarantine.words());
+        Some((words, Paint::Doubtful))
+    });
+    figures.extend(in_quarantine);
+    figures
+}
+
+/// The primary that sentinels name, where there are sentinels.
+fn primary(overview: &Overview) -> Option<(String, Paint)> {
+    let sentinels = overview.backend.sentinels.as_ref()?;
+    let primary = sentinels.primary.as_deref().unwrap_or("unknown");
+    let paint = match sentinels.heard * 2 <= sentinels.known {
+        true => Paint::Bad,
+        false => Paint::Plain,
+    };
+    let (heard, known) = (number(sentinels.heard), number(sentinels.known));
+    let words = format!("primary {primary}, heard {heard} of {known} sentinels");
+    Some((words, paint))
 }
 
 fn row_of_lock(lock: &Lock) -> Vec<Cell> {

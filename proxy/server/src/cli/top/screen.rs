@@ -618,6 +618,32 @@ mod tests {
     }
 
     #[test]
+    fn what_a_failover_has_brought_about_stands_before_what_is_held() {
+        let mut answers = look(10, 5000);
+        let overview = &mut answers.answers[0].answer.overview;
+        overview.backend.problem = None;
+        overview.totals.lost_last_day = 2;
+        overview.totals.unknown = 1;
+        overview.backend.sentinels = serde_json::from_value(json!({
+            "name": "mymaster", "primary": "10.0.0.2:6379", "epoch": 4, "heard": 2, "known": 3, "each": [],
+        }))
+        .unwrap();
+        overview.namespaces = serde_json::from_value(json!([{
+            "name": "orders", "keys": [], "mode": "enforce", "enforced_for_some": false, "policies": [],
+            "ceiling_ms": null, "held": 2, "without_ttl": 0, "ungoverned": 0, "advice": null,
+            "holds": { "count": 0, "p50_ms": 0, "p99_ms": 0, "max_ms": 0, "ran_out": 0 },
+            "quarantine": { "until": 1_795_260_990_627_u64, "why": "" },
+        }]))
+        .unwrap();
+        let mut board = Board::new(true);
+        board.show(&answers);
+        let head = drawn(&mut board, 300, 24).swap_remove(0);
+        let words = "lockwarden top · lost in failovers 24 h 2 · unknown since the failover 1 · orders: quarantine \
+                     until 11:36:31 UTC · held 2 · waiting 0 · primary 10.0.0.2:6379, heard 2 of 3 sentinels · refused";
+        assert!(head.starts_with(words), "{head}");
+    }
+
+    #[test]
     fn the_rate_of_an_application_is_what_it_did_since_the_look_before() {
         let mut board = Board::new(true);
         board.show(&look(10, 5000));

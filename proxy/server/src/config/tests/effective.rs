@@ -106,6 +106,23 @@ fn each_value_says_who_said_it_last() {
 }
 
 #[test]
+fn a_strict_durability_brings_a_quarantine_that_is_told() {
+    let quarantine = |durability: &str| {
+        let text = format!(
+            "[[namespace]]\nname = \"orders\"\nkeys = [\"lock:*\"]\ndurability = \"{durability}\"\n"
+        );
+        let all = settings(Some(&text), &Overrides::default(), &[]);
+        let (config, _) = loaded(&text);
+        let (value, _) = told(&all, Some("namespace orders"), "quarantine");
+        (value, config.unwrap().namespaces[0].quarantine)
+    };
+    let auto = ("\"auto\"".to_owned(), Quarantine::Auto);
+    assert_eq!(quarantine("strict:1:50ms"), auto);
+    let off = ("\"off\"".to_owned(), Quarantine::Off);
+    assert_eq!(quarantine("wait:1:50ms"), off);
+}
+
+#[test]
 fn an_order_for_a_mode_is_told_as_one() {
     let (config, _) = loaded_with(None, &Overrides::default(), &[]);
     let mut config = config.unwrap();

@@ -154,15 +154,43 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
             ],
         ),
         (
-            r#"backend = "rediss://:s3cret@redis""#,
+            r#"backend = "valkeys://:s3cret@redis""#,
             &[
-                "c.toml:1:11 error: backend: TLS to the backend (rediss://) is not there yet; use redis://",
+                "c.toml:1:11 error: backend: write rediss:// for Valkey too; the protocol is the same",
             ],
         ),
         (
-            r#"backend = "redis-sentinel://:s3cret@redis/mymaster""#,
+            r#"backend = "redis-sentinel://:s3cret@redis:none/mymaster""#,
+            &["c.toml:1:11 error: backend: the port must be a number from 1 to 65535"],
+        ),
+        (
+            r#"backend = "rediss-sentinel://:s3cret@redis,other""#,
             &[
-                "c.toml:1:11 error: backend: Sentinel (redis-sentinel://) is not there yet; name the current primary with redis://",
+                "c.toml:1:11 error: backend: what sentinels call the primary stands behind the last /; write redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/name-of-the-primary[?db=number]",
+            ],
+        ),
+        (
+            r#"backend = "redis-sentinel://:s3cret@redis/my master""#,
+            &[
+                "c.toml:1:11 error: backend: what sentinels call the primary stands behind the last /; write redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/name-of-the-primary[?db=number]",
+            ],
+        ),
+        (
+            r#"backend = "redis-sentinel://:s3cret@redis/mymaster?quorum=2""#,
+            &[
+                "c.toml:1:11 error: backend: the only option behind the name of the primary is ?db=number; write redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/name-of-the-primary[?db=number]",
+            ],
+        ),
+        (
+            "backend = \"redis://redis\"\n[sentinel]\npassword_file = \"none\"",
+            &[
+                "c.toml:2:1 warning: sentinel: the backend's URL names no sentinels (redis-sentinel://), so this is not used",
+            ],
+        ),
+        (
+            "backend = \"redis-sentinel://redis/mymaster\"\n[sentinel]\nuser = \"warden\"",
+            &[
+                "c.toml:2:1 error: sentinel: password_file is missing; write password_file = \"/run/secrets/sentinel\"",
             ],
         ),
         (
@@ -192,7 +220,7 @@ fn a_backend_url_that_cannot_be_used_never_shows_its_password() {
         (
             r#"backend = "http://redis:80""#,
             &[
-                "c.toml:1:11 error: backend: must begin with redis://; write redis://[user[:password]@]host[:port][/db] or redis+unix://[user[:password]@]/path[?db=number]",
+                "c.toml:1:11 error: backend: must begin with redis://, rediss:// (TLS), redis+unix:// or redis-sentinel://; write redis://[user[:password]@]host[:port][/db], redis+unix://[user[:password]@]/path[?db=number] or redis-sentinel://[user[:password]@]host[:port][,host[:port]…]/name-of-the-primary[?db=number]",
             ],
         ),
         (
@@ -263,7 +291,7 @@ fn a_key_that_resembles_none_is_answered_with_all() {
         false => "",
     };
     let all = format!(
-        r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "companion_prefix", "proxy_protocol_from", "sessions", "log_format", "drain", "sweep", "max_clients", "max_memory", "server_commands", "admin_identities", "computed_names", "trusted_functions", "audit", "audit_file", "audit_max_size", "audit_keep", "audit_required", "audit_key_file", {otel}"backend_login", "listener", "namespace", "application" and "policy""#
+        r#"c.toml:1:1 error: unknown key "colour"; known here are "listen", "backend", "backend_password_file", "admin", "admin_token", "admin_token_file", "metrics", "metrics_max_namespaces", "allow_open", "companion_prefix", "proxy_protocol_from", "sessions", "log_format", "drain", "sweep", "max_clients", "max_memory", "max_connection_age", "server_commands", "admin_identities", "computed_names", "trusted_functions", "audit", "audit_file", "audit_max_size", "audit_keep", "audit_required", "audit_key_file", {otel}"backend_login", "backend_tls", "sentinel", "tls", "listener", "namespace", "guard", "user_map", "application", "certificate_login" and "policy""#
     );
     expect_findings(&[(r#"colour = "red""#, &[&all])]);
 }

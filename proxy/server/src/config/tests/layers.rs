@@ -103,7 +103,7 @@ fn what_is_wrong_outside_the_file_names_the_variable_or_flag() {
         ("LOCKWARDEN_ADMIN", "0.0.0.0:9180"),
         ("LOCKWARDEN_ADMIN_TOKEN_FILE", "/run/secrets/token"),
         ("LOCKWARDEN_ALLOW_OPEN", "perhaps"),
-        ("LOCKWARDEN_BACKEND", "rediss://:s3cret@redis"),
+        ("LOCKWARDEN_BACKEND", "valkeys://:s3cret@redis"),
         ("LOCKWARDEN_COLOUR", "red"),
         ("LOCKWARDEN_CONFIG", "c.toml"),
         ("LOCKWARDEN_LISTENS", "127.0.0.1:6380"),
@@ -119,7 +119,7 @@ fn what_is_wrong_outside_the_file_names_the_variable_or_flag() {
     let expected = [
         r#"LOCKWARDEN_ADMIN_TOKEN_FILE warning: no such variable, so it does nothing; admin_token_file is a key of the configuration file"#,
         r#"LOCKWARDEN_ALLOW_OPEN error: "perhaps" is not true or false"#,
-        r#"LOCKWARDEN_BACKEND error: TLS to the backend (rediss://) is not there yet; use redis://"#,
+        r#"LOCKWARDEN_BACKEND error: write rediss:// for Valkey too; the protocol is the same"#,
         r#"LOCKWARDEN_COLOUR warning: no such variable, so it does nothing; known are "LOCKWARDEN_ADMIN", "LOCKWARDEN_ADMIN_TOKEN", "LOCKWARDEN_ALLOW_OPEN", "LOCKWARDEN_BACKEND", "LOCKWARDEN_BACKEND_PASSWORD", "LOCKWARDEN_LISTEN", "LOCKWARDEN_LOG_FORMAT", "LOCKWARDEN_METRICS", "LOCKWARDEN_MODE", "LOCKWARDEN_CONFIG" and "LOCKWARDEN_LOG""#,
         r#"LOCKWARDEN_LISTENS warning: no such variable, so it does nothing; did you mean "LOCKWARDEN_LISTEN"?"#,
         r#"LOCKWARDEN_MODE error: "on" must be "monitor" or "enforce", or a namespace and one of them, as in "orders=monitor""#,

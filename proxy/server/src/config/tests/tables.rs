@@ -179,7 +179,7 @@ a = nan
 b = 9223372036854775808
 c = ["x,y"]
 d = [1]
-e = { f = 1 }
+e = { f = { h = 1 }, for = { h = 1 }, i = 1 }
 g = 2026-01-01
 "#,
             &[
@@ -187,7 +187,8 @@ g = 2026-01-01
                 r#"c.toml:6:5 error: namespace "a": settings.fencing.b: 9223372036854775808 does not fit in 64 bits"#,
                 r#"c.toml:7:5 error: namespace "a": settings.fencing.c: an entry of a list may not hold a comma, which separates entries"#,
                 r#"c.toml:8:5 error: namespace "a": settings.fencing.d: a list may hold only strings, not an integer"#,
-                r#"c.toml:9:5 error: namespace "a": settings.fencing.e: must be a string, a number, true, false or a list of strings, not a table"#,
+                r#"c.toml:9:11 error: namespace "a": settings.fencing.e.f: must be a string, a number, true, false or a list of strings, not a table"#,
+                r#"c.toml:9:28 error: namespace "a": settings.fencing.e: must be a string, a number, true, false or a list of strings, not a table"#,
                 r#"c.toml:10:5 error: namespace "a": settings.fencing.g: must be a string, a number, true, false or a list of strings, not a date or time"#,
             ],
         ),
@@ -329,6 +330,10 @@ fn enforce_for_is_checked_as_a_whole() {
             r#"c.toml:4:32 error: namespace "a": enforce_for: applications: the list is empty, so it names nobody"#,
         ),
         (
+            "enforce_for = { certificates = [] }",
+            r#"c.toml:4:32 error: namespace "a": enforce_for: certificates: the list is empty, so it names nobody"#,
+        ),
+        (
             r#"enforce_for = "billing*""#,
             r#"c.toml:4:15 error: namespace "a": enforce_for: must be a table, not a string; write enforce_for = { clients = ["billing*"] }"#,
         ),
@@ -361,12 +366,25 @@ fn enforce_for_is_checked_as_a_whole() {
         assert_eq!(found, [expected], "for {line}");
         assert!(config.is_none());
     }
+    let (config, found) = loaded(&with(
+        "enforce_for = { certificates = [\"spiffe://corp/*\"] }",
+    ));
+    assert!(found.is_empty(), "{found:?}");
+    let enforce_for = config.and_then(|config| config.namespaces[0].enforce_for.clone());
+    let expected = EnforceFor {
+        clients: Vec::new(),
+        applications: Vec::new(),
+        certificates: vec![Bytes::from_static(b"spiffe://corp/*")],
+        percent: 100,
+    };
+    assert_eq!(enforce_for, Some(expected));
     let (config, found) = loaded(&with("enforce_for = { clients = [\"b*\"], percent = 10 }"));
     assert!(found.is_empty(), "{found:?}");
     let enforce_for = config.and_then(|config| config.namespaces[0].enforce_for.clone());
     let expected = EnforceFor {
         clients: vec![Bytes::from_static(b"b*")],
         applications: Vec::new(),
+        certificates: Vec::new(),
         percent: 10,
     };
     assert_eq!(enforce_for, Some(expected));
@@ -379,13 +397,13 @@ fn an_application_is_checked_in_every_field() {
             "[[application]]\n",
             &[
                 r#"c.toml:1:1 error: application #1: name is missing; write name = "billing""#,
-                "c.toml:1:1 error: application #1: says of no client that it belongs to it; add at least one of from, process, user and client",
+                "c.toml:1:1 error: application #1: says of no client that it belongs to it; add at least one of from, process, user, client, certificate and listener",
             ],
         ),
         (
             "[[application]]\nname = \"a\"\n",
             &[
-                r#"c.toml:1:1 error: application "a": says of no client that it belongs to it; add at least one of from, process, user and client"#,
+                r#"c.toml:1:1 error: application "a": says of no client that it belongs to it; add at least one of from, process, user, client, certificate and listener"#,
             ],
         ),
         (
@@ -439,6 +457,7 @@ fn an_application_that_is_told_by_its_process_cannot_be_enforced_by_its_name() {
     let expected = EnforceFor {
         clients: Vec::new(),
         applications: vec!["billing".to_owned()],
+        certificates: Vec::new(),
         percent: 50,
     };
     assert_eq!(enforce_for, Some(expected));

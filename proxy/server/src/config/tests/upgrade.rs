@@ -24,6 +24,7 @@ drain = "5s"
 sweep = "1m"
 max_clients = (as many as the limit of open files leaves room for)
 max_memory = (a quarter of the memory)
+max_connection_age = "off"
 server_commands = "forward"
 admin_identities = []
 computed_names = "watch"
@@ -45,6 +46,9 @@ namespace opaque_scripts = "wrap"
 namespace counter_locks = false
 namespace on_repeat = "refuse"
 namespace hand_over = false
+namespace quarantine = "off"
+namespace durability = "none"
+namespace holder_lost = "keep"
 "#;
 
 fn built_in() -> Vec<Setting> {

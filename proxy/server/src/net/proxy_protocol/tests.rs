@@ -3,10 +3,16 @@ use proptest::prelude::*;
 use super::*;
 
 fn complete(header: &[u8], source: Option<&str>) {
-    let expected = Progress::Complete {
-        length: header.len(),
+    let said = Said {
         source: source.map(|source| source.parse().unwrap()),
+        extensions: Extensions::default(),
     };
+    complete_as(header, said);
+}
+
+fn complete_as(header: &[u8], said: Said) {
+    let length = header.len();
+    let expected = Progress::Complete { length, said };
     let shown = header.escape_ascii().to_string();
     // What follows is not looked at, and no part of it is taken for the whole.
     let longer = [header, b"*1\r\n$4\r\nPING\r\n"].concat();
@@ -51,8 +57,37 @@ fn headers_say_where_a_client_comes_from() {
     complete(&version_2(0x20, 0xff, b""), None);
 }
 
+const NAME_AND_ENDPOINT: &[u8] = b"\x20\0\x0c\x07\0\0\0\0\x22\0\x04shop\xea\0\x07\x01vpce-1";
+
 #[test]
-fn extensions_are_passed_over_whatever_they_are() {
+fn extensions_say_the_name_in_a_certificate_and_the_endpoint() {
+    let whole = Extensions::read(NAME_AND_ENDPOINT);
+    assert!(whole.common_name.is_some() && whole.endpoint.is_some());
+    let with = |family: u8, addresses: &[u8], source: Option<&str>| {
+        let body = [addresses, NAME_AND_ENDPOINT].concat();
+        let said = Said {
+            source: source.map(|source| source.parse().unwrap()),
+            extensions: whole.clone(),
+        };
+        complete_as(&version_2(0x21, family, &body), said);
+    };
+    with(TCP_OVER_IPV4, OVER_IPV4, Some("10.1.2.3:40000"));
+    with(TCP_OVER_IPV6, &[0; 36], Some("[::]:0"));
+    with(UNIX_STREAM, &[0; 216], None);
+    // Of the balancer's own connection, and of one without a known kind of address, nothing is taken.
+    complete(
+        &version_2(
+            0x20,
+            TCP_OVER_IPV4,
+            &[OVER_IPV4, NAME_AND_ENDPOINT].concat(),
+        ),
+        None,
+    );
+    complete(&version_2(0x21, UNSPECIFIED, NAME_AND_ENDPOINT), None);
+}
+
+#[test]
+fn other_extensions_are_passed_over_whatever_they_are() {
     let with = |extensions: &[u8]| {
         let body = [OVER_IPV4, extensions].concat();
         complete(
@@ -61,6 +96,7 @@ fn extensions_are_passed_over_whatever_they_are() {
         );
     };
     with(&[0xea, 0, 3, b'v', b'p', b'c']);
+    with(&[0x20, 0, 1, 7]);
     with(&[0x03, 0, 4, 1, 2, 3, 4]);
     with(&[0xff, 0xff, 0xff]);
     with(&[0; 4000]);

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use lockwarden_lock::rules::KeepAliveTtl;
 use lockwarden_lock::time::{KeepAliveMs, OutliveMs, TtlMs};
 use lockwarden_lock::token::Identity;
 
@@ -34,7 +35,9 @@ fn add_for(
         lock: key.key.clone(),
         grant: Grant([grant; 16]),
         ttl_ms: TtlMs(ttl_ms),
+        grace_ms: 0,
         keep_alive_ms: KeepAliveMs(60_000),
+        keep_alive_ttl: KeepAliveTtl::Proxy,
         outlive_ms: OutliveMs(600_000),
     };
     kept.add(
@@ -55,7 +58,9 @@ fn add_of_client(kept: &Renewals, session: u64, name: &'static str, now: Instant
         lock: key.key.clone(),
         grant: Grant([1; 16]),
         ttl_ms: TtlMs(3000),
+        grace_ms: 0,
         keep_alive_ms: KeepAliveMs(60_000),
+        keep_alive_ttl: KeepAliveTtl::Proxy,
         outlive_ms: OutliveMs(600_000),
     };
     let client = SameClient::Identity(Identity([1; 16]));

@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use lockwarden_lock::data_guard::{RecordHead, Refusal, Verdict};
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::op::Target;
 use lockwarden_lock::outcome::Granted;
@@ -12,8 +14,7 @@ use lockwarden_lock::token::stored_form;
 
 use super::super::client::Client;
 use crate::ruleset::Active;
-use crate::telemetry::events::EventKind;
-use crate::telemetry::logging::Example;
+use crate::state::effects;
 use crate::telemetry::vocabulary::Observation;
 
 use super::Settled;
@@ -48,17 +49,17 @@ impl Client {
         now: Instant,
     ) {
         if own && self.evidence.own(one.key, now).is_some() {
-            self.observed(Observation::SharedSession, one.target, active, now);
+            self.observed(Observation::SharedSession, one.target, active);
         }
         self.evidence.refused(one.key, one.stored);
     }
 
     /// A release or extension that met a lease, whether it was refused or not: one without an owner
     /// token, by a connection that did not get the lock when it last tried, is found.
-    pub(super) fn touched_the_lease(&mut self, one: &Settled<'_>, active: &Active, now: Instant) {
+    pub(super) fn touched_the_lease(&mut self, one: &Settled<'_>, active: &Active) {
         let gives_back = matches!(one.operation, Operation::Release | Operation::Extend);
         if gives_back && one.tokenless && self.evidence.was_refused(one.key) {
-            self.observed(Observation::RefusedThenReleased, one.target, active, now);
+            self.observed(Observation::RefusedThenReleased, one.target, active);
         }
     }
 
@@ -83,7 +84,7 @@ impl Client {
                 .hand_overs
                 .given_back(namespace, &one.target.key, now)
         {
-            self.observed(Observation::HandedOver, one.target, active, now);
+            self.observed(Observation::HandedOver, one.target, active);
         }
     }
 
@@ -108,31 +109,82 @@ impl Client {
             now,
         );
         if shared {
-            self.observed(Observation::SharedToken, one.target, active, now);
+            self.observed(Observation::SharedToken, one.target, active);
         }
     }
 
-    /// Counts a finding, and logs it: one line a kind, namespace and minute.
-    pub(super) fn observed(
-        &mut self,
-        kind: Observation,
-        target: &Target,
-        active: &Active,
-        now: Instant,
-    ) {
-        let details = active.namespace(target.namespace);
-        details.metrics.observations.at(kind).inc();
-        let example = Example {
-            key: target.key.clone(),
-            name: self.connection.name.clone(),
-            client: self.peer,
+    /// A lease ran out that was this client's, or another one's of its identity, and the step was the first to notice.
+    pub(super) fn ran_out_unnoticed(&mut self, one: &Settled<'_>, active: &Active) {
+        let holder = match self.evidence.own(one.key, one.now.at) {
+            Some(_) => Some(self.caller()),
+            None => {
+                let lease = self.shared.mirror.lease(one.key);
+                let session = lease.and_then(|lease| lease.session);
+                session.and_then(|session| self.shared.clients.caller(session))
+            }
         };
-        let folder = &self.shared.observations;
-        if let Some(line) = folder.observed(&details.name, kind, example, now) {
-            line.log();
+        if let Some(holder) = holder {
+            let (kind, lock) = (Observation::RanOutConnected, one.key.clone());
+            let lock = (one.target.namespace, lock);
+            effects::observed(&self.shared, kind, lock, holder, active);
         }
-        let entry = self.entry(EventKind::Observed(kind), target, "", None, active);
-        self.shared.events.leave(entry);
+    }
+
+    /// Tells of a lease that this client has let run out, or another client of its identity: a release or an extension comes
+    /// after all. `is_its`: the step found that it is theirs.
+    pub(super) fn comes_back_late(&mut self, one: &Settled<'_>, is_its: bool, active: &Active) {
+        let now = one.now.at;
+        let gives_back = matches!(one.operation, Operation::Release | Operation::Extend);
+        // One that is kept alive has another end than the connection knows.
+        let own = self.evidence.own(one.key, now).map(|own| own.grant);
+        let current = self.shared.mirror.lease(one.key);
+        let runs = current.is_some_and(|lease| {
+            Some(lease.grant) == own && lease.ends.is_none_or(|ends| ends > now)
+        });
+        if gives_back && (is_its || !runs) && self.evidence.comes_back(one.key, is_its, now) {
+            self.observed(Observation::RanOutAlive, one.target, active);
+        }
+    }
+
+    /// What a guard said to a write, by the record of a lock: finds clients whose threads share connections, because a late
+    /// thread's write looks like the holder's then. The holder's own lease came after one on this connection that ran out and
+    /// was not given back; or another connection of this client is the holder, and the client owes a release.
+    pub(crate) fn judged_a_write(
+        &mut self,
+        verdict: Verdict,
+        lock: &[u8],
+        record: Option<&RecordHead>,
+        active: &Active,
+    ) {
+        let Some(namespace) = active.namespaces.find(lock) else {
+            return;
+        };
+        let key = DbKey::new(self.connection.db(), Bytes::copy_from_slice(lock));
+        let is_found = match verdict {
+            Verdict::Holder => self.evidence.overran(&key),
+            // A connection without a lease of its own is told so for that debt alone.
+            Verdict::Refused(Refusal::StaleFence) => {
+                let session = self.connection.peer().session;
+                record.is_some_and(|record| record.is_indebted && record.session != session)
+                    && self.evidence.own(&key, Instant::now()).is_none()
+            }
+            Verdict::Late
+            | Verdict::Identity
+            | Verdict::Unlocked
+            | Verdict::Refused(Refusal::NotOwner) => false,
+        };
+        if is_found {
+            let lock = (namespace, key);
+            let caller = self.caller();
+            effects::observed(&self.shared, Observation::SharedGuard, lock, caller, active);
+        }
+    }
+
+    /// Counts a finding, and logs it.
+    pub(super) fn observed(&mut self, kind: Observation, target: &Target, active: &Active) {
+        let key = DbKey::new(self.connection.db(), target.key.clone());
+        let lock = (target.namespace, key);
+        effects::observed(&self.shared, kind, lock, self.caller(), active);
     }
 
     /// The client closed its connection in order: leases that are meant to go on without it for
@@ -156,7 +208,7 @@ impl Client {
             }
         }
         for target in outlived {
-            self.observed(Observation::Outlived, &target, &active, now);
+            self.observed(Observation::Outlived, &target, &active);
         }
     }
 }

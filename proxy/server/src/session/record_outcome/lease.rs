@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
+use lockwarden_lock::db_key::DbKey;
 use lockwarden_lock::evidence::Own;
 use lockwarden_lock::lease::LeaseEvent;
 use lockwarden_lock::op::{AskedTtl, LockOp};
 use lockwarden_lock::outcome::{Ended, Granted, Outcome};
 use lockwarden_lock::plan::{Renewal, Who, outlive_ms};
-use lockwarden_lock::rules::{KeepAliveBy, TrustAddress};
+use lockwarden_lock::rules::{HolderLost, KeepAliveBy, KeepAliveTtl, TrustAddress};
 use lockwarden_lock::time::{AskedMs, KeepAliveMs, TtlMs};
 use lockwarden_lock::token::{Grant, Process, stored_form};
 
@@ -48,8 +49,10 @@ impl Client {
             ends: ttl.map(|ttl| one.sent(now) + ttl),
             asked_end: asked_end(granted.asked_ms, now),
             lapsed: None,
+            came_back: false,
         };
-        self.evidence.granted(one.key.clone(), own);
+        let ran_out = matches!(granted.ended, Ended::RanOut(_)).then_some(now);
+        self.evidence.granted(one.key.clone(), own, ran_out);
         let event = LeaseEvent::Granted {
             namespace: one.target.namespace,
             grant,
@@ -59,9 +62,10 @@ impl Client {
         };
         let ended = self.shared.mirror.apply(one.key, event, now);
         if let (Some(ended), Ended::RanOut(_)) = (ended, granted.ended) {
-            effects::count_hold(&ended, active);
+            effects::expired(&self.shared, one.key, &ended, active);
         }
-        self.keep(one, &who, grant, granted.ttl_ms, granted.kept, now);
+        let since = one.sent(now);
+        self.keep(one, &who, grant, granted.ttl_ms, granted.kept, since);
         self.uses_a_token(one, &who, value, granted, active, now);
         if self.first_command == FirstCommand::AtHand && granted.again.is_none() {
             self.may_be_job(one, &who, grant, granted.asked_ms == AskedMs(0), active);
@@ -82,6 +86,7 @@ impl Client {
             ttl_ms = granted.ttl_ms.0,
             again = granted.again.is_some(),
             client = %self.peer,
+            certificate = self.certificate(),
             "granted"
         );
     }
@@ -110,7 +115,7 @@ impl Client {
     pub(super) fn extended(
         &mut self,
         one: &Settled<'_>,
-        ttl_ms: TtlMs,
+        (ttl_ms, asked_ms): (TtlMs, Option<AskedMs>),
         kept: bool,
         own: bool,
         now: Instant,
@@ -124,16 +129,33 @@ impl Client {
         self.shared
             .mirror
             .apply(one.key, LeaseEvent::Extended { ttl }, now);
+        if !own && one.allowed.rules.holder_lost != HolderLost::Keep {
+            let mirror = &self.shared.mirror;
+            if let Some((grant, _)) = mirror.current(one.key) {
+                let by = (grant, self.connection.peer());
+                let is_held = |key: &DbKey, grant| {
+                    let current = mirror.current(key);
+                    current.is_some_and(|(current, _)| current == grant)
+                };
+                self.shared.lost_holders.extended(one.key, by, is_held);
+            }
+        }
         let grant = self.evidence.own(one.key, now).map(|own| own.grant);
         match grant.filter(|_| own) {
-            Some(grant) => self.keep(one, &self.connection.who(), grant, ttl_ms, kept, now),
+            // Its terms are as they were, whatever is left of its TTL just now.
+            Some(grant)
+                if kept && asked_ms.is_none() && self.shared.renewals.keeps(one.key, grant) => {}
+            Some(grant) => {
+                let who = self.connection.who();
+                self.keep(one, &who, grant, ttl_ms, kept, one.sent(now));
+            }
             // Somebody else's lease: its holder's session goes on keeping it alive.
             None if kept => {}
             None => self.shared.renewals.remove(one.key, None),
         }
     }
 
-    /// Keep-alive begins or ends with the terms of the lease.
+    /// Keep-alive begins or ends with the terms of the lease, whose TTL began to run after `since`: replicas may have been waited for since.
     pub(super) fn keep(
         &self,
         one: &Settled<'_>,
@@ -141,22 +163,30 @@ impl Client {
         grant: Grant,
         ttl_ms: TtlMs,
         kept: bool,
-        now: Instant,
+        since: Instant,
     ) {
         if !kept || ttl_ms == TtlMs(0) {
             self.shared.renewals.remove(one.key, None);
             return;
         }
         let obligations = &one.allowed.obligations;
+        let rules = &one.allowed.rules;
+        let keep_alive_ms = obligations.keep_alive_ms.unwrap_or(0);
+        let keep_alive_ms = KeepAliveMs(match (rules.keep_alive_ttl, obligations.max_hold_ms) {
+            // What hangs must not hold for ever.
+            (KeepAliveTtl::All, Some(most)) => keep_alive_ms.min(most),
+            (KeepAliveTtl::All, None) | (KeepAliveTtl::Proxy, _) => keep_alive_ms,
+        });
         // Every renewal gives what the policy would give again: the default, or the ceiling.
         let renewal = Renewal {
             lock: one.target.key.clone(),
             grant,
             ttl_ms,
-            keep_alive_ms: KeepAliveMs(obligations.keep_alive_ms.unwrap_or(0)),
+            grace_ms: one.allowed.rules.grace_ms,
+            keep_alive_ms,
+            keep_alive_ttl: rules.keep_alive_ttl,
             outlive_ms: outlive_ms(one.allowed),
         };
-        let rules = &one.allowed.rules;
         let distinctive = who.is_distinctive(rules);
         let same_client = match who.trust(rules) {
             _ if rules.hand_over
@@ -181,18 +211,22 @@ impl Client {
             one.target.namespace,
             one.key.clone(),
             renewal,
-            now,
+            since,
         );
     }
 
-    /// Whether the TTL is shorter than the one that was asked for.
+    /// Whether the TTL is shorter than the one that was asked for, its grace left aside.
     pub(super) fn clamped(&self, op: &LockOp, TtlMs(ttl_ms): TtlMs, one: &Settled<'_>) -> bool {
+        let ttl_ms = ttl_ms.saturating_sub(one.allowed.rules.grace_ms);
         let cap = one.allowed.obligations.ttl_cap_ms;
         if let LockOp::Wrapped { .. } = op {
             // An invented TTL is the default, one that was cut the ceiling.
             return match &one.answer.outcome {
-                Outcome::Granted(Granted { kept, .. }) | Outcome::Extended { kept, .. } => {
-                    *kept && cap == Some(ttl_ms)
+                Outcome::Granted(Granted { kept, asked_ms, .. }) => {
+                    *kept && cap == Some(ttl_ms) && asked_ms.0 != ttl_ms
+                }
+                Outcome::Extended { kept, asked_ms, .. } => {
+                    *kept && cap == Some(ttl_ms) && *asked_ms != Some(AskedMs(ttl_ms))
                 }
                 Outcome::Busy { .. }
                 | Outcome::Released { .. }
@@ -202,6 +236,7 @@ impl Client {
                 | Outcome::Different { .. }
                 | Outcome::ConditionUnmet
                 | Outcome::Untouched { .. }
+                | Outcome::Unconfirmed(_)
                 | Outcome::Failed => false,
             };
         }

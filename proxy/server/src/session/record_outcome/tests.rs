@@ -14,7 +14,7 @@ use lockwarden_lock::time::{AskedMs, RedisTime, TtlMs};
 use lockwarden_lock::token::{FencingToken, Process, SessionId};
 
 use super::*;
-use crate::net::proxy_protocol::Origin;
+use crate::net::arrival::Arrival;
 use crate::random;
 use crate::registry::clients::{ClientConnection, Holder};
 use crate::session::connection_state::ConnectionState;
@@ -170,9 +170,14 @@ fn client(shared: &Arc<ProxyState>) -> Client {
 fn client_at(shared: &Arc<ProxyState>, address: &str) -> Client {
     let address: SocketAddr = address.parse().expect("an address");
     let (session, holder) = (SessionId(random::sixteen()), Holder::new());
-    let peer = (address.into(), Origin::Direct);
-    let connection =
-        ClientConnection::new(session, holder.clone(), peer, Some(address), Arc::default());
+    let arrival = Arrival::direct(address.into());
+    let connection = ClientConnection::new(
+        session,
+        holder.clone(),
+        arrival,
+        Some(address),
+        Arc::default(),
+    );
     let state = ConnectionState::new(Arc::new(connection), true);
     Client::new(
         shared.clone(),
@@ -212,6 +217,7 @@ fn flight(client: &mut Client, words: &[&str], key: &str) -> InFlight {
         }
     };
     let mut flight = InFlight {
+        confirmation: None,
         permitted,
         asked: Vec::new(),
         took: Took::default(),

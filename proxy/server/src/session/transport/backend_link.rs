@@ -56,6 +56,18 @@ impl BackendLink {
         self.own.is_some()
     }
 
+    /// Whether requests go by a connection of the session's own of which it is known which server it leads to.
+    pub(crate) fn is_verified(&self) -> bool {
+        !self.shared && self.own.as_ref().is_some_and(|own| own.verified)
+    }
+
+    /// That is known now of the session's own connection.
+    pub(crate) fn is_known_to_lead(&mut self) {
+        if let Some(own) = &mut self.own {
+            own.verified = true;
+        }
+    }
+
     /// Whether something was said on the session's own connection that nobody asked for.
     pub(crate) fn has_spoken(&self) -> bool {
         self.has_spoken
@@ -121,8 +133,8 @@ impl BackendLink {
     }
 
     /// The session's own connection, where requests go by it.
-    pub(super) fn in_use(&self) -> Option<&Link> {
-        self.own.as_ref().filter(|_| !self.shared)
+    pub(super) fn in_use(&mut self) -> Option<&mut Link> {
+        self.own.as_mut().filter(|_| !self.shared)
     }
 
     /// Sends what can be sent now of these requests, `unsent` of which will be answered. Answers
@@ -178,7 +190,7 @@ impl BackendLink {
                 }
                 match own {
                     Some(own) if !self.has_spoken => {
-                        let goes_on = ready!(poll_push(&own.stream, cx));
+                        let goes_on = ready!(poll_push(&mut own.stream, cx));
                         self.has_spoken = goes_on;
                         Poll::Ready(goes_on)
                     }
@@ -196,7 +208,7 @@ impl BackendLink {
 
 /// Ready when a connection at rest says something: whether that is a push. Anything else ends it, and the session
 /// with it, as it would without the other connection.
-fn poll_push(own: &Stream, cx: &mut Context<'_>) -> Poll<bool> {
+fn poll_push(own: &mut Stream, cx: &mut Context<'_>) -> Poll<bool> {
     let first = ready!(own.poll_peek(cx));
     Poll::Ready(matches!(first, Ok(Some(b'>'))))
 }

@@ -42,6 +42,8 @@ pub(crate) enum Event<L> {
     ClientDone,
     /// The proxy is about to stop, and nothing is under way here.
     Drain,
+    /// The connection is as old as it may become, and nothing is under way here.
+    Aged,
     /// Leases of this session want to be renewed over its own connection.
     Wakeup,
     /// Nothing is under way, and an error has come before that only a replica gives, or

@@ -7,7 +7,7 @@ use lockwarden_lock::plan::{Form, Guard, Plan};
 use lockwarden_lock::table::Listing;
 
 use super::pushes::Channels;
-use super::{End, Expect, Muted, Transport};
+use super::{End, Expect, MAX_QUEUED, Muted, Queued, QueuedRequests, Transport};
 use crate::net::buffer_pool::{move_front, open, put};
 
 impl<L> Transport<L> {
@@ -34,6 +34,7 @@ impl<L> Transport<L> {
         let Some(request) = leave.redeem(buffer) else {
             return Err(End::OutOfStep("another buffer than was let through".into()));
         };
+        keep(&mut self.queued, request);
         move_front(request, request.len(), &mut self.to_backend);
         self.unsent += 1;
         self.expect_relay(muted);
@@ -55,7 +56,7 @@ impl<L> Transport<L> {
         look: L,
         muted: Muted,
     ) {
-        guard.put(self.request(), lock, companion_prefix);
+        self.write(|out| guard.put(out, lock, companion_prefix));
         self.expected.push_back(Expect::Look(look, muted));
     }
 
@@ -67,7 +68,7 @@ impl<L> Transport<L> {
 
     /// Sends a request of the proxy's own in place of the client's; its reply is relayed.
     pub(crate) fn relay_own(&mut self, request: &OwnRequest<'_>, muted: Muted) {
-        request.put(self.request());
+        self.write(|out| request.put(out));
         self.expect_relay(muted);
     }
 
@@ -88,15 +89,47 @@ impl<L> Transport<L> {
     }
 
     fn send(&mut self, request: &[u8]) {
+        keep(&mut self.queued, request);
         put(&mut self.to_backend, request);
         self.unsent += 1;
     }
 
-    /// Where a request of the proxy's own is written.
-    fn request(&mut self) -> &mut BytesMut {
+    /// Writes a request of the proxy's own.
+    fn write(&mut self, request: impl FnOnce(&mut BytesMut)) {
         open(&mut self.to_backend);
         self.unsent += 1;
-        &mut self.to_backend
+        let start = self.to_backend.len();
+        request(&mut self.to_backend);
+        keep(&mut self.queued, &self.to_backend[start..]);
+    }
+
+    /// From here on what is sent belongs to a block that may have to be begun again.
+    pub(crate) fn keep_queued(&mut self) {
+        self.queued = Queued::Kept(QueuedRequests::default());
+    }
+
+    /// What was sent since then; `None` where it was too much to be kept. Nothing more is kept.
+    pub(crate) fn take_queued(&mut self) -> Option<QueuedRequests> {
+        match std::mem::replace(&mut self.queued, Queued::None) {
+            Queued::None => Some(QueuedRequests::default()),
+            Queued::Kept(queued) => Some(queued),
+            Queued::TooMuch => None,
+        }
+    }
+
+    /// Sends it again. The client has had the replies.
+    pub(crate) fn queue_again(&mut self, queued: QueuedRequests) {
+        if let Queued::Kept(kept) = &mut self.queued {
+            *kept = queued.clone();
+        }
+        if queued.count > 0 {
+            put(&mut self.to_backend, &queued.bytes);
+            self.unsent += queued.count;
+            self.expected.push_back(Expect::Relay {
+                frames: queued.count,
+                muted: Muted::Yes,
+            });
+        }
     }
 
     /// Sends the client's own bytes; their reply is handed over.
@@ -120,19 +153,19 @@ impl<L> Transport<L> {
 
     /// Sends a step; its answer is handed over.
     pub(crate) fn execute(&mut self, plan: &Plan, form: Form, look: L, muted: Muted) {
-        plan.put(self.request(), form);
+        self.write(|out| plan.put(out, form));
         self.expected.push_back(Expect::Look(look, muted));
     }
 
     /// Sends a step whose answer, if one comes, is handed over: what came of it changes nothing for the client.
     pub(crate) fn note(&mut self, plan: &Plan, look: L) {
-        plan.put(self.request(), Form::Text);
+        self.write(|out| plan.put(out, Form::Text));
         self.expected.push_back(Expect::Note(look));
     }
 
     /// Sends a request of the proxy's own; its answer is handed over.
     pub(crate) fn inquire(&mut self, request: &OwnRequest<'_>, look: L) {
-        request.put(self.request());
+        self.write(|out| request.put(out));
         self.expected.push_back(Expect::Look(look, Muted::Yes));
     }
 
@@ -149,5 +182,18 @@ impl<L> Transport<L> {
     /// Answers the client now: for a reply that was just handed over, whose turn it is.
     pub(crate) fn reply(&mut self, frame: &[u8]) {
         put(&mut self.to_client, frame);
+    }
+}
+
+fn keep(queued: &mut Queued, request: &[u8]) {
+    match queued {
+        Queued::None | Queued::TooMuch => {}
+        Queued::Kept(kept) if kept.bytes.len() + request.len() > MAX_QUEUED => {
+            *queued = Queued::TooMuch;
+        }
+        Queued::Kept(kept) => {
+            kept.bytes.extend_from_slice(request);
+            kept.count += 1;
+        }
     }
 }

@@ -38,7 +38,12 @@ async fn transport() -> (Transport<()>, TcpStream, TcpStream) {
         details: Vec::new(),
         generation: Arc::new(host.load(&[], &[]).expect("nothing to load")),
         companion_prefix: Bytes::from_static(b"lw:"),
+        max_connection_age: None,
+        meaning: Arc::default(),
+        guards: Arc::default(),
         applications: Arc::default(),
+        certificate_logins: Arc::default(),
+        twins: Arc::default(),
         administration: Arc::new(Administration {
             server_commands: ServerCommands::Forward,
             identities: HashSet::new(),
@@ -47,6 +52,7 @@ async fn transport() -> (Transport<()>, TcpStream, TcpStream) {
         }),
         computed_names: ComputedNames::Forward,
         rollouts: None,
+        quarantines: false,
     };
     let memory = Arc::new(Memory::new(usize::MAX, metrics()));
     let (client, far_client) = pair().await;

@@ -56,6 +56,10 @@ impl<L> Transport<L> {
                     self.draining = false;
                     return Ok(Event::Drain);
                 }
+                if self.aged && inbox.is_empty() {
+                    self.aged = false;
+                    return Ok(Event::Aged);
+                }
                 self.end_if_closing().await?;
             }
             self.flush()?;
@@ -234,6 +238,7 @@ impl<L> Transport<L> {
             self.nudged |= said.work;
             self.draining |= said.drain;
             self.evicted |= said.evict;
+            self.aged |= said.aged;
             woken = true;
         }
         if woken {

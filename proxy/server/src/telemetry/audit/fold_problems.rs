@@ -29,17 +29,21 @@ pub(super) fn is_problem(entry: &LockEvent) -> bool {
         | DecisionKind::WouldModify
         | DecisionKind::Deny
         | DecisionKind::WouldDeny => true,
-        DecisionKind::Allow => false,
+        // Something is to be said of it: too few replicas confirmed it.
+        DecisionKind::Allow => said.detail.is_some(),
     });
     judged
         || entry.overlap
         || match entry.happened {
             EventKind::RanOut
+            | EventKind::Lost
             | EventKind::Refused
             | EventKind::Ungoverned
             | EventKind::Unjudged(_)
             | EventKind::Forwarded
             | EventKind::Observed(_)
+            | EventKind::Unconfirmed
+            | EventKind::HolderLost
             | EventKind::Broken => true,
             EventKind::Acquired { ran_out, .. } | EventKind::Absent { ran_out } => ran_out,
             EventKind::Different

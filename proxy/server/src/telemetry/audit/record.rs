@@ -63,6 +63,14 @@ pub(crate) struct Record {
     pub(crate) would_ttl_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) held_ms: Option<u64>,
+    /// The key that the command would write, where the lock guards it, and by which guard.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) wrote: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) guard: Option<String>,
+    /// The fencing token of the writer's own lease.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) own_fence: Option<u64>,
     /// How long the decision took, and how much of that until Redis had answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) took_us: Option<u64>,
@@ -115,6 +123,9 @@ pub(crate) struct Client {
     /// `CLIENT SETINFO`: the library and its version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) library: Option<String>,
+    /// The name in its certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) certificate: Option<String>,
 }
 
 /// What a policy chain was asked, in the words of the contract in `wit/`, and what it said. The

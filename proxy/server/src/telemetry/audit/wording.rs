@@ -90,6 +90,7 @@ pub(crate) fn told(record: &Record, holder: Option<&Client>, id: &str) -> Told {
 
 fn headline(record: &Record) -> String {
     let what = match &record.command {
+        Some(command) if let Some(wrote) = &record.wrote => format!("{command} {wrote}"),
         Some(command) if record.key.is_empty() => command.clone(),
         Some(command) => format!("{command} {}", record.key),
         None => record.key.clone(),
@@ -100,6 +101,9 @@ fn headline(record: &Record) -> String {
         (Some("modify"), _) => "was carried out with another TTL",
         (Some("would-modify"), _) => "was carried out as asked; enforce mode gives another TTL",
         (_, "broken") => "was ended by an operator",
+        (_, "unconfirmed") => "was carried out and taken back",
+        (_, "holder-lost") => "was shortened, because its holder is gone",
+        (_, "lease-lost") => "was lost in a failover",
         (_, "ran-out") => "ran out before it was given back",
         (_, "forwarded") => "was let through",
         (Some(_) | None, _) => "was carried out",
@@ -124,10 +128,21 @@ fn who(client: &Client) -> String {
     if let Some(library) = &client.library {
         let _ = write!(words, ", {library}");
     }
+    if let Some(certificate) = &client.certificate {
+        let _ = write!(words, ", certificate {certificate}");
+    }
     words
 }
 
 fn sent(record: &Record) -> String {
+    if let (Some(command), Some(wrote), Some(guard)) =
+        (&record.command, &record.wrote, &record.guard)
+    {
+        return format!(
+            "{command} {wrote} in database {}: guard {guard} keeps that for who holds {}",
+            record.db, record.key
+        );
+    }
     let mut words = match &record.command {
         Some(command) => format!("{command} {} in database {}", record.key, record.db),
         None => format!(
@@ -160,6 +175,9 @@ fn sent(record: &Record) -> String {
 /// The lease that it was about.
 fn stood(record: &Record, holder: Option<&Client>) -> Option<String> {
     let fence = record.fence.map(|fence| format!("fencing token {fence}"));
+    let own = record
+        .own_fence
+        .map(|own| format!("this client's own had fencing token {own}"));
     let held = record
         .held_ms
         .map(|held| format!("held for {}", span(held)));
@@ -171,7 +189,9 @@ fn stood(record: &Record, holder: Option<&Client>) -> Option<String> {
         .would_ttl_ms
         .map(|ttl| format!("in enforce mode {}", span(ttl)));
     let holder = holder.map(|holder| format!("granted to {}", who(holder)));
-    let parts = [holder, fence, held, left, would].into_iter().flatten();
+    let parts = [holder, fence, held, left, would, own]
+        .into_iter()
+        .flatten();
     let parts: Vec<String> = parts.collect();
     (!parts.is_empty()).then(|| parts.join("; "))
 }
@@ -246,6 +266,11 @@ fn came_of_it(record: &Record) -> Option<&'static str> {
             Some("Redis carried it out, because this namespace only watches this client")
         }
         (_, "broken") => Some("the lock is free; its former holder may not know yet"),
+        (_, "unconfirmed") => Some("the client was told that it has not got the lock"),
+        (_, "holder-lost") => Some("the lock is free when that TTL is over"),
+        (_, "lease-lost") => Some(
+            "the server that became the primary does not have the lease: its holder was not told, and works on without the lock",
+        ),
         (_, "unjudged") => Some("Redis carried it out; no policy was asked"),
         (Some(_) | None, _) => None,
     }
@@ -284,6 +309,9 @@ pub(crate) fn meaning(reason: Reason) -> Option<&'static str> {
         Reason::StaleFence => Some("somebody was granted the lock since"),
         Reason::UnsafeScript => Some("a script that is not known to be safe on a lock"),
         Reason::BulkDelete => Some("it would have erased locks that are held"),
+        Reason::Quarantine => Some(
+            "the primary had changed, and the one before may have granted the lock; or, where durability is strict, the server may lose it",
+        ),
         Reason::Limited => Some("a rule about rate, number, name or time"),
         Reason::Other => None,
     }
@@ -296,8 +324,22 @@ fn advice(record: &Record) -> Option<&'static str> {
              the proxy",
         );
     }
+    if record.event == "lease-lost" {
+        return Some(
+            "stop what the holder does, or see to it that nobody else does the same; quarantine = \"auto\" of the namespace \
+             keeps free locks from being granted as long as leases of the primary before may go on",
+        );
+    }
     if record.event == "unjudged" || record.event == "ungoverned" {
         return None;
+    }
+    if record.wrote.is_some() {
+        return Some(match reason_of(record)? {
+            Reason::StaleFence => {
+                "stop: what it read is old; take the lock again, read again, then write"
+            }
+            _ => "take the lock on the connection that writes, before it reads what it will write",
+        });
     }
     advice_on(reason_of(record)?)
 }
@@ -332,6 +374,9 @@ pub(crate) fn advice_on(reason: Reason) -> Option<&'static str> {
         }
         Reason::BulkDelete => {
             "wait until the locks are given back, delete by name, or flush as one of admin_identities"
+        }
+        Reason::Quarantine => {
+            "try again; while it lasts, lockwarden locks list says why and until when (quarantine of the namespace)"
         }
         Reason::Limited => "give the lock back and acquire it again",
         Reason::Other => return None,

@@ -59,6 +59,8 @@ pub(crate) struct LockEvent {
     pub(crate) would_give: Option<EnforcedTerms>,
     /// How long the lease has been held, ms; of a refusal, the lease that stood in the way.
     pub(crate) held_ms: Option<u64>,
+    /// The data that the command would write, where the lock guards some.
+    pub(crate) guarded: Option<Arc<GuardedData>>,
     /// How long the decision took; `None` where nothing was judged.
     pub(crate) took: Option<Took>,
     /// What the policies were asked and said; empty unless somebody keeps that.
@@ -88,6 +90,7 @@ impl LockEvent {
             asked_ms: self.asked_ms,
             would_give: self.would_give,
             held_ms: self.held_ms,
+            guarded: self.guarded.clone(),
             took: self.took,
             asked: Box::default(),
         }
@@ -127,10 +130,22 @@ impl LockEvent {
             asked_ms: None,
             would_give: None,
             held_ms: None,
+            guarded: None,
             took: None,
             asked: Box::default(),
         }
     }
+}
+
+/// Data that only the holder of a lock may write, and who wanted to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GuardedData {
+    /// The `[[guard]]`.
+    pub(crate) guard: Arc<str>,
+    /// The key.
+    pub(crate) key: Bytes,
+    /// The fencing token of the writer's own lease.
+    pub(crate) own_fence: Option<u64>,
 }
 
 /// What happened.
@@ -169,6 +184,8 @@ pub(crate) enum EventKind {
     },
     /// A lease ran out before its holder gave it back, noticed by the proxy itself.
     RanOut,
+    /// The server that became the primary does not have the lease.
+    Lost,
     /// Nothing was done.
     Refused,
     /// The command's own comparison failed.
@@ -181,12 +198,16 @@ pub(crate) enum EventKind {
     Unjudged(UnjudgedWhy),
     /// Forwarded as it came, though it was judged; what came of it is not known.
     Forwarded,
+    /// A lease was granted and given back, because too few replicas confirmed it: its client was told that it has not got it.
+    Unconfirmed,
     /// Redis answered with an error.
     Failed,
     /// A finding about how the lock is used.
     Observed(Observation),
     /// An operator ended the lease.
     Broken,
+    /// The holder is gone, and the lease was shortened.
+    HolderLost,
 }
 
 impl EventKind {
@@ -199,15 +220,18 @@ impl EventKind {
             EventKind::Released { .. } => "released",
             EventKind::Absent { .. } => "absent",
             EventKind::RanOut => "ran-out",
+            EventKind::Lost => "lease-lost",
             EventKind::Refused => "refused",
             EventKind::Different => "different",
             EventKind::Unchanged => "unchanged",
             EventKind::Ungoverned => "ungoverned",
             EventKind::Unjudged(_) => "unjudged",
             EventKind::Forwarded => "forwarded",
+            EventKind::Unconfirmed => "unconfirmed",
             EventKind::Failed => "failed",
             EventKind::Observed(_) => "observed",
             EventKind::Broken => "broken",
+            EventKind::HolderLost => "holder-lost",
         }
     }
 }
@@ -312,8 +336,8 @@ impl fmt::Debug for Caller {
 impl Caller {
     /// What tells one application from another: what the operator calls it; else the name that its connections
     /// take, as it is, because whether `worker-7` is the seventh of several is for its owner to know; else the user,
-    /// where it logged in as one; else its process, where that was found; else where it comes from. It may be another
-    /// one later: see [`KnownBy::stamp`].
+    /// where it logged in as one; else the name in its certificate; else its process, where that was found; else where it
+    /// comes from. It may be another one later: see [`KnownBy::stamp`].
     pub(crate) fn application(&self) -> String {
         if let Some(told) = self.told_by_others() {
             return told;
@@ -321,10 +345,13 @@ impl Caller {
         if !self.name.is_empty() {
             return spell(&self.name);
         }
-        if !self.is_nameless() {
+        if !self.user.is_empty() && self.user != DEFAULT_USER {
             return spell(&self.user);
         }
-        self.address.host()
+        match self.known_by.certificate() {
+            Some(certificate) => spell(certificate.as_bytes()),
+            None => self.address.host(),
+        }
     }
 
     /// What is known of its application beyond what the client says of itself: what the operator calls it, or, of a
@@ -343,6 +370,8 @@ impl Caller {
             name: &self.name,
             user: &self.user,
             address: self.address,
+            certificate: self.known_by.certificate(),
+            entrance: self.known_by.entrance(),
         })
     }
 
@@ -351,9 +380,11 @@ impl Caller {
         self.known_by.wants_program(|| self.is_nameless())
     }
 
-    /// Whether it says nothing of itself that tells it from others.
+    /// Whether it says nothing of itself that tells it from others, and has no certificate that does.
     fn is_nameless(&self) -> bool {
-        self.name.is_empty() && (self.user.is_empty() || self.user == DEFAULT_USER)
+        self.name.is_empty()
+            && (self.user.is_empty() || self.user == DEFAULT_USER)
+            && self.known_by.certificate().is_none()
     }
 }
 

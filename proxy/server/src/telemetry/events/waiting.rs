@@ -14,17 +14,27 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// See the module.
 pub(crate) struct Waiting<T> {
-    entries: Mutex<Vec<T>>,
+    queue: Mutex<Queue<T>>,
     /// The thread sleeps until it is woken.
     asleep: AtomicBool,
     thread: OnceLock<Thread>,
     stopping: AtomicBool,
 }
 
+/// What waits, and how much has ever been put in.
+pub(crate) struct Queue<T> {
+    pub(super) entries: Vec<T>,
+    pub(super) put: u64,
+}
+
 impl<T> Waiting<T> {
     pub(crate) fn new() -> Waiting<T> {
+        let queue = Queue {
+            entries: Vec::new(),
+            put: 0,
+        };
         Waiting {
-            entries: Mutex::new(Vec::new()),
+            queue: Mutex::new(queue),
             asleep: AtomicBool::new(false),
             thread: OnceLock::new(),
             stopping: AtomicBool::new(false),
@@ -42,11 +52,12 @@ impl<T> Waiting<T> {
             return true;
         };
         {
-            let mut entries = self.entries();
-            if entries.len() >= most {
+            let mut queue = self.queue();
+            if queue.entries.len() >= most {
                 return false;
             }
-            entries.push(entry);
+            queue.entries.push(entry);
+            queue.put += 1;
         }
         // One wake-up serves all that come in the pause after it.
         if self.asleep.swap(false, Ordering::AcqRel) {
@@ -61,7 +72,7 @@ impl<T> Waiting<T> {
         // it to come before exchanges that it cannot come before.
         self.asleep.swap(true, Ordering::AcqRel);
         let stopping = self.stopping.load(Ordering::Acquire);
-        std::mem::swap(&mut *self.entries(), empty);
+        std::mem::swap(&mut self.queue().entries, empty);
         stopping
     }
 
@@ -81,7 +92,7 @@ impl<T> Waiting<T> {
         }
     }
 
-    pub(super) fn entries(&self) -> MutexGuard<'_, Vec<T>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue<T>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

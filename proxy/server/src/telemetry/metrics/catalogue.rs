@@ -69,6 +69,7 @@ macro_rules! metrics {
 
 const NAMESPACE: &str = "a `name` of the configuration, or `__other__`";
 const POLICY: &str = "a policy's name, or `__other__`";
+const GUARD: &str = "a `name` of a `[[guard]]`";
 const ONE: &str = "`default`";
 
 metrics! {
@@ -103,12 +104,33 @@ metrics! {
         "namespace": NAMESPACE,
         "outcome": "`released`, `not-owner`, `absent`, `denied`"
     } "Attempts to release a lock, by outcome.";
+    HOLDERS_LOST = Counter "lockwarden_holders_lost_total" {
+        "namespace": NAMESPACE
+    } "Leases that were shortened because their holders are gone (`holder_lost`).";
     EXPIRED_WHILE_HELD = Counter "lockwarden_lock_expired_while_held_total" {
         "namespace": NAMESPACE
     } "Leases whose TTL ran out before their holder released them.";
     OVERLAPS = Counter "lockwarden_lock_overlaps_total" {
         "namespace": NAMESPACE
     } "Times a former holder acted while somebody else held the lock.";
+    LEASES_LOST = Counter "lockwarden_leases_lost_total" {
+        "namespace": NAMESPACE
+    } "Leases that the server which became the primary does not have: their holders work on without a lock. Each is an ERROR line of the log with its holder.";
+    GUARDED_WRITES = Counter "lockwarden_guarded_writes_total" {
+        "guard": GUARD,
+        "mode": "`enforce`, `monitor`",
+        "result": "`holder`, `late`, `identity`, `unlocked`, `exempt`, `stale-fence`, `not-owner`"
+    } "Writes of guarded data (`[[guard]]`), by what was said to them; in monitor mode, what enforce mode would say.";
+    GUARD_UNCHECKED = Counter "lockwarden_guard_unchecked_total" {
+        "guard": GUARD,
+        "why": "`blocking`, `watch-in-force`, `no-rights`, `too-long`, `with-locks`"
+    } "Writes of guarded data that cannot be checked: refused in enforce mode, forwarded in monitor mode.";
+    GUARD_AGAIN = Counter "lockwarden_guard_again_total" {
+        "guard": GUARD
+    } "Times that the lock's record changed between the look at it and the write, which was then checked again.";
+    GUARD_SECONDS = Histogram "lockwarden_guard_seconds" {
+        "guard": GUARD
+    } "From when a guarded write was read until Redis had answered it, in enforce mode.";
     TTL_CLAMPED = Counter "lockwarden_ttl_clamped_total" {
         "namespace": NAMESPACE
     } "Leases whose TTL was cut to what a policy allows.";
@@ -124,6 +146,12 @@ metrics! {
         "namespace": NAMESPACE,
         "outcome": "`marked`, `over`, `failed`"
     } "Leases whose holder did not read that it was granted them.";
+    DURABILITY = Counter "lockwarden_durability_total" {
+        "namespace": NAMESPACE,
+        "result": "`enough`, `too-few`, `unknown`"
+    } "Grants, extensions and renewals that replicas had to confirm (`durability`), by what came of that.";
+    WAIT_SECONDS = Histogram "lockwarden_wait_seconds" {
+    } "How long clients waited for replicas (`durability`) once Redis had answered their lock command.";
     UNGOVERNED = Counter "lockwarden_ungoverned_operations_total" {
         "namespace": NAMESPACE
     } "Operations on leases without a record, answered by the backend alone.";
@@ -139,13 +167,19 @@ metrics! {
     } "Commands on locks that were forwarded unjudged: scripts and functions that the configuration lets run in any mode, the others in monitor mode.";
     OBSERVATIONS = Counter "lockwarden_observations_total" {
         "namespace": NAMESPACE,
-        "kind": "`debt`, `outlived`, `shared-session`, `refused-then-released`, `shared-token`, `handed-over`"
+        "kind": "`debt`, `outlived`, `shared-session`, `refused-then-released`, `shared-token`, `handed-over`, `ran-out-connected`, `ran-out-alive`, `shared-guard`"
     } "Findings about how clients use their locks.";
 
     LOCKS_HELD = Gauge "lockwarden_locks_held" {
         "namespace": NAMESPACE,
         "ttl": "`finite`, `none`"
     } "Locks held now, as far as this proxy has seen.";
+    LOCKS_UNKNOWN = Gauge "lockwarden_locks_unknown" {
+        "namespace": NAMESPACE
+    } "Locks that were held when another server became the primary, and that nobody has looked for there yet.";
+    QUARANTINE_UNTIL = Gauge "lockwarden_quarantine_until_timestamp_seconds" {
+        "namespace": NAMESPACE
+    } "Until then no free lock is granted, because the server has become the primary so lately (`quarantine`), or is not what strict `durability` needs; 0 where that is over.";
     NAMESPACE_ENFORCED = Gauge "lockwarden_namespace_enforced" {
         "namespace": NAMESPACE
     } "1 where enforce mode holds, for everybody or for some (`enforce_for`), 0 where a namespace is only watched.";
@@ -219,6 +253,8 @@ metrics! {
     } "What they may take together: `max_memory`.";
     CLIENTS_EVICTED = Counter "lockwarden_clients_evicted_total" {
     } "Clients that were closed because they held most when `max_memory` was reached.";
+    CLIENTS_AGED = Counter "lockwarden_clients_aged_total" {
+    } "Clients that were closed because their connections were as old as `max_connection_age` says.";
     CLIENT_BYTES = Counter "lockwarden_client_bytes_total" {
         "direction": "`in`, `out`"
     } "Bytes from clients and to them.";
@@ -231,6 +267,13 @@ metrics! {
     BACKEND_UP = Gauge "lockwarden_backend_up" {
         "backend": ONE
     } "1 while the backend answers the proxy, else 0.";
+    SENTINELS_HEARD = Gauge "lockwarden_sentinels_heard" {
+    } "Sentinels that answered within the last 5 s; 0 where the backend's URL names none.";
+    SENTINELS_KNOWN = Gauge "lockwarden_sentinels_known" {
+    } "Sentinels that are asked: those of the backend's URL and those that they name; 0 where the URL names none.";
+    BACKEND_ERAS = Counter "lockwarden_backend_era_changes_total" {
+        "backend": ONE
+    } "Times another server became the primary, or the same one was started again; the first one that is found is not counted.";
     BACKEND_EVICTS_LOCKS = Gauge "lockwarden_backend_evicts_locks" {
         "backend": ONE
     } "1 where the backend's `maxmemory-policy` (`allkeys-*`, `volatile-*`) drops locks that are held when its memory is full, else 0; asked once a minute.";
@@ -239,16 +282,33 @@ metrics! {
         "reason": "`refused`, `closed`, `timeout`, `protocol`, `demoted`"
     } "Times the proxy's own connection to the backend had to be made again.";
     LOGIN_REFRESHES = Counter "lockwarden_login_refreshes_total" {
-        "result": "`ok`, `failed`"
+        "result": "`ok`: it was read; `failed`: it was not; `refused`: one that was read was not accepted on a connection"
     } "Times the password of `[backend_login]` was read again for open connections.";
+    TWIN_LOGINS = Counter "lockwarden_twin_logins_total" {
+        "result": "`ok`, `failed`: the server refuses the twin, or there is no password for it; `not-back`: the client's own user was not let in again afterwards"
+    } "Logins as the twin of a client's user (`[[user_map]]`), each before something that touches a lock.";
     BACKEND_REDIRECTS = Counter "lockwarden_backend_redirects_total" {
         "kind": "`moved`, `ask`: to another node of a cluster; `moving`: a notice of maintenance with an address, which was kept from the client; `replicas`: an answer to `ROLE` or `INFO replication` that names some"
     } "Replies that lead a client to another server, and so past the proxy.";
     PROTOCOL_ERRORS = Counter "lockwarden_protocol_errors_total" {
         "side": "`client`, `backend`",
-        "kind": "`malformed`, `limit`, `unexpected`"
+        "kind": "`malformed`, `limit`, `unexpected`; `no-tls`: not TLS, at a listener with TLS; `tls`: TLS, at one without"
     } "Connections closed because of bytes that are not the protocol.";
 
+    TLS_HANDSHAKES = Counter "lockwarden_tls_handshakes_total" {
+        "side": "`client`, `backend`",
+        "result": "`ok`, `no-certificate`, `unknown-ca`, `expired`, `protocol`, `timeout`, `other`",
+        "resumed": "`true` where an earlier session went on, which costs less; else `false`"
+    } "Handshakes of TLS.";
+    TLS_HANDSHAKE_DURATION = Histogram "lockwarden_tls_handshake_duration_seconds" {
+        "side": "`client`, `backend`"
+    } "How long handshakes of TLS took that ended well.";
+    TLS_CERTIFICATE_EXPIRY = Gauge "lockwarden_tls_certificate_expiry_timestamp_seconds" {
+        "side": "`client`, `backend`",
+        "role": "`own`: shown by the proxy; `ca`: the first to end of those by which it believes others"
+    } "When a certificate that is in use ends, Unix time. There while there is such a certificate.";
+    TLS_RELOAD_SUCCESSFUL = Gauge "lockwarden_tls_reload_last_successful" {
+    } "1 if the files of `[tls]` and `[backend_tls]` could be used when they were looked at last, else 0.";
     AUDIT_RECORDS = Counter "lockwarden_audit_records_total" {
         "sink": "`file`, `stdout`"
     } "Lines of the audit trail that were written.";
@@ -267,6 +327,9 @@ metrics! {
     LABEL_OVERFLOW = Counter "lockwarden_label_overflow_total" {
         "label": "`namespace`, `policy`, `decision`"
     } "Times something was counted under __other__ because a label had no room left.";
+    CONFIG_INFO = Gauge "lockwarden_config_info" {
+        "hash": "the first 12 hex digits of a SHA-256 over what the configuration means for locks (docs/operations.md)"
+    } "Always 1; proxies with the same hash judge every command alike.";
     RELOAD_SUCCESSFUL = Gauge "lockwarden_config_last_reload_successful" {
     } "1 if the last attempt to load the configuration succeeded, else 0.";
     RELOAD_TIMESTAMP = Gauge "lockwarden_config_last_reload_success_timestamp_seconds" {
@@ -310,7 +373,7 @@ in the Prometheus text format 0.0.4. `lockwarden metrics` prints the same list a
   appear with their first one.
 - At most `metrics_max_namespaces` (30) namespaces have a name of their own, the rest are counted
   together as `__other__`; at most 10 policies likewise. With the defaults a proxy has fewer than
-  5,000 series, whatever its clients do.
+  6,000 series, whatever its clients do.
 - Where the same question can be asked of one proxy and of several, sum: each proxy counts what went
   through itself. `lockwarden_locks_held` counts what this proxy has seen granted.
 
@@ -344,6 +407,7 @@ What the Prometheus client libraries say about every process: CPU, memory, open 
 | `lockwarden_keep_alive_lateness_seconds` | 5 ms | 60 s | within the first a renewal is on time; two thirds of a default TTL are 20 s |
 | `lockwarden_added_latency_seconds` | 10 µs | 1 s | a passed-through command costs less than the first; a second is a fault |
 | `lockwarden_backend_latency_seconds` | 50 µs | 5 s | a loopback round trip; longer than that clients give up |
+| `lockwarden_guard_seconds` | 50 µs | 250 ms | two round trips on a loopback; longer than that Redis is slow |
 | `lockwarden_policy_evaluation_duration_seconds` | 250 ns | 10 ms | a warm built-in policy; above the largest sensible deadline |
 ";
 

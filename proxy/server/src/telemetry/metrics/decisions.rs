@@ -11,13 +11,13 @@ use crate::telemetry::vocabulary::{DecisionKind, Label, ModeLabel, OperationLabe
 
 /// Series of refusals a namespace may have, in addition to 4 that stand for all further ones.
 /// 18 in each mode are there from the start, so one that has been in one mode only has room for 18 of its own
-/// policies. Allowed operations are at most 19 more, of which 9 got or would have got another TTL, and 31 namespaces at this size stay under 5,000 series.
+/// policies. Allowed operations are at most 19 more, of which 9 got or would have got another TTL, and 31 namespaces at this size stay under 6,000 series.
 const REFUSAL_SERIES: usize = 36;
 
 /// Refusals that the built-in policies can make, there at 0 from the start: an alert on any of them
 /// must see the first one. A policy's `shared-token` and the like are here although no built-in
 /// setting may ask for them, because settings change with a reload and dashboards do not.
-const REFUSALS: [(OperationLabel, Reason, &str); 18] = [
+const REFUSALS: [(OperationLabel, Reason, &str); 19] = [
     (OperationLabel::Release, Reason::NotOwner, OWNER_TOKEN),
     (OperationLabel::Release, Reason::Expired, OWNER_TOKEN),
     (OperationLabel::Release, Reason::StaleFence, FENCING),
@@ -30,6 +30,7 @@ const REFUSALS: [(OperationLabel, Reason, &str); 18] = [
     (OperationLabel::Acquire, Reason::NoTtl, TTL_CEILING),
     (OperationLabel::Acquire, Reason::TtlTooLong, TTL_CEILING),
     (OperationLabel::Acquire, Reason::SharedToken, OWNER_TOKEN),
+    (OperationLabel::Acquire, Reason::Quarantine, LOCKWARDEN),
     (OperationLabel::Write, Reason::Overwrite, OWNER_TOKEN),
     (OperationLabel::Write, Reason::OpaqueWrite, OWNER_TOKEN),
     (OperationLabel::Write, Reason::BulkDelete, LOCKWARDEN),

@@ -3,18 +3,18 @@
 //! namespace that stays over a reload keeps its numbers. `decisions.rs` has the largest metric.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lockwarden_lock::decision::Operation;
 use lockwarden_lock::reason::Reason;
-use prometheus::{GaugeVec, Histogram, IntCounter, IntGauge, Registry, Result};
+use prometheus::{GaugeVec, Histogram, IntCounter, IntCounterVec, IntGauge, Registry, Result};
 
 use super::catalogue as names;
 use super::decisions::{Decisions, FOLDED};
 use super::register::{ByLabel, Registrar};
 use crate::telemetry::vocabulary::{
-    AcquireOutcome, DecisionKind, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel, Observation,
-    ReleaseOutcome, UndeliveredOutcome, UnjudgedWhy,
+    AcquireOutcome, DecisionKind, DurabilityResult, HeldTtl, HoldEnd, KeepAliveOutcome, ModeLabel,
+    Observation, ReleaseOutcome, UndeliveredOutcome, UnjudgedWhy,
 };
 
 /// A hold shorter than the first bucket is a few round trips; past the last, look at single locks. Few
@@ -39,14 +39,22 @@ pub(crate) struct NamespaceMetrics {
     pub(crate) releases: ByLabel<ReleaseOutcome, IntCounter>,
     /// Leases that ran out under their holder.
     pub(crate) expired_while_held: IntCounter,
+    pub(crate) holders_lost: IntCounter,
     /// Acts of a former holder while another one held.
     pub(crate) overlaps: IntCounter,
+    /// Leases that a failover has lost.
+    pub(crate) leases_lost: IntCounter,
     /// Leases whose TTL was cut.
     pub(crate) ttl_clamped: IntCounter,
     /// Renewals.
     pub(crate) keep_alive: ByLabel<KeepAliveOutcome, IntCounter>,
     /// Grants that nobody heard of.
     pub(crate) undelivered: ByLabel<UndeliveredOutcome, IntCounter>,
+    /// What replicas said to grants and extensions: few namespaces ask them, and the others need no series.
+    durability: (
+        IntCounterVec,
+        OnceLock<ByLabel<DurabilityResult, IntCounter>>,
+    ),
     /// Operations on leases without a record.
     pub(crate) ungoverned: IntCounter,
     /// Locks for which a script was refused whose effects on other keys stand.
@@ -66,6 +74,8 @@ pub(crate) struct NamespaceMetrics {
     enforced: IntGauge,
     waiters: IntGauge,
     held: ByLabel<HeldTtl, IntGauge>,
+    unknown: IntGauge,
+    quarantine_until: IntGauge,
     ungoverned_locks: ByLabel<HeldTtl, IntGauge>,
     oldest: GaugeVec,
 }
@@ -79,12 +89,16 @@ pub(crate) struct NamespaceMirror {
     pub(crate) held_finite: u64,
     /// Locks held without one.
     pub(crate) held_none: u64,
+    /// Locks of which nobody knows since a failover.
+    pub(crate) unknown: u64,
     /// When the oldest of them was acquired, Unix seconds.
     pub(crate) oldest_unix_seconds: Option<f64>,
     /// Connections that poll a lock that is held.
     pub(crate) waiting: u64,
     /// Whether anybody is refused anything here.
     pub(crate) enforced: bool,
+    /// Until when no free lock is granted, Unix seconds; 0 where they are.
+    pub(crate) quarantine_until: u64,
 }
 
 /// What a walk found in one namespace.
@@ -110,10 +124,13 @@ impl NamespaceMetrics {
             acquires: make.counters(&names::ACQUIRES)?,
             releases: make.counters(&names::RELEASES)?,
             expired_while_held: make.counter(&names::EXPIRED_WHILE_HELD)?,
+            holders_lost: make.counter(&names::HOLDERS_LOST)?,
             overlaps: make.counter(&names::OVERLAPS)?,
+            leases_lost: make.counter(&names::LEASES_LOST)?,
             ttl_clamped: make.counter(&names::TTL_CLAMPED)?,
             keep_alive: make.counters(&names::KEEP_ALIVE)?,
             undelivered: make.counters(&names::UNDELIVERED)?,
+            durability: (make.counter_vec(&names::DURABILITY)?, OnceLock::new()),
             ungoverned: make.counter(&names::UNGOVERNED)?,
             unjudged: make.counters(&names::UNJUDGED)?,
             observations: make.counters(&names::OBSERVATIONS)?,
@@ -125,10 +142,27 @@ impl NamespaceMetrics {
             enforced: make.gauge(&names::NAMESPACE_ENFORCED)?,
             waiters: make.gauge(&names::WAITERS)?,
             held: make.gauges(&names::LOCKS_HELD)?,
+            unknown: make.gauge(&names::LOCKS_UNKNOWN)?,
+            quarantine_until: make.gauge(&names::QUARANTINE_UNTIL)?,
             ungoverned_locks: make.gauges(&names::UNGOVERNED_LOCKS)?,
             oldest: make.float_gauge_vec(&names::OLDEST_LOCK)?,
             registry,
         })
+    }
+
+    /// Replicas are asked here: what they say is there at 0.
+    pub(crate) fn expect_replicas(&self) {
+        self.said_by_replicas();
+    }
+
+    /// Counts what replicas said.
+    pub(crate) fn durability(&self, result: DurabilityResult) {
+        self.said_by_replicas().at(result).inc();
+    }
+
+    fn said_by_replicas(&self) -> &ByLabel<DurabilityResult, IntCounter> {
+        let (vec, counters) = &self.durability;
+        counters.get_or_init(|| ByLabel::new(|word| vec.with_label_values(&[word])))
     }
 
     /// Counts one decision. `reason` and `policy` say who refused and why; they count only for
@@ -180,6 +214,8 @@ impl NamespaceMetrics {
     fn show(&self, mirror: NamespaceMirror) {
         self.held.at(HeldTtl::Finite).set(gauge(mirror.held_finite));
         self.held.at(HeldTtl::None).set(gauge(mirror.held_none));
+        self.unknown.set(gauge(mirror.unknown));
+        self.quarantine_until.set(gauge(mirror.quarantine_until));
         self.enforced.set(i64::from(mirror.enforced));
         self.waiters.set(gauge(mirror.waiting));
         match mirror.oldest_unix_seconds {
@@ -289,6 +325,8 @@ impl NamespaceMirror {
         self.held_none += other.held_none;
         self.waiting += other.waiting;
         self.enforced |= other.enforced;
+        self.unknown += other.unknown;
+        self.quarantine_until = self.quarantine_until.max(other.quarantine_until);
         self.oldest_unix_seconds = match (self.oldest_unix_seconds, other.oldest_unix_seconds) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),

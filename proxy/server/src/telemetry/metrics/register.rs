@@ -14,15 +14,24 @@ use super::catalogue::MetricDoc;
 use crate::telemetry::vocabulary::{Label, Only};
 
 /// One handle for every member of a label's set.
+#[derive(Clone)]
 pub(crate) struct ByLabel<L, M> {
     handles: Box<[M]>,
     label: PhantomData<fn(L)>,
 }
 
 impl<L: Label, M> ByLabel<L, M> {
-    fn new(handle: impl Fn(&str) -> M) -> ByLabel<L, M> {
+    pub(super) fn new(handle: impl Fn(&str) -> M) -> ByLabel<L, M> {
         ByLabel {
             handles: L::ALL.iter().map(|label| handle(label.word())).collect(),
+            label: PhantomData,
+        }
+    }
+
+    /// One made for each member.
+    pub(super) fn of(make: impl FnMut(L) -> M) -> ByLabel<L, M> {
+        ByLabel {
+            handles: L::ALL.iter().copied().map(make).collect(),
             label: PhantomData,
         }
     }

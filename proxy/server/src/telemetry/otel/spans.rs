@@ -36,6 +36,7 @@ impl Spans {
         let (server, port) = match &backend.target {
             Target::Tcp { host, port } => (host.clone(), Some(*port)),
             Target::Unix(path) => (path.display().to_string(), None),
+            Target::Sentinel(sentinels) => (sentinels.name.clone(), None),
         };
         Spans {
             slow,
@@ -138,7 +139,7 @@ fn attributes(entry: &LockEvent, record: Record) -> Vec<KeyValue> {
     // cut short.
     let number =
         |value: Option<u64>| value.and_then(|value| i64::try_from(value).ok().map(Value::I64));
-    let said: [(&'static str, Option<Value>); 24] = [
+    let said: [(&'static str, Option<Value>); 25] = [
         ("db.system.name", Some("redis".into())),
         ("db.operation.name", text(record.command)),
         ("db.namespace", Some(record.db.to_string().into())),
@@ -166,6 +167,7 @@ fn attributes(entry: &LockEvent, record: Record) -> Vec<KeyValue> {
         ("lockwarden.client", text(client.name)),
         ("lockwarden.user", text(client.user)),
         ("lockwarden.library", text(client.library)),
+        ("lockwarden.certificate", text(client.certificate)),
     ];
     said.into_iter()
         .filter_map(|(name, value)| Some(KeyValue::new(name, value?)))

@@ -15,6 +15,7 @@ impl Record {
     pub(crate) fn of(entry: &LockEvent) -> Record {
         let said = entry.verdict.as_ref();
         let marks = Marks::of(entry.happened);
+        let guarded = entry.guarded.as_deref();
         Record {
             v: VERSION,
             seq: 0,
@@ -45,6 +46,9 @@ impl Record {
             asked_ms: entry.asked_ms,
             would_ttl_ms: entry.would_give.map(|terms| terms.ttl_ms.0),
             held_ms: entry.held_ms,
+            wrote: guarded.map(|guarded| spell(&guarded.key)),
+            guard: guarded.map(|guarded| guarded.guard.to_string()),
+            own_fence: guarded.and_then(|guarded| guarded.own_fence),
             took_us: entry.took.map(|took| micros(took.whole())),
             redis_us: entry.took.and_then(|took| took.redis).map(micros),
             overlap: entry.overlap,
@@ -103,13 +107,16 @@ impl Marks {
                 ..none
             },
             EventKind::RanOut
+            | EventKind::Lost
             | EventKind::Refused
             | EventKind::Different
             | EventKind::Unchanged
             | EventKind::Ungoverned
             | EventKind::Forwarded
+            | EventKind::Unconfirmed
             | EventKind::Failed
-            | EventKind::Broken => none,
+            | EventKind::Broken
+            | EventKind::HolderLost => none,
         }
     }
 }
@@ -125,6 +132,10 @@ impl Client {
             name: text(&caller.name),
             user: text(&caller.user),
             library: caller.library.as_deref().map(str::to_owned),
+            certificate: caller
+                .known_by
+                .certificate()
+                .map(|name| spell(name.as_bytes())),
         }
     }
 }

@@ -8,6 +8,7 @@ import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.UUID;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
@@ -15,8 +16,10 @@ import lockwarden.clients.Server.Lease;
 import redis.clients.jedis.Jedis;
 import redis.clients.jedis.JedisPool;
 import redis.clients.jedis.JedisPoolConfig;
+import redis.clients.jedis.JedisSentinelPool;
 import redis.clients.jedis.Transaction;
 import redis.clients.jedis.params.SetParams;
+import redis.clients.jedis.util.Pool;
 
 /** What people write with Jedis themselves. */
 final class JedisClients extends Client {
@@ -27,6 +30,7 @@ final class JedisClients extends Client {
         WATCH("jedis-watch", "Jedis, WATCH release"),
         POOLED_WATCH("jedis-pool-watch", "JedisPool, WATCH release"),
         POOLED_SCRIPT("jedis-pool-script", "JedisPool, script release"),
+        SENTINEL_SCRIPT("jedis-sentinel", "JedisSentinelPool, script release"),
         PLAIN_DEL("jedis-del", "Jedis, SETNX and DEL");
 
         private final String slug;
@@ -39,7 +43,7 @@ final class JedisClients extends Client {
     }
 
     private final Idiom idiom;
-    private JedisPool pool;
+    private Pool<Jedis> pool;
 
     private JedisClients(Idiom idiom) {
         this.idiom = idiom;
@@ -69,18 +73,21 @@ final class JedisClients extends Client {
         return switch (idiom) {
             case WATCH -> new Watching(new Own());
             case POOLED_WATCH -> new Watching(new Borrowed(pool()));
-            case POOLED_SCRIPT -> new Scripting(new Borrowed(pool()));
+            case POOLED_SCRIPT, SENTINEL_SCRIPT -> new Scripting(new Borrowed(pool()));
             case PLAIN_DEL -> new Deleting(new Own());
         };
     }
 
-    private synchronized JedisPool pool() {
+    private synchronized Pool<Jedis> pool() {
         if (pool == null) {
             JedisPoolConfig config = new JedisPoolConfig();
             config.setMaxTotal(POOL);
             config.setMaxIdle(POOL);
             config.setLifo(false); // Round and round, so that every connection is used.
-            pool = new JedisPool(config, Server.HOST, Server.PORT);
+            pool =
+                    idiom == Idiom.SENTINEL_SCRIPT
+                            ? new JedisSentinelPool(Server.NAME, Set.copyOf(Server.SENTINELS), config)
+                            : new JedisPool(config, Server.HOST, Server.PORT);
         }
         return pool;
     }
@@ -186,7 +193,7 @@ final class JedisClients extends Client {
         }
     }
 
-    private record Borrowed(JedisPool pool) implements Source {
+    private record Borrowed(Pool<Jedis> pool) implements Source {
         @Override
         public Jedis get() {
             return pool.getResource();

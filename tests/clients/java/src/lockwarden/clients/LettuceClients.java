@@ -6,26 +6,48 @@ import io.lettuce.core.RedisURI;
 import io.lettuce.core.ScriptOutputType;
 import io.lettuce.core.SetArgs;
 import io.lettuce.core.api.sync.RedisCommands;
+import io.lettuce.core.codec.StringCodec;
+import io.lettuce.core.masterreplica.MasterReplica;
+import java.util.Arrays;
 import java.util.List;
 import java.util.UUID;
 
 /** What people write with Lettuce: every thread of the application uses the one connection. */
 final class LettuceClients extends Client {
+    private enum Way {
+        ADDRESS("lettuce-shared", "Lettuce, shared connection"),
+        SENTINEL("lettuce-sentinel", "Lettuce, by Sentinel"),
+        MASTER_REPLICA("lettuce-master-replica", "Lettuce MasterReplica, by Sentinel");
+
+        private final String slug;
+        private final String name;
+
+        Way(String slug, String name) {
+            this.slug = slug;
+            this.name = name;
+        }
+    }
+
+    private final Way way;
     private RedisClient client;
     private RedisCommands<String, String> shared;
 
+    private LettuceClients(Way way) {
+        this.way = way;
+    }
+
     static List<Client> all() {
-        return List.of(new LettuceClients());
+        return Arrays.stream(Way.values()).<Client>map(LettuceClients::new).toList();
     }
 
     @Override
     String slug() {
-        return "lettuce-shared";
+        return way.slug;
     }
 
     @Override
     String name() {
-        return "Lettuce, shared connection";
+        return way.name;
     }
 
     @Override
@@ -36,10 +58,21 @@ final class LettuceClients extends Client {
     @Override
     synchronized Party party() {
         if (client == null) {
-            client = RedisClient.create(RedisURI.create(Server.HOST, Server.PORT));
-            shared = client.connect().sync();
+            client = RedisClient.create();
+            shared =
+                    switch (way) {
+                        case ADDRESS -> client.connect(RedisURI.create(Server.HOST, Server.PORT)).sync();
+                        case SENTINEL -> client.connect(sentinels()).sync();
+                        case MASTER_REPLICA ->
+                                MasterReplica.connect(client, StringCodec.UTF8, sentinels()).sync();
+                    };
         }
         return new Thread(shared);
+    }
+
+    private static RedisURI sentinels() {
+        String hosts = String.join(",", Server.SENTINELS);
+        return RedisURI.create("redis-sentinel://" + hosts + "#" + Server.NAME);
     }
 
     @Override

@@ -32,6 +32,11 @@ final class RedissonClients extends Client {
     /** The two JVMs; all kinds of lock use the same, as an application does. */
     private static final List<RedissonClient> JVMS = new ArrayList<>();
 
+    /** Two more, which ask sentinels where the server is. */
+    private static final List<RedissonClient> ASKING_JVMS = new ArrayList<>();
+
+    private static final String SENTINEL = "redisson-sentinel";
+
     private final String slug;
     private final String object;
     private final BiFunction<RedissonClient, String, RLock> lock;
@@ -46,6 +51,7 @@ final class RedissonClients extends Client {
     static List<Client> all() {
         return List.of(
                 new RedissonClients("redisson-lock", "RLock", RedissonClient::getLock),
+                new RedissonClients(SENTINEL, "RLock, by Sentinel", RedissonClient::getLock),
                 new RedissonClients("redisson-fair", "fair lock", RedissonClient::getFairLock),
                 new RedissonClients("redisson-spin", "spin lock", RedissonClient::getSpinLock),
                 new RedissonClients(
@@ -73,6 +79,23 @@ final class RedissonClients extends Client {
             JVMS.add(Redisson.create(config));
         }
         return JVMS.get(number % 2);
+    }
+
+    private static synchronized RedissonClient askingJvm(int number) {
+        while (ASKING_JVMS.size() < 2) {
+            Config config = new Config();
+            config.setLockWatchdogTimeout(WATCHDOG_MS).setThreads(4).setNettyThreads(4);
+            config.useSentinelServers()
+                    .setMasterName(Server.NAME)
+                    .setMasterConnectionMinimumIdleSize(2)
+                    .setMasterConnectionPoolSize(8)
+                    .setSubscriptionConnectionMinimumIdleSize(1)
+                    .setSubscriptionConnectionPoolSize(4)
+                    .setSentinelAddresses(
+                            Server.SENTINELS.stream().map(address -> "redis://" + address).toList());
+            ASKING_JVMS.add(Redisson.create(config));
+        }
+        return ASKING_JVMS.get(number % 2);
     }
 
     private static RLock three(RedissonClient jvm, String name) {
@@ -117,7 +140,8 @@ final class RedissonClients extends Client {
 
     @Override
     Party party() {
-        RedissonClient jvm = jvm(parties.getAndIncrement());
+        int number = parties.getAndIncrement();
+        RedissonClient jvm = slug.equals(SENTINEL) ? askingJvm(number) : jvm(number);
         return new Holder(name -> lock.apply(jvm, name));
     }
 

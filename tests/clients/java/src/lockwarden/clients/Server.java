@@ -1,5 +1,6 @@
 package lockwarden.clients;
 
+import java.util.List;
 import java.util.TreeMap;
 import redis.clients.jedis.Jedis;
 
@@ -8,6 +9,9 @@ final class Server implements AutoCloseable {
     static final String HOST = System.getenv().getOrDefault("LOCK_HOST", "127.0.0.1");
     static final int PORT = Integer.parseInt(System.getenv().getOrDefault("LOCK_PORT", "6379"));
     static final String PREFIX = System.getenv().getOrDefault("LOCK_PREFIX", "lock:");
+    /** Two that call the server {@link #NAME}, as host and port. */
+    static final List<String> SENTINELS = List.of(System.getenv("LOCK_SENTINELS").split(","));
+    static final String NAME = "mymaster";
     /** Whether the proxy stands in between. Only idioms that do damage by themselves ask this. */
     static final boolean ENFORCED = "enforced".equals(System.getenv("LOCK_WORLD"));
 

@@ -1,0 +1,289 @@
+//! Data under locks, and the guards that are proposed for it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::guards::{self, GuardCandidate};
+use crate::sighting::{Did, Sighting, Spelling, Stored};
+use crate::{Collector, Wrote};
+
+const IMPORTER: u64 = 99;
+
+#[derive(Default)]
+struct Shop {
+    collector: Collector,
+    now_ms: u64,
+}
+
+impl Shop {
+    fn did(&mut self, session: u64, key: &str, did: Did) {
+        self.now_ms += 1;
+        self.collector.see(&Sighting {
+            at_ms: self.now_ms,
+            db: 0,
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            session,
+            application: Arc::from(format!("application-{session}")),
+            did,
+        });
+    }
+
+    fn takes(&mut self, session: u64, key: &str) {
+        let did = Did::Acquire {
+            spelling: Spelling::SetWithNx,
+            value: Stored::of(b"1"),
+            ttl_ms: Some(5_000),
+            granted: Some(true),
+        };
+        self.did(session, key, did);
+    }
+
+    fn gives_back(&mut self, session: u64, key: &str) {
+        let did = Did::Release {
+            compares: true,
+            done: Some(true),
+        };
+        self.did(session, key, did);
+    }
+
+    fn writes(&mut self, session: u64, key: &str, under: &[&str]) {
+        self.now_ms += 1;
+        let copy = |lock: &&str| Bytes::copy_from_slice(lock.as_bytes());
+        let under: SmallVec<[Bytes; 1]> = under.iter().map(copy).collect();
+        self.collector.wrote(&Wrote {
+            at_ms: self.now_ms,
+            db: 0,
+            key: Bytes::copy_from_slice(key.as_bytes()),
+            session,
+            application: Arc::from(format!("application-{session}")),
+            under,
+        });
+    }
+
+    /// Takes the lock, writes these keys, gives it back.
+    fn works(&mut self, session: u64, lock: &str, keys: &[&str]) {
+        self.takes(session, lock);
+        for key in keys {
+            self.writes(session, key, &[]);
+        }
+        self.gives_back(session, lock);
+    }
+
+    /// What is proposed where every key with `lock` in its name is one.
+    fn proposed(&self) -> Vec<GuardCandidate> {
+        let is_lock = |key: &[u8]| String::from_utf8_lossy(key).contains("lock");
+        guards::proposed(self.collector.guards(), &is_lock, &|_| false)
+    }
+
+    fn pairs(&self) -> String {
+        let all = self.proposed();
+        let pair = |one: &GuardCandidate| {
+            format!("{} < {} {}/{}", one.keys, one.lock, one.under, one.without)
+        };
+        all.iter().map(pair).collect::<Vec<_>>().join("; ")
+    }
+}
+
+#[test]
+fn what_varies_alike_in_the_key_and_its_lock_has_one_name() {
+    for (lock, keys, expected) in [
+        (
+            "lock:sale:{}",
+            &["stock:{}", "order:{}:last"][..],
+            "order:{id}:last < lock:sale:{id} 10/0; stock:{id} < lock:sale:{id} 10/0",
+        ),
+        (
+            "{{}}.lock",
+            &["{{}}.stock"],
+            "\\{{id}\\}.stock < \\{{id}\\}.lock 10/0",
+        ),
+        (
+            "order{}-lock",
+            &["order{}-total"],
+            "order{id}-total < order{id}-lock 10/0",
+        ),
+        ("lock_ledger", &["ledger:{}"], "ledger:* < lock_ledger 10/0"),
+        ("lock_ledger", &["ledger"], "ledger < lock_ledger 10/0"),
+        // Nothing says which lock it is.
+        ("lock:{}", &["total"], ""),
+    ] {
+        let mut shop = Shop::default();
+        for number in 10..20 {
+            let fill = |text: &str| match text.contains("{{}}") {
+                true => text.replace("{{}}", &format!("{{{number}}}")),
+                false => text.replace("{}", &number.to_string()),
+            };
+            let keys: Vec<String> = keys.iter().map(|key| fill(key)).collect();
+            let keys: Vec<&str> = keys.iter().map(|key| &key[..]).collect();
+            shop.works(number, &fill(lock), &keys);
+        }
+        assert_eq!(shop.pairs(), expected, "{lock}");
+    }
+}
+
+#[test]
+fn parts_of_the_key_that_are_not_of_the_lock_are_left_open() {
+    let mut shop = Shop::default();
+    for number in 10..20 {
+        let keys = [format!("order:{number}:line:{}", number + 50)];
+        shop.works(1, &format!("lock:7{number}:{number}"), &[&keys[0]]);
+        let key = format!("part:{number}:of:7{number}");
+        shop.works(1, &format!("lock:7{number}:{number}"), &[&key]);
+    }
+    // The first of them has nothing of the lock's first part.
+    assert_eq!(shop.pairs(), "part:{id2}:of:{id} < lock:{id}:{id2} 10/0");
+    let mut shop = Shop::default();
+    for number in 10..20 {
+        let key = format!("order:{number}:line:{}", number + 50);
+        shop.works(1, &format!("lock:{number}"), &[&key]);
+    }
+    assert_eq!(shop.pairs(), "order:{id}:line:* < lock:{id} 10/0");
+}
+
+#[test]
+fn writes_without_the_lock_are_counted_with_who_it_was() {
+    let mut shop = Shop::default();
+    shop.writes(IMPORTER, "stock:10", &[]);
+    for number in 10..20 {
+        shop.works(1, &format!("lock:{number}"), &[&format!("stock:{number}")]);
+    }
+    // Under no lock, under another one, after it was given back, and after its TTL.
+    shop.writes(IMPORTER, "stock:11", &[]);
+    shop.works(2, "lock:13", &["stock:12"]);
+    let all = shop.proposed();
+    assert_eq!(shop.pairs(), "stock:{id} < lock:{id} 10/2");
+    let outsiders = [("application-2", 1), ("application-99", 1)];
+    let outsiders = outsiders.map(|(name, times)| (name.to_owned(), times));
+    assert_eq!(all[0].outsiders, outsiders);
+    let last = (b"stock:12".to_vec(), "application-2".to_owned());
+    assert_eq!(all[0].outside, Some(last));
+
+    shop.takes(3, "lock:14");
+    shop.now_ms += 5_000;
+    shop.writes(3, "stock:14", &[]);
+    assert_eq!(shop.pairs(), "", "ten of thirteen are not enough");
+    for number in 20..30 {
+        shop.works(1, &format!("lock:{number}"), &[&format!("stock:{number}")]);
+    }
+    assert_eq!(shop.pairs(), "stock:{id} < lock:{id} 20/3");
+}
+
+#[test]
+fn too_little_is_not_proposed() {
+    let mut shop = Shop::default();
+    for _ in 0..10 {
+        shop.works(1, "lock:10", &["stock:10"]);
+    }
+    assert_eq!(shop.pairs(), "", "it may be any number");
+    shop.works(1, "lock:11", &["stock:11"]);
+    assert_eq!(shop.pairs(), "stock:{id} < lock:{id} 11/0");
+
+    let mut shop = Shop::default();
+    for number in 10..14 {
+        shop.works(1, &format!("lock:{number}"), &[&format!("stock:{number}")]);
+    }
+    assert_eq!(shop.pairs(), "", "four writes say nothing");
+}
+
+#[test]
+fn locks_of_namespaces_count_and_what_is_no_lock_does_not() {
+    let mut shop = Shop::default();
+    for number in 10..20 {
+        shop.writes(1, &format!("stock:{number}"), &[&format!("lock:{number}")]);
+        shop.works(1, &format!("page:{number}"), &[&format!("hits:{number}")]);
+        // The lock itself is no data.
+        shop.writes(1, &format!("lock:{number}"), &["lock:all"]);
+    }
+    assert_eq!(shop.pairs(), "stock:{id} < lock:{id} 10/0");
+    let is_guarded = |key: &[u8]| key.starts_with(b"stock:");
+    let proposed = guards::proposed(
+        shop.collector.guards(),
+        &|key| key.starts_with(b"lock"),
+        &is_guarded,
+    );
+    assert_eq!(proposed, []);
+}
+
+#[test]
+fn of_two_locks_the_one_that_tells_keys_apart_is_proposed() {
+    let mut shop = Shop::default();
+    for number in 10..20 {
+        shop.takes(1, "lock");
+        shop.works(1, &format!("lock:{number}"), &[&format!("stock:{number}")]);
+        shop.gives_back(1, "lock");
+    }
+    assert_eq!(shop.pairs(), "stock:{id} < lock:{id} 10/0");
+}
+
+#[test]
+fn names_of_tenants_are_learnt_in_keys_and_locks() {
+    let mut shop = Shop::default();
+    for first in 'a'..='z' {
+        let tenant = format!("{first}corp");
+        shop.works(
+            1,
+            &format!("{tenant}:stock:lock"),
+            &[&format!("{tenant}:stock:count")],
+        );
+    }
+    for _ in 0..10 {
+        shop.works(1, "acorp:stock:lock", &["acorp:stock:count"]);
+    }
+    assert_eq!(shop.pairs(), "{id}:stock:count < {id}:stock:lock 36/0");
+}
+
+#[test]
+fn the_configuration_puts_data_of_one_lock_together_and_names_end_no_string() {
+    let mut shop = Shop::default();
+    let bad = "x\"]\nmode='enforce'#\u{1b}[2J";
+    for number in 10..20 {
+        let keys = [
+            format!("stock:{number}"),
+            format!("order:{number}:last"),
+            format!("{bad}:{number}"),
+        ];
+        let keys: Vec<&str> = keys.iter().map(|key| &key[..]).collect();
+        shop.works(1, &format!("lock:{number}"), &keys);
+    }
+    shop.writes(IMPORTER, &format!("{bad}:10"), &[]);
+    let text = guards::toml(&shop.proposed(), &["order-last".to_owned()]);
+    assert_eq!(text.matches("[[guard]]").count(), 1, "{text}");
+    assert!(
+        text.contains("\"order:{id}:last\", \"stock:{id}\""),
+        "{text}"
+    );
+    assert!(text.contains("name = \"order-last-2\""), "{text}");
+    assert!(
+        text.contains(
+            "10 of 11 writes under the lock; without it: application-99 (1); the last: x"
+        ),
+        "{text}"
+    );
+    assert!(!text.contains('\u{1b}'), "{text}");
+    let modes = text.lines().filter(|line| line.starts_with("mode"));
+    assert_eq!(modes.count(), 1, "{text}");
+    assert_eq!(guards::toml(&[], &[]), "");
+}
+
+#[test]
+fn there_is_a_bound_whatever_is_written() {
+    let mut shop = Shop::default();
+    let letters = |mut number: usize| {
+        let mut word = String::new();
+        for _ in 0..6 {
+            word.push(char::from(b'a' + (number % 26) as u8));
+            number /= 26;
+        }
+        word
+    };
+    for number in 0..5_000 {
+        let key = [number * 7, number * 131, number * 977]
+            .map(letters)
+            .join(":");
+        shop.works(1, &format!("lock:{key}"), &[&key, "data"]);
+        shop.works(1, &key, &[&"y".repeat(1_000)]);
+    }
+    assert!(shop.collector.guards().len() <= 1_000 * 8);
+}

@@ -1,0 +1,209 @@
+//! Proposals for `[[guard]]`: data that is written under the same lock again and again. What they are proposed for was seen
+//! in `writes.rs`; every proposal was tried with keys and locks that were seen.
+
+use std::fmt::Write as _;
+
+use lockwarden_lock::data_guard::{KeyPattern, LockTemplate};
+
+use crate::shape::{Piece, Shape};
+use crate::toml_text::{free_name, is_name_byte, line, quoted};
+
+/// Fewer writes under the lock say nothing.
+pub const ENOUGH_WRITES: u64 = 5;
+/// Locks that vary are proposed from so many different ones on.
+pub const ENOUGH_LOCKS: u64 = 2;
+/// That share of the writes is under the lock, in percent.
+pub const MOST: u64 = 80;
+/// Guards that are proposed at most: as many as one configuration may have.
+const MAX_PROPOSED: usize = lockwarden_lock::data_guard::MAX_GUARDS;
+/// Patterns of one guard.
+const MAX_KEYS: usize = lockwarden_lock::data_guard::MAX_PATTERNS;
+/// Applications that a comment names.
+const MAX_NAMED: usize = 4;
+
+/// What a proposal follows from: keys of one pattern under locks of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuardCandidate {
+    /// A pattern of a `[[guard]]`.
+    pub keys: String,
+    /// Its lock, with the names of the pattern.
+    pub lock: String,
+    /// The words of the keys, lower case.
+    pub words: Vec<String>,
+    /// Writes under the lock.
+    pub under: u64,
+    /// Writes by clients that did not hold it.
+    pub without: u64,
+    /// About how many different locks; no more than 64 are told apart.
+    pub locks: u64,
+    /// The lock's name does not vary.
+    pub is_fixed: bool,
+    /// A key.
+    pub example: Vec<u8>,
+    /// The lock under which it was written.
+    pub example_lock: Vec<u8>,
+    /// Who wrote without the lock, and how often.
+    pub outsiders: Vec<(String, u64)>,
+    /// The last of those writes: the key, and who it was.
+    pub outside: Option<(Vec<u8>, String)>,
+}
+
+impl GuardCandidate {
+    /// Whether enough was seen.
+    pub fn is_proposed(&self) -> bool {
+        let enough = self.under >= ENOUGH_WRITES;
+        let all = self.under.saturating_add(self.without);
+        let most = self.under.saturating_mul(100) >= all.saturating_mul(MOST);
+        enough && most && (self.is_fixed || self.locks >= ENOUGH_LOCKS)
+    }
+
+    /// Whether a guard of these patterns would want this lock of whoever writes this key.
+    pub fn guards(&self, key: &[u8], lock: &[u8]) -> bool {
+        let (Ok(pattern), Ok(template)) =
+            (KeyPattern::new(&self.keys), LockTemplate::new(&self.lock))
+        else {
+            return false;
+        };
+        let captures = pattern.matches(key);
+        captures.is_some_and(|captures| template.fill(&captures) == lock)
+    }
+
+    /// Keys that its pattern and its lock stand for: one that was seen, and one that was made up.
+    pub fn stand_for(&self) -> [(Vec<u8>, Vec<u8>); 2] {
+        let key = KeyPattern::new(&self.keys).map(|pattern| pattern.example());
+        let lock = LockTemplate::new(&self.lock).map(|lock| lock.example());
+        [
+            (self.example.clone(), self.example_lock.clone()),
+            (key.unwrap_or_default(), lock.unwrap_or_default()),
+        ]
+    }
+}
+
+/// A shape in the words of a `[[guard]]`; `None` where it is no text.
+pub(crate) fn template(shape: &Shape, name: &dyn Fn(usize) -> Option<String>) -> Option<String> {
+    let mut text = Vec::new();
+    for (place, piece) in shape.pieces().iter().enumerate() {
+        match piece {
+            Piece::Word(word) => word.iter().for_each(|byte| put(&mut text, *byte)),
+            Piece::Separator(byte) => put(&mut text, *byte),
+            Piece::Any => match name(place) {
+                Some(name) => text.extend_from_slice(format!("{{{name}}}").as_bytes()),
+                None => text.push(b'*'),
+            },
+        }
+    }
+    String::from_utf8(text).ok()
+}
+
+fn put(text: &mut Vec<u8>, byte: u8) {
+    if matches!(byte, b'*' | b'?' | b'[' | b'{' | b'}' | b'\\') {
+        text.push(b'\\');
+    }
+    text.push(byte);
+}
+
+/// Of all candidates those that are proposed, the most written first: of each pattern of keys the lock that most of its
+/// writes were under. `is_lock` says whether a key is a lock, in a namespace or in one that is proposed; `is_guarded`, that
+/// some guard has it already.
+pub fn proposed(
+    mut candidates: Vec<GuardCandidate>,
+    is_lock: &dyn Fn(&[u8]) -> bool,
+    is_guarded: &dyn Fn(&[u8]) -> bool,
+) -> Vec<GuardCandidate> {
+    let fits = |one: &GuardCandidate| {
+        one.is_proposed()
+            && one
+                .stand_for()
+                .iter()
+                .all(|(key, lock)| is_lock(lock) && !is_lock(key) && !is_guarded(key))
+    };
+    candidates.retain(fits);
+    // Of two that cover as many writes the one that tells locks apart keeps fewer clients waiting.
+    candidates.sort_by(|a, b| {
+        let most = b.under.cmp(&a.under).then(a.is_fixed.cmp(&b.is_fixed));
+        most.then_with(|| (&a.keys, &a.lock).cmp(&(&b.keys, &b.lock)))
+    });
+    let mut proposed: Vec<GuardCandidate> = Vec::new();
+    for one in candidates {
+        if !proposed
+            .iter()
+            .any(|known| known.example == one.example || same_keys(known, &one))
+        {
+            proposed.push(one);
+        }
+    }
+    proposed.truncate(MAX_PROPOSED);
+    proposed
+}
+
+fn same_keys(a: &GuardCandidate, b: &GuardCandidate) -> bool {
+    let matches = |pattern: &str, key: &[u8]| {
+        KeyPattern::new(pattern).is_ok_and(|pattern| pattern.matches(key).is_some())
+    };
+    matches(&a.keys, &b.example) && matches(&b.keys, &a.example)
+}
+
+/// The configuration for them, as text of TOML. `names` are the guards that there are.
+pub fn toml(proposed: &[GuardCandidate], names: &[String]) -> String {
+    let mut guards: Vec<Vec<&GuardCandidate>> = Vec::new();
+    for one in proposed {
+        let fits =
+            |guard: &&mut Vec<&GuardCandidate>| guard[0].lock == one.lock && guard.len() < MAX_KEYS;
+        match guards.iter_mut().find(fits) {
+            Some(guard) => guard.push(one),
+            None => guards.push(vec![one]),
+        }
+    }
+    let mut used = names.to_vec();
+    let mut text = String::new();
+    for guard in &guards {
+        let name = guard[0].words.join("-");
+        let name = free_name(
+            name.chars().filter(|one| is_name_byte(*one)).collect(),
+            "data",
+            &used,
+        );
+        put_guard(&mut text, guard, &name);
+        used.push(name);
+    }
+    text
+}
+
+fn put_guard(text: &mut String, guard: &[&GuardCandidate], name: &str) {
+    let keys: Vec<String> = guard.iter().map(|one| quoted(&one.keys)).collect();
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        text,
+        "\n[[guard]]\nname = {}\nkeys = [{}]\nlock = {}",
+        quoted(name),
+        keys.join(", "),
+        quoted(&guard[0].lock)
+    );
+    for one in guard {
+        let _ = writeln!(text, "# {}", line(&why(one)));
+    }
+    text.push_str("mode = \"monitor\" # refuses nothing; lockwarden_guarded_writes_total says what \"enforce\" would refuse\n");
+}
+
+/// Why, in a sentence.
+pub fn why(one: &GuardCandidate) -> String {
+    let all = one.under.saturating_add(one.without);
+    let mut why = format!("{}: {} of {all} writes under the lock", one.keys, one.under);
+    if one.without > 0 {
+        let named: Vec<String> = one
+            .outsiders
+            .iter()
+            .take(MAX_NAMED)
+            .map(|(application, times)| format!("{application} ({times})"))
+            .collect();
+        let _ = write!(why, "; without it: {}", named.join(", "));
+        if one.outsiders.len() > MAX_NAMED {
+            why.push_str(", …");
+        }
+        if let Some((key, application)) = &one.outside {
+            let key = String::from_utf8_lossy(key);
+            let _ = write!(why, "; the last: {key} by {application}");
+        }
+    }
+    why
+}

@@ -1,0 +1,46 @@
+//! Text that may stand in a configuration, of names that clients have chosen.
+
+use std::fmt::Write;
+
+/// Bytes of the name of a namespace or a guard.
+const MAX_NAME: usize = 40;
+
+/// Whether a name may have it.
+pub(crate) fn is_name_byte(byte: char) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, '_' | '.' | '-')
+}
+
+/// This name, or another one where it is empty, cut to a readable length, or the next like it that none has yet.
+pub fn free_name(mut name: String, otherwise: &str, used: &[String]) -> String {
+    name.truncate(MAX_NAME);
+    if name.is_empty() {
+        name.push_str(otherwise);
+    }
+    let numbered = |number: usize| format!("{name}-{number}");
+    let mut names = std::iter::once(name.clone()).chain((2..).map(numbered));
+    let free = names.find(|name| !used.contains(name));
+    free.expect("there are more numbers than names")
+}
+
+/// A string of TOML. Clients choose the names of keys, so nothing of them may end the string.
+pub fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for one in text.chars() {
+        match one {
+            '"' | '\\' => quoted.extend(['\\', one]),
+            one if one.is_control() => {
+                let _ = write!(quoted, "\\u{:04X}", u32::from(one));
+            }
+            one => quoted.push(one),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// For a comment of one line.
+pub(crate) fn line(text: &str) -> String {
+    text.chars()
+        .map(|one| if one.is_control() { '?' } else { one })
+        .collect()
+}

@@ -1,0 +1,257 @@
+//! Who may write guarded data, by the record of the lock. The newest lease says it all: whoever wrote under an older one is
+//! late, wherever that lease stands by now. Which rows there are is told in `docs/guards.md`.
+
+use crate::record::{DISTINCTIVE, INDEBTED, NO_FLAGS};
+use crate::token::{FencingToken, Grant, Identity, Process, SessionId};
+
+use super::Unlocked;
+
+/// So many bytes at the beginning of a record, and the fencing token behind them, say who was granted the lock last.
+pub const HEAD_BYTES: usize = 67;
+
+/// The beginning of a lock's record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHead {
+    /// An operator has ended the lease.
+    pub is_broken: bool,
+    /// The lease may be live: nobody has given it back, or noticed that it ran out.
+    pub is_open: bool,
+    /// Somebody owes a release.
+    pub is_indebted: bool,
+    /// The identity is distinctive without a process.
+    pub is_distinctive: bool,
+    /// The newest lease.
+    pub grant: Grant,
+    /// The connection that was granted it.
+    pub session: SessionId,
+    /// Who that is.
+    pub identity: Identity,
+    /// Its fencing token; 0 where grants are not numbered.
+    pub fence: FencingToken,
+}
+
+impl RecordHead {
+    /// Reads the beginning of a record. `None` where there is none, or none of a layout that is known.
+    pub fn read(bytes: &[u8]) -> Option<RecordHead> {
+        let (front, rest) = bytes.split_at_checked(3)?;
+        let [b'1', state, flags] = *front else {
+            return None;
+        };
+        let mut parts = rest.chunks_exact(16);
+        let mut sixteen = || parts.next();
+        let (grant, session, identity) = (sixteen()?, sixteen()?, sixteen()?);
+        let fence = std::str::from_utf8(sixteen()?).ok()?.parse().ok()?;
+        let flags = flags.checked_sub(NO_FLAGS)?;
+        Some(RecordHead {
+            is_broken: state == b'B',
+            is_open: state == b'L',
+            is_indebted: flags & INDEBTED == INDEBTED,
+            is_distinctive: flags & DISTINCTIVE == DISTINCTIVE,
+            grant: Grant::from_slice(grant)?,
+            session: SessionId::from_slice(session)?,
+            identity: Identity::from_slice(identity)?,
+            fence: FencingToken(fence),
+        })
+    }
+}
+
+/// Who would write.
+#[derive(Clone, Copy, Debug)]
+pub struct Writer {
+    /// Its connection.
+    pub session: SessionId,
+    /// Who it is.
+    pub identity: Identity,
+    /// Its identity is distinctive without a process.
+    pub is_distinctive: bool,
+    /// The lease of this lock that it was granted last and has not given back.
+    pub own: Option<Grant>,
+}
+
+/// Why a write is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The writer had the lock, and has it no more.
+    StaleFence,
+    /// It never had it.
+    NotOwner,
+}
+
+/// What is said to a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The newest lease is this connection's.
+    Holder,
+    /// It was; it is over, and nobody was granted the lock since.
+    Late,
+    /// The newest lease is another connection's of the same client.
+    Identity,
+    /// Nobody holds the lock, and that is allowed.
+    Unlocked,
+    /// It is refused.
+    Refused(Refusal),
+}
+
+impl Verdict {
+    /// Whether the write may be carried out.
+    pub fn passes(self) -> bool {
+        !matches!(self, Verdict::Refused(_))
+    }
+}
+
+/// Says who may write. `by_identity`: the guard takes the same client for the holder.
+pub fn judge(
+    record: Option<&RecordHead>,
+    writer: &Writer,
+    by_identity: bool,
+    unlocked: Unlocked,
+) -> Verdict {
+    let had_it = Verdict::Refused(Refusal::StaleFence);
+    let never_had_it = Verdict::Refused(Refusal::NotOwner);
+    let Some(record) = record else {
+        return match (writer.own, unlocked) {
+            (Some(_), _) => had_it,
+            (None, Unlocked::Allow) => Verdict::Unlocked,
+            (None, Unlocked::Refuse) => never_had_it,
+        };
+    };
+    if record.session == writer.session {
+        return match (record.is_broken, record.is_open) {
+            (true, _) => had_it,
+            (false, true) => Verdict::Holder,
+            (false, false) => Verdict::Late,
+        };
+    }
+    if writer.own.is_some_and(|own| own != record.grant) {
+        return had_it;
+    }
+    let is_equal = by_identity && !record.is_broken && is_same(record, writer);
+    if is_equal {
+        return match record.is_indebted {
+            true => had_it,
+            false => Verdict::Identity,
+        };
+    }
+    match (record.is_open, unlocked) {
+        (false, Unlocked::Allow) => Verdict::Unlocked,
+        (true, _) | (false, Unlocked::Refuse) => never_had_it,
+    }
+}
+
+/// Whether they are one client that can be told from others: the scripts' `identical`.
+fn is_same(record: &RecordHead, writer: &Writer) -> bool {
+    record.identity == writer.identity
+        && match writer.identity.process() {
+            Process::Known(_) => true,
+            Process::None => record.is_distinctive && writer.is_distinctive,
+            Process::Pending => false,
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ME: SessionId = SessionId([1; 16]);
+    const OTHER: SessionId = SessionId([2; 16]);
+
+    fn client(process: &str) -> Identity {
+        Identity::of(&[b"app"]).with_process(Process::of(&[process.as_bytes()]))
+    }
+
+    fn record(state: u8, flags: u8, session: SessionId, identity: Identity) -> Vec<u8> {
+        let front = [b'1', state, NO_FLAGS + flags];
+        let fence = b"0000000000000042";
+        [
+            &front[..],
+            &[9; 16],
+            &session.0,
+            &identity.0,
+            fence,
+            b"rest",
+        ]
+        .concat()
+    }
+
+    fn writer(own: bool) -> Writer {
+        Writer {
+            session: ME,
+            identity: client("1"),
+            is_distinctive: false,
+            own: own.then_some(Grant([7; 16])),
+        }
+    }
+
+    /// Every row of the table in docs/guards.md.
+    #[test]
+    fn who_may_write() {
+        use Unlocked::{Allow, Refuse};
+        use Verdict::{Holder, Identity, Late, Refused, Unlocked as Free};
+        let (stale, stranger) = (Refused(Refusal::StaleFence), Refused(Refusal::NotOwner));
+        let rows: &[(&str, SessionId, &str, u8, bool, Unlocked, Verdict)] = &[
+            // State, whose connection, which process, flags, had a lease, unlocked.
+            ("L", ME, "1", 0, true, Refuse, Holder),
+            ("L", ME, "1", 0, false, Refuse, Holder),
+            ("R", ME, "1", 0, false, Refuse, Late),
+            ("E", ME, "1", 0, true, Refuse, Late),
+            ("B", ME, "1", 0, true, Allow, stale),
+            ("L", OTHER, "1", 0, false, Refuse, Identity),
+            ("R", OTHER, "1", 0, false, Refuse, Identity),
+            ("L", OTHER, "1", 0, true, Refuse, stale),
+            ("L", OTHER, "1", INDEBTED, false, Refuse, stale),
+            ("B", OTHER, "1", 0, false, Refuse, stranger),
+            ("L", OTHER, "2", 0, true, Allow, stale),
+            ("R", OTHER, "2", 0, true, Allow, stale),
+            ("L", OTHER, "2", 0, false, Allow, stranger),
+            ("L", OTHER, "2", 0, false, Refuse, stranger),
+            ("R", OTHER, "2", 0, false, Refuse, stranger),
+            ("R", OTHER, "2", 0, false, Allow, Free),
+            ("E", OTHER, "2", 0, false, Allow, Free),
+            ("B", OTHER, "2", 0, false, Allow, Free),
+        ];
+        for (state, session, process, flags, had, unlocked, expected) in rows {
+            let bytes = record(state.as_bytes()[0], *flags, *session, client(process));
+            let head = RecordHead::read(&bytes).expect("a record");
+            let verdict = judge(Some(&head), &writer(*had), true, *unlocked);
+            assert_eq!(verdict, *expected, "{state} {process} {had} {unlocked:?}");
+        }
+        assert_eq!(judge(None, &writer(true), true, Allow), stale);
+        assert_eq!(judge(None, &writer(false), true, Allow), Free);
+        assert_eq!(judge(None, &writer(false), true, Refuse), stranger);
+    }
+
+    #[test]
+    fn an_identity_counts_where_it_can_be_told_from_others() {
+        let by = |identity: Identity, flags: u8, is_distinctive: bool, by_identity: bool| {
+            let head = RecordHead::read(&record(b'L', flags, OTHER, identity)).expect("a record");
+            let writer = Writer {
+                identity,
+                is_distinctive,
+                ..writer(false)
+            };
+            judge(Some(&head), &writer, by_identity, Unlocked::Refuse)
+        };
+        let refused = Verdict::Refused(Refusal::NotOwner);
+        let somewhere = Identity::of(&[b"app"]);
+        assert_eq!(by(client("1"), 0, false, true), Verdict::Identity);
+        assert_eq!(by(client("1"), 0, false, false), refused, "only by session");
+        assert_eq!(by(somewhere, DISTINCTIVE, true, true), Verdict::Identity);
+        assert_eq!(by(somewhere, 0, true, true), refused);
+        assert_eq!(by(somewhere, DISTINCTIVE, false, true), refused);
+        let unknown = somewhere.with_process(Process::Pending);
+        assert_eq!(by(unknown, DISTINCTIVE, true, true), refused);
+    }
+
+    #[test]
+    fn what_is_no_record_is_none() {
+        let whole = record(b'L', 0, ME, client("1"));
+        for length in 0..HEAD_BYTES {
+            assert_eq!(RecordHead::read(&whole[..length]), None, "{length}");
+        }
+        let head = RecordHead::read(&whole[..HEAD_BYTES]).expect("a record");
+        assert_eq!(head.fence, FencingToken(42));
+        let mut other = whole.clone();
+        other[0] = b'2';
+        assert_eq!(RecordHead::read(&other), None, "another layout");
+    }
+}

@@ -1,0 +1,384 @@
+//! The patterns of guarded keys, and the names of their locks. `{name}` stands for one or more bytes without `:`, `{name*}`
+//! for one or more of any, `*` for any number of any, `?` for one byte; a backslash takes the next byte as it is. Matched from
+//! left to right, each as short as can be, without going back: what two people read in a pattern is the same.
+
+use std::collections::BTreeSet;
+
+use smallvec::SmallVec;
+
+/// Names in one pattern.
+pub const MAX_CAPTURES: usize = 8;
+
+/// What names stood for in a key.
+pub type Captures<'p, 'k> = SmallVec<[(&'p str, &'k [u8]); 2]>;
+
+/// Why a text is no pattern.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    /// There is nothing in it.
+    #[error("a pattern is not empty")]
+    Empty,
+    /// It ends in the middle of something.
+    #[error("it ends behind {0}")]
+    Unfinished(&'static str),
+    /// A name that is none.
+    #[error("{{{0}}} is no name: letters, digits, - and _, and * at the end for any bytes")]
+    BadName(String),
+    /// Nobody could tell where one ends and the other begins.
+    #[error("two captures without a fixed byte between them: {0:?}")]
+    Adjacent(String),
+    /// Of Redis's globs only `*` and `?` are taken.
+    #[error("[ is not taken here; write {{name}} or *, or \\[ for the byte")]
+    Class,
+    /// More names than are kept.
+    #[error("more than {MAX_CAPTURES} names")]
+    TooManyNames,
+    /// The name of a lock is whole.
+    #[error("a lock's name has no * and no ?")]
+    Wildcard,
+}
+
+/// A part of a text that is not fixed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wild {
+    /// At least one byte, without `:` unless `any`.
+    Named { name: Box<str>, any: bool },
+    /// Any number of bytes.
+    Star,
+}
+
+/// Bytes of a text; `None` is any one.
+type Fixed = Vec<Option<u8>>;
+
+/// A text: what it begins with, and what is not fixed in it, each with what stands behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Text {
+    begins: Fixed,
+    rest: Vec<(Wild, Fixed)>,
+}
+
+impl Text {
+    fn read(text: &str) -> Result<Text, PatternError> {
+        if text.is_empty() {
+            return Err(PatternError::Empty);
+        }
+        let mut read = Text {
+            begins: Fixed::new(),
+            rest: Vec::new(),
+        };
+        let mut bytes = text.bytes();
+        while let Some(byte) = bytes.next() {
+            let wild = match byte {
+                b'[' => return Err(PatternError::Class),
+                b'*' => Wild::Star,
+                b'{' => name(&mut bytes)?,
+                b'?' => {
+                    read.last().push(None);
+                    continue;
+                }
+                b'\\' => {
+                    let next = bytes.next().ok_or(PatternError::Unfinished("\\"))?;
+                    read.last().push(Some(next));
+                    continue;
+                }
+                byte => {
+                    read.last().push(Some(byte));
+                    continue;
+                }
+            };
+            if read.rest.last().is_some_and(|(_, fixed)| fixed.is_empty()) {
+                return Err(PatternError::Adjacent(text.to_owned()));
+            }
+            read.rest.push((wild, Fixed::new()));
+        }
+        let names: BTreeSet<&str> = read.names().collect();
+        match names.len() > MAX_CAPTURES {
+            true => Err(PatternError::TooManyNames),
+            false => Ok(read),
+        }
+    }
+
+    /// The fixed bytes at its end so far.
+    fn last(&mut self) -> &mut Fixed {
+        match self.rest.last_mut() {
+            Some((_, fixed)) => fixed,
+            None => &mut self.begins,
+        }
+    }
+
+    /// The text, with what this gives for each name, nothing for `*` and an x for `?`.
+    fn filled<'a>(&'a self, mut stands_for: impl FnMut(&'a str) -> &'a [u8]) -> Vec<u8> {
+        let put = |text: &mut Vec<u8>, fixed: &Fixed| {
+            text.extend(fixed.iter().map(|byte| byte.unwrap_or(b'x')));
+        };
+        let mut text = Vec::new();
+        put(&mut text, &self.begins);
+        for (wild, fixed) in &self.rest {
+            if let Wild::Named { name, .. } = wild {
+                text.extend_from_slice(stands_for(name));
+            }
+            put(&mut text, fixed);
+        }
+        text
+    }
+
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.rest.iter().filter_map(|(wild, _)| match wild {
+            Wild::Named { name, .. } => Some(&**name),
+            Wild::Star => None,
+        })
+    }
+}
+
+/// Reads `{name}` behind its brace.
+fn name(bytes: &mut impl Iterator<Item = u8>) -> Result<Wild, PatternError> {
+    let mut read = Vec::new();
+    loop {
+        match bytes.next() {
+            Some(b'}') => break,
+            Some(byte) => read.push(byte),
+            None => return Err(PatternError::Unfinished("{")),
+        }
+    }
+    let read = String::from_utf8_lossy(&read).into_owned();
+    let (name, any) = match read.strip_suffix('*') {
+        Some(name) => (name, true),
+        None => (&read[..], false),
+    };
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    match !name.is_empty() && name.chars().all(fits) {
+        true => Ok(Wild::Named {
+            name: name.into(),
+            any,
+        }),
+        false => Err(PatternError::BadName(read)),
+    }
+}
+
+/// Which keys a guard is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyPattern(Text);
+
+impl KeyPattern {
+    /// Reads a pattern.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn new(text: &str) -> Result<KeyPattern, PatternError> {
+        Text::read(text).map(KeyPattern)
+    }
+
+    /// The names in it.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.names()
+    }
+
+    /// A key that matches it.
+    pub fn example(&self) -> Vec<u8> {
+        self.0.filled(|_| b"x")
+    }
+
+    /// The byte that each key begins with that matches, where there is one.
+    pub(super) fn first_byte(&self) -> Option<u8> {
+        *self.0.begins.first()?
+    }
+
+    /// Whether a key begins as those do that match.
+    #[inline]
+    pub(super) fn may_match(&self, key: &[u8]) -> bool {
+        behind(key, &self.0.begins).is_some()
+    }
+
+    /// What the names stand for in a key, if it matches. A name twice stands for the same.
+    pub fn matches<'p, 'k>(&'p self, key: &'k [u8]) -> Option<Captures<'p, 'k>> {
+        let Text {
+            begins,
+            rest: parts,
+        } = &self.0;
+        let mut captures = Captures::new();
+        let mut rest = behind(key, begins)?;
+        let last = parts.len().wrapping_sub(1);
+        for (place, (wild, fixed)) in parts.iter().enumerate() {
+            let least = usize::from(matches!(wild, Wild::Named { .. }));
+            let length = match place == last {
+                true => rest.len().checked_sub(fixed.len())?,
+                false => (least..rest.len()).find(|&at| behind(&rest[at..], fixed).is_some())?,
+            };
+            let (taken, further) = rest.split_at(length);
+            rest = behind(further, fixed)?;
+            let Wild::Named { name, any } = wild else {
+                continue;
+            };
+            if taken.is_empty() || (!any && taken.contains(&b':')) {
+                return None;
+            }
+            match captures.iter().find(|(known, _)| **known == **name) {
+                Some((_, before)) if *before != taken => return None,
+                Some(_) => {}
+                None => captures.push((name, taken)),
+            }
+        }
+        rest.is_empty().then_some(captures)
+    }
+}
+
+/// What stands behind a fixed text at the beginning of these bytes.
+fn behind<'k>(bytes: &'k [u8], fixed: &[Option<u8>]) -> Option<&'k [u8]> {
+    let (beginning, behind) = bytes.split_at_checked(fixed.len())?;
+    let mut pairs = beginning.iter().zip(fixed);
+    pairs
+        .all(|(byte, fixed)| fixed.is_none_or(|fixed| fixed == *byte))
+        .then_some(behind)
+}
+
+/// The name of a lock, with names of a pattern in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockTemplate(Text);
+
+impl LockTemplate {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn new(text: &str) -> Result<LockTemplate, PatternError> {
+        let read = Text::read(text)?;
+        let takes_any =
+            |(wild, fixed): &(Wild, Fixed)| *wild == Wild::Star || fixed.contains(&None);
+        match read.begins.contains(&None) || read.rest.iter().any(takes_any) {
+            true => Err(PatternError::Wildcard),
+            false => Ok(LockTemplate(read)),
+        }
+    }
+
+    /// The names in it.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.names()
+    }
+
+    /// The lock of a key. A name that the key's pattern does not have stands for nothing.
+    pub fn fill(&self, captures: &Captures<'_, '_>) -> Vec<u8> {
+        self.0.filled(|name| {
+            let captured = captures.iter().find(|(known, _)| *known == name);
+            captured.map_or(b"", |(_, bytes)| *bytes)
+        })
+    }
+
+    /// A name that some lock of it may have.
+    pub fn example(&self) -> Vec<u8> {
+        self.0.filled(|_| b"x")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn captured(pattern: &str, key: &str) -> Option<String> {
+        let pattern = KeyPattern::new(pattern).expect("a pattern");
+        let captures = pattern.matches(key.as_bytes())?;
+        let text =
+            |(name, bytes): &(&str, &[u8])| format!("{name}={}", String::from_utf8_lossy(bytes));
+        Some(captures.iter().map(text).collect::<Vec<_>>().join(" "))
+    }
+
+    #[test]
+    fn names_stand_for_the_shortest_there_is() {
+        for (pattern, key, expected) in [
+            ("stock:{id}", "stock:7", Some("id=7")),
+            ("stock:{id}", "stock:", None),
+            ("stock:{id}", "stock:7:history", None),
+            ("stock:{id*}", "stock:7:history", Some("id=7:history")),
+            ("order:{id}:*", "order:7:", Some("id=7")),
+            ("order:{id}:*", "order:7:lines:1", Some("id=7")),
+            ("{id*}:{x}", "a:b:c", None),
+            ("{id*}:{x*}", "a:b:c", Some("id=a x=b:c")),
+            ("*:{id}", "::7", None),
+            ("{id}:{id}", "7:7", Some("id=7")),
+            ("{id}:{id}", "7:8", None),
+            ("a?c:{id}", "abc:1", Some("id=1")),
+            ("ledger:*", "ledger:", Some("")),
+            ("ledger", "ledger", Some("")),
+            ("ledger", "ledger2", None),
+            ("\\{{id}\\}:stock", "{7}:stock", Some("id=7")),
+            ("x{id}y", "xy", None),
+            ("x{id}y", "x1yy", Some("id=1y")),
+            ("*", "", Some("")),
+        ] {
+            assert_eq!(
+                captured(pattern, key).as_deref(),
+                expected,
+                "{pattern} {key}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern_says_why() {
+        for (text, said) in [
+            ("", "a pattern is not empty"),
+            ("a\\", "it ends behind \\"),
+            ("a{id", "it ends behind {"),
+            (
+                "a{}",
+                "{} is no name: letters, digits, - and _, and * at the end for any bytes",
+            ),
+            (
+                "a{i d}",
+                "{i d} is no name: letters, digits, - and _, and * at the end for any bytes",
+            ),
+            (
+                "{a}{b}",
+                "two captures without a fixed byte between them: \"{a}{b}\"",
+            ),
+            (
+                "{a}*",
+                "two captures without a fixed byte between them: \"{a}*\"",
+            ),
+            (
+                "a[bc]",
+                "[ is not taken here; write {name} or *, or \\[ for the byte",
+            ),
+        ] {
+            let error = KeyPattern::new(text).expect_err(text);
+            assert_eq!(error.to_string(), said, "{text}");
+        }
+        let many: String = (0..9).map(|n| format!("{{n{n}}}:")).collect();
+        assert_eq!(KeyPattern::new(&many), Err(PatternError::TooManyNames));
+    }
+
+    #[test]
+    fn a_lock_has_the_names_of_its_key() {
+        let lock = LockTemplate::new("lock:{b}:{a}!").expect("a template");
+        let pattern = KeyPattern::new("{a}:{b}").expect("a pattern");
+        let captures = pattern.matches(b"1:2").expect("a match");
+        assert_eq!(lock.fill(&captures), b"lock:2:1!");
+        assert_eq!(lock.example(), b"lock:x:x!");
+        for wild in ["lock:*", "lock:?"] {
+            assert_eq!(LockTemplate::new(wild), Err(PatternError::Wildcard));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_and_any_key_are_taken_without_panic(text in "[ab{}*?\\\\:]{0,9}", key in "[ab:]{0,9}") {
+            if let Ok(pattern) = KeyPattern::new(&text) {
+                let _ = pattern.matches(key.as_bytes());
+            }
+            if let Ok(lock) = LockTemplate::new(&text) {
+                prop_assert!(!lock.example().is_empty());
+            }
+        }
+
+        #[test]
+        fn a_match_puts_together_again_what_it_took_apart(key in "[ab:]{1,3}x[ab]{1,3}:z") {
+            let text = "{a*}x{b}:z";
+            let pattern = KeyPattern::new(text).expect("a pattern");
+            if let Some(captures) = pattern.matches(key.as_bytes()) {
+                let lock = LockTemplate::new(text).expect("a template");
+                prop_assert_eq!(lock.fill(&captures), key.as_bytes());
+            }
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The steps of a server that has become the primary: since when it is, and which leases are still there.
+
+use std::time::Duration;
+
+use lockwarden_resp::Value;
+
+use super::{Plan, Step};
+use crate::companion::era_key;
+use crate::scripts;
+use crate::time::RedisTime;
+use crate::token::Grant;
+
+/// The entry is read at each connection, so that it is missing only where nobody came for so long.
+const ENTRY_LIVES: Duration = Duration::from_secs(30 * 86_400);
+
+/// Enters since when a server is the primary; `run` names this run of it. Is run in database 0.
+pub fn enter_era(run: &str, companion_prefix: &[u8]) -> Plan {
+    let mut step = Step::of_keys(&[&era_key(companion_prefix)]);
+    step.bytes(run.as_bytes());
+    step.number(ENTRY_LIVES.as_millis().try_into().unwrap_or(u64::MAX));
+    step.done(&scripts::ERA)
+}
+
+/// Reads the answer of [`enter_era`]: since when, and now. `None` for one that is none of the script's own.
+pub fn entered(answer: &Value) -> Option<(RedisTime, RedisTime)> {
+    let [since, now] = answer.as_items()? else {
+        return None;
+    };
+    let time = |value: &Value| -> Option<RedisTime> {
+        let digits = std::str::from_utf8(value.as_bytes()?).ok()?;
+        digits.parse().ok().map(RedisTime)
+    };
+    Some((time(since)?, time(now)?))
+}
+
+/// What became of a lease that another server had granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Surveyed {
+    /// It is held, with this TTL, if it has one.
+    Held(Option<Duration>),
+    /// It was given back, or ended by somebody.
+    Ended,
+    /// It was not given back, and is over.
+    RanOut,
+    /// It is not there, be it that there is another.
+    Lost,
+}
+
+/// Looks for leases of one database.
+pub fn survey<'a>(
+    leases: impl Iterator<Item = (&'a [u8], Grant)> + Clone,
+    companion_prefix: &[u8],
+) -> Plan {
+    let locks: Vec<&[u8]> = leases.clone().map(|(lock, _)| lock).collect();
+    let mut step = Step::new(&locks, companion_prefix, &[]);
+    for (_, grant) in leases {
+        step.bytes(&grant.0);
+    }
+    step.done(&scripts::SURVEY)
+}
+
+/// Reads the answer of [`survey`], one entry a lease. `None` for an answer that is none of the script's own.
+pub fn surveyed(answer: &Value) -> Option<Vec<Surveyed>> {
+    let one = |value: &Value| match value.as_integer()? {
+        -4 => Some(Surveyed::Lost),
+        -3 => Some(Surveyed::RanOut),
+        -2 => Some(Surveyed::Ended),
+        -1 => Some(Surveyed::Held(None)),
+        left => {
+            let left = u64::try_from(left).ok()?;
+            Some(Surveyed::Held(Some(Duration::from_millis(left))))
+        }
+    };
+    answer.as_items()?.iter().map(one).collect()
+}

@@ -1,0 +1,165 @@
+//! Where the primary is, as sentinels say it. What each of them said last stands in `candidates`, which also decides whom
+//! to follow; `ask` is the conversation with one of them. Who asks again and again is `maintenance::sentinels`.
+
+mod ask;
+mod candidates;
+pub(super) mod named;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use super::own_login::OwnLogin;
+use crate::config::SentinelTarget;
+use crate::net::tls::Connector;
+use ask::Way;
+pub(crate) use ask::{Asked, SentinelConversation};
+use candidates::Candidates;
+pub(crate) use named::{Named, Place, SentinelError, SentinelsError};
+
+/// Sentinels that are known at most, those that others name included.
+const MAX_KNOWN: usize = 32;
+/// See the module.
+pub(crate) struct Sentinels {
+    target: SentinelTarget,
+    way: Way,
+    candidates: Mutex<Candidates>,
+    named: watch::Sender<Option<Named>>,
+}
+
+impl fmt::Debug for Sentinels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sentinels").field(&self.target.name).finish()
+    }
+}
+
+impl Sentinels {
+    pub(super) fn new(target: &SentinelTarget, connector: Option<Arc<Connector>>) -> Sentinels {
+        let configured = target.sentinels.iter();
+        let places = configured.map(|(host, port)| Place {
+            host: host.clone(),
+            port: *port,
+        });
+        Sentinels {
+            way: Way {
+                login: target.login.clone().map(OwnLogin::new),
+                connector,
+            },
+            candidates: Mutex::new(Candidates::new(places)),
+            target: target.clone(),
+            named: watch::Sender::new(None),
+        }
+    }
+
+    /// What they call the primary.
+    pub(crate) fn name(&self) -> &str {
+        &self.target.name
+    }
+
+    /// Every sentinel that is known.
+    pub(crate) fn places(&self) -> Vec<Place> {
+        self.candidates().places()
+    }
+
+    /// The primary that is to be followed, once one was named.
+    pub(crate) fn named(&self) -> Option<Named> {
+        self.named.borrow().clone()
+    }
+
+    /// Waits until another than this is to be followed.
+    pub(crate) async fn changes(&self, from: &Named) -> Named {
+        let mut named = self.named.subscribe();
+        let is_another = |now: &Option<Named>| now.as_ref().is_some_and(|now| now != from);
+        let changed = named.wait_for(is_another).await.map(|now| now.clone());
+        match changed {
+            Ok(Some(now)) => now,
+            // The sender lives as long as this, and what was named once stays so.
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// How many sentinels answered lately, and how many there are.
+    pub(crate) fn heard(&self, now: Instant) -> (usize, usize) {
+        self.candidates().heard(now)
+    }
+
+    /// What came of asking this sentinel.
+    pub(crate) fn told(&self, from: &Place, asked: Result<Asked, SentinelError>, now: Instant) {
+        let mut candidates = self.candidates();
+        match asked {
+            Ok(asked) => {
+                for other in asked.others {
+                    candidates.learn(other, MAX_KNOWN);
+                }
+                candidates.named(from, asked.named, now);
+            }
+            Err(error) => candidates.failed(from, error),
+        }
+        self.follow(candidates.choose(now));
+    }
+
+    /// This one said that it is the primary.
+    pub(crate) fn is_primary(&self, named: &Named) {
+        self.candidates().proved(named);
+    }
+
+    /// This one could not be reached, or said that it is none.
+    pub(crate) fn is_not_primary(&self, named: &Named, now: Instant) {
+        let mut candidates = self.candidates();
+        candidates.disproved(named, now);
+        self.follow(candidates.choose(now));
+    }
+
+    /// A connection to this sentinel.
+    pub(crate) async fn converse(
+        &self,
+        place: &Place,
+    ) -> Result<SentinelConversation, SentinelError> {
+        SentinelConversation::open(&self.way, place).await
+    }
+
+    /// Asks each sentinel once, and returns the primary to follow.
+    pub(crate) async fn find(&self) -> Result<Named, SentinelsError> {
+        for place in self.places() {
+            let asked = match self.converse(&place).await {
+                Ok(mut conversation) => conversation.ask(self.name()).await,
+                Err(error) => Err(error),
+            };
+            self.told(&place, asked, Instant::now());
+        }
+        self.named().ok_or_else(|| self.silence())
+    }
+
+    /// Why no primary is known.
+    pub(crate) fn silence(&self) -> SentinelsError {
+        let each = self.said(Instant::now()).into_iter();
+        let why = |(place, said): (Place, Result<_, Option<_>>)| Some((place, said.err()??));
+        SentinelsError {
+            name: self.target.name.clone(),
+            each: each.filter_map(why).collect(),
+        }
+    }
+
+    /// What each sentinel says now. Of one that is not heard: why, where that is known.
+    pub(crate) fn said(&self, now: Instant) -> Vec<(Place, Result<Named, Option<SentinelError>>)> {
+        self.candidates().said(now)
+    }
+
+    fn follow(&self, chosen: Option<Named>) {
+        self.named.send_if_modified(|now| {
+            let is_news = chosen.is_some() && *now != chosen;
+            if is_news {
+                *now = chosen;
+            }
+            is_news
+        });
+    }
+
+    fn candidates(&self) -> MutexGuard<'_, Candidates> {
+        self.candidates
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,29 @@
+//! Whether the users of `[[certificate_login]]` can log in: tries each of them.
+
+use crate::backend::own_login::login_of;
+use crate::backend::profile::Profile;
+use crate::backend::{Address, BackendError};
+use crate::config::{CertificateLogin, Config};
+
+/// What is wrong with them.
+pub(super) async fn ask(address: &Address, config: &Config) -> Result<Vec<String>, BackendError> {
+    let mut doubts = Vec::new();
+    for (number, login) in (1..).zip(&config.certificate_logins) {
+        let why = match log_in(address, login).await {
+            Ok(()) => continue,
+            Err(BackendError::Login(text)) => text,
+            Err(BackendError::Password(error)) => error.to_string(),
+            Err(error) => return Err(error),
+        };
+        doubts.push(format!(
+            "certificate_login #{number}: user {} cannot log in: {why}",
+            login.user
+        ));
+    }
+    Ok(doubts)
+}
+
+async fn log_in(address: &Address, login: &CertificateLogin) -> Result<(), BackendError> {
+    let profile = Profile::of(login_of(login).await?);
+    address.converse_as(&profile).await.map(|_| ())
+}

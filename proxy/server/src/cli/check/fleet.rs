@@ -1,0 +1,249 @@
+//! `lockwarden check --fleet`: whether several proxies have the same rules, and where they differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::super::api_client::{ApiClient, ApiError, finish, path};
+use super::super::fleet::{Answers, FleetArgs};
+use super::super::output;
+use super::super::output::{Column, Format, Paint, Screen, Table, cell, plain};
+use crate::app::exit_code;
+use crate::config::Meaning;
+use crate::text::numbers::counted;
+use crate::view::api::{ConfigMeaning, Overview, Version};
+
+/// Differences that are told.
+const MAX_SHOWN: usize = 50;
+/// Where somebody reads which configuration is meant that no proxy has loaded yet.
+const THIS: &str = "this configuration";
+/// What a proxy says of a key that its configuration does not have.
+const ABSENT: &str = "(not there)";
+
+/// What one proxy is asked.
+#[derive(Serialize)]
+struct Asked {
+    version: Version,
+    meaning: ConfigMeaning,
+    overview: Overview,
+}
+
+/// Something that is not the same everywhere.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Difference {
+    /// Such as `namespace orders: mode`.
+    what: String,
+    /// What is said of it, and by whom.
+    said: BTreeMap<String, Vec<String>>,
+}
+
+/// Asks them all; `configuration` is one that was checked before, and stands beside them.
+pub(super) fn check(
+    fleet: &FleetArgs,
+    format: Format,
+    configuration: Option<&Meaning>,
+) -> ExitCode {
+    finish(compare(fleet, format, configuration))
+}
+
+fn compare(
+    fleet: &FleetArgs,
+    format: Format,
+    configuration: Option<&Meaning>,
+) -> Result<ExitCode, ApiError> {
+    let answers = fleet.ask(ask)?;
+    let configuration = configuration.map(ConfigMeaning::from);
+    let differences = differences(&answers, configuration.as_ref());
+    let hashes: BTreeSet<&str> = sides(&answers, configuration.as_ref())
+        .into_iter()
+        .map(|(_, meaning)| meaning.hash.as_str())
+        .collect();
+    output::print(&match format {
+        Format::Json => answers.json_with(&json!({
+            "same": differences.is_empty(),
+            "configuration": configuration,
+            "differences": differences,
+        })),
+        Format::Text if answers.answers.is_empty() => String::new(),
+        Format::Text => {
+            let mut text = table(
+                &answers,
+                configuration.as_ref(),
+                &hashes,
+                Screen::there_is(),
+            );
+            text.push_str(&words(&answers, &differences, &hashes));
+            text
+        }
+    })?;
+    let end = answers.end();
+    Ok(match differences.is_empty() || answers.answers.is_empty() {
+        true => end,
+        false => exit_code::findings(),
+    })
+}
+
+fn ask(client: &ApiClient) -> Result<Asked, ApiError> {
+    Ok(Asked {
+        version: client.get(&path(&["version"], &[]))?,
+        meaning: client.get(&path(&["meaning"], &[]))?,
+        overview: client.get(&path(&["overview"], &[]))?,
+    })
+}
+
+/// Who says what about locks: the configuration first, then each proxy.
+fn sides<'a>(
+    answers: &'a Answers<Asked>,
+    configuration: Option<&'a ConfigMeaning>,
+) -> Vec<(&'a str, &'a ConfigMeaning)> {
+    let proxies = answers.answers.iter();
+    let proxies = proxies.map(|one| (one.proxy.as_deref().unwrap_or("?"), &one.answer.meaning));
+    configuration
+        .map(|meaning| (THIS, meaning))
+        .into_iter()
+        .chain(proxies)
+        .collect()
+}
+
+fn differences(answers: &Answers<Asked>, configuration: Option<&ConfigMeaning>) -> Vec<Difference> {
+    let versions = answers.answers.iter().map(|one| {
+        let proxy = one.proxy.as_deref().unwrap_or("?");
+        (proxy, one.answer.version.version.as_str())
+    });
+    let mut all: Vec<Difference> = differs("version", versions).into_iter().collect();
+    let sides = sides(answers, configuration);
+    let tables = |meaning: &ConfigMeaning| -> BTreeSet<String> {
+        let tables = meaning.says.iter().filter_map(|says| says.table.clone());
+        tables.collect()
+    };
+    let tables: Vec<BTreeSet<String>> = sides.iter().map(|(_, meaning)| tables(meaning)).collect();
+    // A table that one of them does not have at all differs once, not in each of its keys.
+    for table in tables.iter().flatten().collect::<BTreeSet<_>>() {
+        let said = sides.iter().zip(&tables).map(|((who, _), tables)| {
+            let is_there = tables.contains(table);
+            (*who, if is_there { "(there)" } else { ABSENT })
+        });
+        all.extend(differs(table, said));
+    }
+    let everywhere = |table: &Option<String>| match table {
+        Some(table) => tables.iter().all(|tables| tables.contains(table)),
+        None => true,
+    };
+    let keys = sides.iter().flat_map(|(_, meaning)| &meaning.says);
+    let keys = keys.filter(|says| everywhere(&says.table));
+    for (table, key) in keys
+        .map(|says| (&says.table, &says.key))
+        .collect::<BTreeSet<_>>()
+    {
+        let said = sides.iter().map(|(who, meaning)| {
+            let mut says = meaning.says.iter();
+            let found = says.find(|says| says.table == *table && says.key == *key);
+            (*who, found.map_or(ABSENT, |says| says.value.as_str()))
+        });
+        let what = match table {
+            Some(table) => format!("{table}: {key}"),
+            None => key.clone(),
+        };
+        all.extend(differs(&what, said));
+    }
+    all
+}
+
+/// The difference, if not all say the same.
+fn differs<'a>(what: &str, said: impl Iterator<Item = (&'a str, &'a str)>) -> Option<Difference> {
+    let mut by_value: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (who, value) in said {
+        by_value
+            .entry(value.to_owned())
+            .or_default()
+            .push(who.to_owned());
+    }
+    (by_value.len() > 1).then(|| Difference {
+        what: what.to_owned(),
+        said: by_value,
+    })
+}
+
+fn table(
+    answers: &Answers<Asked>,
+    configuration: Option<&ConfigMeaning>,
+    hashes: &BTreeSet<&str>,
+    screen: Screen,
+) -> String {
+    let paint = match hashes.len() {
+        0 | 1 => Paint::Plain,
+        _ => Paint::Doubtful,
+    };
+    let mut table = Table::new(&[
+        ("PROXY", Column::Left),
+        ("VERSION", Column::Left),
+        ("CONFIG HASH", Column::Left),
+        ("MODE", Column::Left),
+        ("BACKEND", Column::Cut),
+    ]);
+    if let Some(meaning) = configuration {
+        let version = cell(env!("CARGO_PKG_VERSION"));
+        let hash = (meaning.hash.clone(), paint);
+        table.row([cell(THIS), version, hash, cell("-"), cell("-")]);
+    }
+    for one in &answers.answers {
+        let Asked {
+            version,
+            meaning,
+            overview,
+        } = &one.answer;
+        let backend = match &overview.backend.problem {
+            Some(problem) => format!("{}: {problem}", overview.backend.address),
+            None => format!("{}, up", overview.backend.address),
+        };
+        table.row([
+            cell(one.proxy.as_deref().unwrap_or("?")),
+            cell(&*version.version),
+            (meaning.hash.clone(), paint),
+            cell(modes(overview)),
+            cell(backend),
+        ]);
+    }
+    table.show(screen)
+}
+
+/// In which mode the namespaces of a proxy are.
+fn modes(overview: &Overview) -> String {
+    let all = overview.namespaces.len();
+    let of = |enforced: &str| {
+        let namespaces = overview.namespaces.iter();
+        namespaces.filter(|one| one.mode == enforced).count()
+    };
+    let some = overview.namespaces.iter().any(|one| one.enforced_for_some);
+    match (of("enforce"), some) {
+        (0, true) => "monitor, enforced for some".to_owned(),
+        (0, false) => "monitor".to_owned(),
+        (enforced, _) if enforced == all => "enforce".to_owned(),
+        (enforced, _) => format!("enforce in {enforced} of {all}"),
+    }
+}
+
+fn words(answers: &Answers<Asked>, differences: &[Difference], hashes: &BTreeSet<&str>) -> String {
+    let number = counted(answers.answers.len() as u64, "proxy", "proxies");
+    if differences.is_empty() && hashes.len() == 1 {
+        return format!("\n{number}, the same rules and version everywhere\n");
+    }
+    // Writing to a String cannot fail, here and below.
+    let mut text = format!(
+        "\n{}:\n",
+        counted(differences.len() as u64, "difference", "differences")
+    );
+    for difference in differences.iter().take(MAX_SHOWN) {
+        let _ = writeln!(text, "{}", plain(&difference.what));
+        for (value, who) in &difference.said {
+            let _ = writeln!(text, "  {} at {}", plain(value), plain(&who.join(", ")));
+        }
+    }
+    if let Some(more) = differences.len().checked_sub(MAX_SHOWN + 1) {
+        let _ = writeln!(text, "and {} more; -o json tells all", more + 1);
+    }
+    text
+}

@@ -1,0 +1,156 @@
+//! Which replicas the server has, and whether they are enough for namespaces whose grants wait for them (`durability`). Told by
+//! `INFO`; limits of the server's own by `CONFIG GET`, where the proxy's user may ask for them.
+
+use lockwarden_resp::Value;
+
+use crate::backend::strict::{Said, online, unmet};
+use crate::backend::{BackendError, Conversation};
+use crate::config::Config;
+use crate::text::numbers::counted;
+
+/// What was found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Replication {
+    pub(super) notes: Vec<String>,
+    pub(super) doubts: Vec<String>,
+}
+
+/// What the server says of its replicas.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Found {
+    /// Those that follow it now.
+    online: u64,
+    /// `min-replicas-to-write` and `min-replicas-max-lag`.
+    limits: Option<(u64, u64)>,
+}
+
+/// Asks for it; nothing to tell where there is no replica, and nobody waits for one.
+pub(super) async fn ask(
+    own: &mut Conversation,
+    config: &Config,
+) -> Result<Replication, BackendError> {
+    let answer = own.ask(&["INFO"]).await?;
+    let mut replication = match answer.as_bytes() {
+        Some(info) => {
+            let mut found = Found {
+                online: online(&String::from_utf8_lossy(info)),
+                limits: None,
+            };
+            if found.online == 0 && !config.waits_for_replicas() {
+                return Ok(Replication::default());
+            }
+            let limits = own.ask(&["CONFIG", "GET", "min-replicas-*"]).await?;
+            found.limits = read_limits(&limits);
+            told(&found, config)
+        }
+        None => unknown(config),
+    };
+    replication
+        .doubts
+        .extend(broken(Said::read(&answer).as_ref(), config));
+    Ok(replication)
+}
+
+/// Why namespaces grant no lock whose `durability` is strict.
+fn broken(said: Option<&Said>, config: &Config) -> Vec<String> {
+    let strict = config
+        .namespaces
+        .iter()
+        .filter(|namespace| namespace.is_strict());
+    let each = strict.filter_map(|namespace| Some((namespace, namespace.durability?)));
+    let each = each.flat_map(|(namespace, durability)| {
+        let unmet = unmet(said, durability.replicas);
+        unmet.into_iter().map(|why| {
+            let name = &namespace.name;
+            format!("namespace {name}: its durability is strict, so no free lock would be granted: {why}")
+        })
+    });
+    each.collect()
+}
+
+fn unknown(config: &Config) -> Replication {
+    let mut unknown = Replication::default();
+    if config.waits_for_replicas() {
+        let text = "whether there are replicas to wait for (durability) is not known: the proxy's own user lacks +info";
+        unknown.notes.push(text.to_owned());
+    }
+    unknown
+}
+
+fn read_limits(answer: &Value) -> Option<(u64, u64)> {
+    let items = answer.as_items()?;
+    let value = |name: &[u8]| {
+        let at = items
+            .iter()
+            .position(|item| item.as_bytes().is_some_and(|word| &word[..] == name))?;
+        let digits = items.get(at + 1)?.as_bytes()?;
+        std::str::from_utf8(digits).ok()?.parse().ok()
+    };
+    Some((
+        value(b"min-replicas-to-write")?,
+        value(b"min-replicas-max-lag")?,
+    ))
+}
+
+fn told(found: &Found, config: &Config) -> Replication {
+    let mut told = Replication::default();
+    let limits = match found.limits {
+        Some((to_write, lag)) => {
+            format!("min-replicas-to-write {to_write}, min-replicas-max-lag {lag}")
+        }
+        None => {
+            "min-replicas-to-write is not known: the proxy's own user may not ask for it".to_owned()
+        }
+    };
+    let replicas = counted(found.online, "replica", "replicas");
+    told.notes.push(format!("{replicas} online; {limits}"));
+    for namespace in &config.namespaces {
+        // Where it is strict nothing is granted, which is said for itself.
+        let Some(durability) = namespace.durability.filter(|_| !namespace.is_strict()) else {
+            continue;
+        };
+        if u64::from(durability.replicas) > found.online {
+            told.doubts.push(format!(
+                "namespace {}: its grants wait for {} (durability), and the server has {}: every grant would be given back, \
+                 and every extension told as one that failed",
+                namespace.name,
+                counted(u64::from(durability.replicas), "replica", "replicas"),
+                found.online
+            ));
+        }
+    }
+    if config.waits_for_replicas() && matches!(found.limits, Some((0, _))) {
+        told.notes.push(
+            "min-replicas-to-write is 0: a primary that has lost its replicas goes on taking writes of those who go around \
+             lockwarden; set it to 1"
+                .to_owned(),
+        );
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn limits_are_read_in_any_order_or_not_at_all() {
+        let bulk = |text: &'static str| Value::Bulk(Bytes::from_static(text.as_bytes()));
+        let answer = Value::Array(vec![
+            bulk("min-replicas-max-lag"),
+            bulk("10"),
+            bulk("min-replicas-to-write"),
+            bulk("1"),
+        ]);
+        assert_eq!(read_limits(&answer), Some((1, 10)));
+        assert_eq!(read_limits(&Value::Array(Vec::new())), None);
+        let odd = Value::Array(vec![bulk("min-replicas-to-write")]);
+        assert_eq!(read_limits(&odd), None);
+        assert_eq!(
+            read_limits(&Value::Error(Bytes::from_static(b"NOPERM"))),
+            None
+        );
+    }
+}

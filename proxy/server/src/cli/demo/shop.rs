@@ -1,0 +1,211 @@
+//! The shop of `lockwarden demo --guard`. Its program reads the stock under a lock, pauses, and writes the stock back; a
+//! quarter of the pauses are longer than the lock's TTL. A worker that wakes too late writes a stock that others have sold
+//! from meanwhile, and those items are sold twice. Two shops run the program at the same time: one straight on Redis, one
+//! through the proxy with a guard on the stock.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::app::private_redis::PrivateRedis;
+use crate::random;
+
+use super::picture;
+use super::sales::{ITEMS, Sales, StockWrite};
+use super::servers::{Client, Proxy};
+
+/// Each has a connection of its own.
+const WORKERS: u64 = 20;
+/// The TTL of the lock.
+const TTL_MS: &str = "150";
+/// A shop that is not empty by then gives up.
+const CLOSES: Duration = Duration::from_secs(60);
+
+const STOCK: &str = "stock:7";
+const LOCK: &str = "lock_sale_7";
+const GUARD: &str = r#"[[guard]]
+name = "stock"
+keys = ["stock:{id}"]
+lock = "lock_sale_{id}"
+mode = "enforce"
+"#;
+const NAMESPACE: &str = r#"[[namespace]]
+name = "sale"
+keys = ["lock_sale_*"]
+mode = "enforce"
+"#;
+/// How lock libraries give a lock back: only where the value is still their own.
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end return 0";
+
+/// Opens both shops. Returns whether one oversold and the other did not.
+pub(super) fn tell(drawing: Option<&Path>) -> Result<bool, Box<dyn Error>> {
+    let (bare, governed) = (PrivateRedis::start()?, PrivateRedis::start()?);
+    let proxy = guarded(governed.address())?;
+    println!(
+        "Two shops run the same program at the same time: {ITEMS} items, {WORKERS} workers with a connection each.\n\
+         A worker takes the lock (SET NX PX {TTL_MS}), reads the stock, pauses, writes the stock back, and releases\n\
+         the lock. Every fourth pause is longer than the {TTL_MS} ms of the lock. This takes some seconds ...\n"
+    );
+    io::stdout().flush()?;
+    let (straight, kept) = thread::scope(|scope| {
+        let straight = scope.spawn(|| sell_out(bare.address(), bare.address()));
+        let kept = sell_out(proxy.address(), governed.address());
+        (result(straight.join()), kept)
+    });
+    let (straight, kept) = (straight?, kept?);
+    for (shop, sales) in [
+        ("Straight to Redis:", &straight),
+        (
+            "Through lockwarden, with a guard on the stock (only the address is different):",
+            &kept,
+        ),
+    ] {
+        let seconds = sales.took.as_secs_f64();
+        println!("{shop}\n  {} ({seconds:.1} s)", sales.in_words());
+    }
+    if let Some(refusal) = &kept.refusal {
+        println!("\nWhat a worker was told that woke too late:\n  {refusal}");
+    }
+    println!("\nThe guard, in lockwarden's configuration:");
+    for line in GUARD.lines() {
+        println!("  {line}");
+    }
+    if let Some(file) = drawing {
+        std::fs::write(file, picture::drawn(&straight, &kept))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    proxy.stop()?;
+    let is_damaged = straight.are_complete() && straight.oversold() > 0;
+    let is_safe = kept.are_complete() && kept.oversold() == 0 && kept.refused() > 0;
+    Ok(is_damaged && is_safe)
+}
+
+/// The proxy with the guard. It has read its file when this returns.
+fn guarded(backend: SocketAddr) -> Result<Proxy, Box<dyn Error>> {
+    let mut file = tempfile::Builder::new().suffix(".toml").tempfile()?;
+    write!(
+        file,
+        "backend = \"redis://{backend}\"\nlisten = \"127.0.0.1:0\"\nadmin = \"off\"\n\n{NAMESPACE}\n{GUARD}"
+    )?;
+    Proxy::start(|command| {
+        command.arg("--config").arg(file.path());
+    })
+}
+
+/// Has the workers sell until the shop is empty. They find the Redis `redis` at `address`.
+fn sell_out(address: SocketAddr, redis: SocketAddr) -> io::Result<Sales> {
+    let mut shelf = Client::connect(redis)?;
+    shelf.ask(&["SET", STOCK, &ITEMS.to_string()])?;
+    let opened = Instant::now();
+    let workers: Vec<io::Result<Worker>> = thread::scope(|scope| {
+        let start = |number| scope.spawn(move || Worker::works(number, address, opened));
+        let workers: Vec<_> = (0..WORKERS).map(start).collect();
+        let ended = workers.into_iter().map(|worker| result(worker.join()));
+        ended.collect()
+    });
+    let took = opened.elapsed();
+    let (mut writes, mut refusal) = (Vec::new(), None);
+    for worker in workers {
+        let worker = worker?;
+        writes.extend(worker.writes);
+        refusal = refusal.or(worker.refusal);
+    }
+    writes.sort_by_key(|write| write.at);
+    Ok(Sales {
+        writes,
+        refusal,
+        took,
+        left: shelf.ask(&["GET", STOCK])?,
+    })
+}
+
+fn result<T>(ended: thread::Result<io::Result<T>>) -> io::Result<T> {
+    ended.unwrap_or_else(|_| Err(io::Error::other("a worker panicked")))
+}
+
+/// The program, which is the same in both shops.
+struct Worker {
+    number: u64,
+    client: Client,
+    /// How often it had the lock.
+    turns: u64,
+    writes: Vec<StockWrite>,
+    refusal: Option<String>,
+}
+
+impl Worker {
+    /// Sells until nothing is left.
+    fn works(number: u64, address: SocketAddr, opened: Instant) -> io::Result<Worker> {
+        let mut worker = Worker {
+            number,
+            client: Client::connect(address)?,
+            turns: 0,
+            writes: Vec::new(),
+            refusal: None,
+        };
+        let mut tries = 0;
+        loop {
+            if opened.elapsed() > CLOSES {
+                return Err(io::Error::other("a shop is not empty after a minute"));
+            }
+            let own: String = random::sixteen()
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            let taken = worker
+                .client
+                .ask(&["SET", LOCK, &own, "NX", "PX", TTL_MS])?;
+            if taken != "+OK" {
+                tries += 1;
+                thread::sleep(Duration::from_millis(8 + (number * 3 + tries * 5) % 8));
+                continue;
+            }
+            let is_empty = !worker.sells_one(opened)?;
+            worker
+                .client
+                .ask(&["EVAL", COMPARE_AND_DELETE, "1", LOCK, &own])?;
+            if is_empty {
+                return Ok(worker);
+            }
+        }
+    }
+
+    /// Under the lock, as it believes. Returns whether there was something to sell.
+    fn sells_one(&mut self, opened: Instant) -> io::Result<bool> {
+        let stock = self.client.ask(&["GET", STOCK])?;
+        let stock: u32 = stock.parse().map_err(io::Error::other)?;
+        let Some(less) = stock.checked_sub(1) else {
+            return Ok(false);
+        };
+        thread::sleep(self.pause());
+        let answer = self.client.ask(&["SET", STOCK, &less.to_string()])?;
+        let is_refused = answer.starts_with("-LOCKDENIED stale-fence ");
+        if !is_refused && answer != "+OK" {
+            return Err(io::Error::other(answer));
+        }
+        self.writes.push(StockWrite {
+            at: opened.elapsed(),
+            stock: less,
+            is_refused,
+        });
+        if is_refused {
+            self.refusal.get_or_insert(answer);
+        }
+        Ok(true)
+    }
+
+    /// Every fourth is longer than the lock's TTL.
+    fn pause(&mut self) -> Duration {
+        self.turns += 1;
+        let spread = self.turns * 7 + self.number * 3;
+        let pause_ms = match (self.turns + self.number) % 4 {
+            0 => 160 + spread % 40,
+            _ => 4 + spread % 8,
+        };
+        Duration::from_millis(pause_ms)
+    }
+}

@@ -1,0 +1,57 @@
+//! Data that is written under locks, as a table.
+
+use std::fmt::Write as _;
+
+use super::super::output::{Column, Paint, Screen, Table, cell, plain};
+use crate::text::numbers::number;
+use crate::view::api::ProposedGuard;
+
+/// Nothing where there is none.
+pub(super) fn words(guards: &[ProposedGuard], screen: Screen) -> String {
+    if guards.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        ("DATA", Column::Cut),
+        ("LOCK", Column::Cut),
+        ("UNDER IT", Column::Right),
+        ("WITHOUT", Column::Right),
+        ("WRITTEN WITHOUT BY", Column::Cut),
+    ]);
+    for one in guards {
+        let by = one.outsiders.iter().map(|by| by.application.as_str());
+        let by: Vec<&str> = by.collect();
+        let without = match one.without {
+            0 => cell("0"),
+            some => (number(some), Paint::Bad),
+        };
+        table.row([
+            cell(&one.keys),
+            cell(&one.lock),
+            cell(number(one.under)),
+            without,
+            cell(by.join(", ")),
+        ]);
+    }
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let head = screen.paint("Data that is written under a lock:", Paint::Head);
+    let _ = writeln!(text, "\n{head}\n");
+    text.push_str(&table.show(screen));
+    if guards.iter().any(|one| one.outside.is_some()) {
+        text.push('\n');
+    }
+    for one in guards {
+        if let Some(last) = &one.outside {
+            let _ = writeln!(
+                text,
+                "The last write of {} without the lock: {} by {}",
+                plain(&one.keys),
+                plain(&last.key),
+                plain(&last.application)
+            );
+        }
+    }
+    text.push_str("\n`lockwarden discover -o toml` proposes guards for it.\n");
+    text
+}

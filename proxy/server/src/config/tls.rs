@@ -1,0 +1,224 @@
+//! `[tls]` for listeners and `[backend_tls]` for the way to the backend: which files say who the proxy is, and whom it
+//! believes. The files themselves are looked at when everything else is right ([`check`]).
+
+use std::sync::Arc;
+
+use super::backend::{Backend, BackendUrl, Target};
+use super::finding::{Findings, Place};
+use super::keys::belongs_on_top;
+use super::listener::Listener;
+use super::reader::{Key, Reader, Section};
+use crate::net::tls::{
+    Acceptor, Authority, BackendFiles, ClientCertificates, Connector, ListenerFiles, MinVersion,
+    NamedBy, TlsError, Unobserved, Verify,
+};
+
+pub(super) const KEYS: &[Key] = &[
+    Key {
+        name: "cert",
+        example: "\"/etc/lockwarden/tls.crt\"",
+    },
+    Key {
+        name: "key",
+        example: "\"/etc/lockwarden/tls.key\"",
+    },
+    Key {
+        name: "min_version",
+        example: "\"1.2\"",
+    },
+    Key {
+        name: "client_ca",
+        example: "\"/etc/lockwarden/clients.pem\"",
+    },
+    Key {
+        name: "client_cert",
+        example: "\"require\"",
+    },
+    Key {
+        name: "client_name",
+        example: "\"uri\"",
+    },
+];
+
+pub(super) const BACKEND_KEYS: &[Key] = &[
+    Key {
+        name: "ca",
+        example: "\"system\"",
+    },
+    Key {
+        name: "server_name",
+        example: "\"cache.corp\"",
+    },
+    Key {
+        name: "verify",
+        example: "\"full\"",
+    },
+    Key {
+        name: "cert",
+        example: "\"/etc/lockwarden/backend.crt\"",
+    },
+    Key {
+        name: "key",
+        example: "\"/etc/lockwarden/backend.key\"",
+    },
+];
+
+const VERSIONS: [(&str, MinVersion); 2] = [("1.2", MinVersion::Tls12), ("1.3", MinVersion::Tls13)];
+
+const CLIENT_CERTIFICATES: [(&str, Option<ClientCertificates>); 3] = [
+    ("off", None),
+    ("ask", Some(ClientCertificates::Ask)),
+    ("require", Some(ClientCertificates::Require)),
+];
+
+const NAMES: [(&str, NamedBy); 4] = [
+    ("uri", NamedBy::Uri),
+    ("dns", NamedBy::Dns),
+    ("cn", NamedBy::CommonName),
+    ("subject", NamedBy::Subject),
+];
+
+const VERIFY: [(&str, Verify); 2] = [("full", Verify::Full), ("ca", Verify::Ca)];
+
+/// Reads `[tls]` with its place, if the file has one.
+pub(super) fn read(
+    reader: &mut Reader<'_>,
+    top: &Section<'_, '_>,
+) -> Option<(ListenerFiles, Place)> {
+    let section = reader.section(top, "tls", KEYS)?;
+    let cert = reader.file(&section, "cert");
+    let cert = reader.required(&section, "cert", cert);
+    let key = reader.file(&section, "key");
+    let key = reader.required(&section, "key", key);
+    let min_version = reader.choice(&section, "min_version", &VERSIONS);
+    let client_ca = reader.file(&section, "client_ca");
+    let wanted = reader.choice(&section, "client_cert", &CLIENT_CERTIFICATES);
+    let client_name = reader.choice(&section, "client_name", &NAMES);
+    reader.unknown_keys(&section, belongs_on_top);
+    // Who names an authority wants certificates of it.
+    let built_in = client_ca.as_ref().map(|_| ClientCertificates::Require);
+    let clients = match (client_ca, wanted.unwrap_or(built_in)) {
+        (Some(ca), Some(want)) => Some((ca.value, want)),
+        (None, Some(_)) if !section.table.contains_key("client_ca") => {
+            let scope = &section.scope;
+            reader.error(section.span.clone(), || {
+                format!(
+                    "{scope}client_cert: nothing says whose certificates are good; write client_ca"
+                )
+            });
+            None
+        }
+        (None, Some(_)) | (_, None) => None,
+    };
+    let files = ListenerFiles {
+        cert: cert?.value,
+        key: key?.value,
+        min_version: min_version.unwrap_or(MinVersion::Tls12),
+        clients,
+        client_name: client_name.unwrap_or(NamedBy::Uri),
+    };
+    Some((files, reader.document.place(section.span)))
+}
+
+/// Reads `[backend_tls]` with its place, if the file has one.
+pub(super) fn read_backend(
+    reader: &mut Reader<'_>,
+    top: &Section<'_, '_>,
+) -> Option<(BackendFiles, Place)> {
+    let section = reader.section(top, "backend_tls", BACKEND_KEYS)?;
+    let document = reader.document;
+    let ca = reader.parsed(&section, "ca", |text| {
+        Ok::<_, std::convert::Infallible>(match text {
+            "system" => Authority::System,
+            file => Authority::File(document.beside(file.as_ref())),
+        })
+    });
+    let name = reader.parsed(&section, "server_name", |text| {
+        Ok::<_, std::convert::Infallible>((!text.is_empty()).then(|| text.to_owned()))
+    });
+    let verify = reader.choice(&section, "verify", &VERIFY);
+    let cert = reader.file(&section, "cert");
+    let key = reader.file(&section, "key");
+    reader.unknown_keys(&section, belongs_on_top);
+    let scope = &section.scope;
+    let own = match (cert, key) {
+        (Some(cert), Some(key)) => Some((cert.value, key.value)),
+        (Some(one), None) | (None, Some(one)) => {
+            reader.error(one.span, || {
+                format!("{scope}cert and key belong together; write both")
+            });
+            None
+        }
+        (None, None) => None,
+    };
+    let files = BackendFiles {
+        ca: ca.map_or(Authority::System, |ca| ca.value),
+        server_name: name.and_then(|name| name.value),
+        verify: verify.unwrap_or(Verify::Full),
+        own,
+    };
+    Some((files, reader.document.place(section.span)))
+}
+
+/// Says what does not fit together, and what is wrong with the files.
+pub(super) fn check(
+    tls: Option<&(ListenerFiles, Place)>,
+    backend_tls: Option<&(BackendFiles, Place)>,
+    listeners: &[(Listener, Place)],
+    backend: (&Backend, Option<&Place>),
+    findings: &mut Findings,
+) {
+    match (tls, listeners.iter().any(|(listener, _)| listener.tls)) {
+        (Some((files, place)), true) => {
+            if let Err(error) = Acceptor::new(files.clone(), Arc::new(Unobserved)) {
+                findings.error(place.clone(), format!("tls: {error}"));
+            }
+        }
+        (Some((_, place)), false) => {
+            let message = "tls: no [[listener]] has tls = true, so this is not used";
+            findings.warning(place.clone(), message.to_owned());
+        }
+        (None, true) => {
+            for (number, (listener, place)) in listeners.iter().enumerate() {
+                if listener.tls {
+                    let number = number + 1;
+                    let message = format!("listener {number}: tls = true wants [tls] cert and key");
+                    findings.error(place.clone(), message);
+                }
+            }
+        }
+        (None, false) => {}
+    }
+    match (backend, backend_tls) {
+        ((Backend::Redis(url), place), tls) if url.tls => {
+            let files = tls.map(|(files, _)| files.clone()).unwrap_or_default();
+            let error = connector(url, files).err();
+            let place = tls.map(|(_, place)| place).or(place);
+            if let (Some(error), Some(place)) = (error, place) {
+                let message = match error {
+                    TlsError::NoSystemAuthorities => {
+                        format!("backend: rediss:// is not trusted by itself: {error}")
+                    }
+                    error => format!("backend_tls: {error}"),
+                };
+                findings.error(place.clone(), message);
+            }
+        }
+        (_, Some((_, place))) => {
+            let message =
+                "backend_tls: the backend's URL does not begin with rediss, so this is not used";
+            findings.warning(place.clone(), message.to_owned());
+        }
+        _ => {}
+    }
+}
+
+fn connector(url: &BackendUrl, files: BackendFiles) -> Result<(), TlsError> {
+    match &url.target {
+        Target::Tcp { host, .. } => {
+            Connector::new(files, Some(host), Arc::new(Unobserved)).map(|_| ())
+        }
+        Target::Sentinel(_) => Connector::new(files, None, Arc::new(Unobserved)).map(|_| ()),
+        Target::Unix(_) => Ok(()),
+    }
+}

@@ -1,0 +1,49 @@
+//! Which server is the primary, and what happens when it is another: the connections to the old one are cut at once. A
+//! failover leaves the old primary taking writes for some ten seconds, all of which are lost, and with them every lock
+//! that was granted there.
+
+use crate::backend::BackendError;
+use crate::backend::sentinel::Named;
+use crate::state::ProxyState;
+
+/// The primary that sentinels name now, where there are sentinels; they are asked where nobody has done so yet.
+pub(super) async fn followed(shared: &ProxyState) -> Result<Option<Named>, BackendError> {
+    let Some(sentinels) = shared.backend.address.sentinels() else {
+        return Ok(None);
+    };
+    Ok(Some(match sentinels.named() {
+        Some(named) => named,
+        None => sentinels.find().await?,
+    }))
+}
+
+/// The primary that sentinels name now, if any does.
+pub(super) fn named(shared: &ProxyState) -> Option<Named> {
+    shared.backend.address.sentinels()?.named()
+}
+
+/// Waits until sentinels name another primary than this.
+pub(super) async fn changes(shared: &ProxyState, followed: Option<&Named>) -> BackendError {
+    let (Some(sentinels), Some(followed)) = (shared.backend.address.sentinels(), followed) else {
+        return std::future::pending().await;
+    };
+    let now = sentinels.changes(followed).await;
+    tracing::warn!(
+        name = sentinels.name(),
+        from = %followed.place,
+        to = %now.place,
+        epoch = now.epoch,
+        "the sentinels name another primary: connections to the old one are cut"
+    );
+    BackendError::PrimaryChanged {
+        name: sentinels.name().to_owned(),
+    }
+}
+
+/// Nothing more is said to the old primary, and nothing that it says is heard.
+pub(super) fn leave(shared: &ProxyState) {
+    shared.backend.server.begin_era();
+    shared.backend.server.set_primary_since(None);
+    let connections = shared.backend.server.cut_older();
+    tracing::debug!(connections, "connections to the old primary were cut");
+}

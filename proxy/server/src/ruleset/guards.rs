@@ -1,0 +1,86 @@
+//! The guards in force, with their metrics and whom they do not judge.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockwarden_lock::data_guard::{DataGuard, DataGuards};
+use lockwarden_lock::rules::Mode;
+
+use crate::config::GuardConfig;
+use crate::telemetry::metrics::{GuardMetrics, Metrics};
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct Guards {
+    /// Which keys they are about.
+    pub(crate) index: DataGuards,
+    /// In the same order.
+    pub(crate) details: Vec<GuardDetails>,
+    /// Any of them refuses.
+    pub(crate) enforces_any: bool,
+}
+
+/// One guard in force.
+#[derive(Clone)]
+pub(crate) struct GuardDetails {
+    pub(crate) name: Arc<str>,
+    pub(crate) rules: DataGuard,
+    /// As it is written.
+    pub(crate) config: GuardConfig,
+    pub(crate) metrics: Arc<GuardMetrics>,
+    exempt: HashSet<Bytes>,
+}
+
+impl Guards {
+    /// Those of a configuration.
+    pub(crate) fn new(guards: &[GuardConfig], metrics: &Metrics) -> prometheus::Result<Guards> {
+        metrics.set_guards(guards.iter().map(|guard| guard.name.as_str()))?;
+        let details = guards.iter().filter_map(|guard| {
+            let exempt = guard.exempt.iter();
+            Some(GuardDetails {
+                name: guard.name.as_str().into(),
+                rules: guard.guard(),
+                config: guard.clone(),
+                metrics: metrics.guard(&guard.name)?,
+                exempt: exempt.map(|name| Bytes::from(name.clone())).collect(),
+            })
+        });
+        Ok(Guards::of(details.collect()))
+    }
+
+    fn of(details: Vec<GuardDetails>) -> Guards {
+        let rules = details.iter().map(|guard| guard.rules.clone());
+        Guards {
+            index: DataGuards::new(rules.collect()),
+            enforces_any: details.iter().any(GuardDetails::enforces),
+            details,
+        }
+    }
+
+    /// The same in the modes that these say.
+    pub(crate) fn switched(&self, guards: &[GuardConfig]) -> Guards {
+        let mut details = self.details.clone();
+        for (details, guard) in details.iter_mut().zip(guards) {
+            (details.rules.mode, details.config.mode) = (guard.mode, guard.mode);
+        }
+        Guards::of(details)
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.details.is_empty()
+    }
+}
+
+impl GuardDetails {
+    /// Whether refusals are carried out.
+    pub(crate) fn enforces(&self) -> bool {
+        self.rules.mode == Mode::Enforce
+    }
+
+    /// Whether a client of this name or user is not judged.
+    pub(crate) fn exempts(&self, name: &Bytes, user: &Bytes) -> bool {
+        !self.exempt.is_empty() && (self.exempt.contains(name) || self.exempt.contains(user))
+    }
+}

@@ -1,0 +1,63 @@
+//! Writes of guarded data that wait to be judged, and what was read for that. What is done with them is in
+//! `guarded_writes`.
+
+use lockwarden_lock::data_guard::{Guarded, RecordHead};
+
+use crate::ruleset::Active;
+use crate::telemetry::vocabulary::GuardUnchecked;
+
+/// A write of guarded data.
+#[derive(Debug)]
+pub(crate) struct GuardedWrite {
+    /// The command's name.
+    pub(super) command: &'static str,
+    pub(super) keys: Vec<Guarded>,
+    /// It cannot be judged.
+    pub(super) unchecked: Option<GuardUnchecked>,
+}
+
+/// The records of some locks.
+pub(crate) type Heads = Vec<(Vec<u8>, Option<RecordHead>)>;
+
+impl GuardedWrite {
+    /// Whether a refusal of it is carried out.
+    pub(super) fn is_enforced(&self, active: &Active) -> bool {
+        let details = &active.guards.details;
+        self.keys.iter().any(|one| details[one.guard].enforces())
+    }
+
+    /// The names of its locks, each once.
+    pub(super) fn locks(&self) -> Vec<&[u8]> {
+        distinct(self.keys.iter())
+    }
+}
+
+fn distinct<'a>(keys: impl Iterator<Item = &'a Guarded>) -> Vec<&'a [u8]> {
+    let mut locks: Vec<&[u8]> = keys
+        .flat_map(|one| one.locks.iter().map(Vec::as_slice))
+        .collect();
+    locks.sort_unstable();
+    locks.dedup();
+    locks
+}
+
+/// What guards hold back of a block, until it is to be executed.
+#[derive(Debug, Default)]
+pub(crate) struct GuardedBlock {
+    pub(super) writes: Vec<GuardedWrite>,
+}
+
+impl GuardedBlock {
+    /// Whether a refusal of some write is carried out.
+    pub(super) fn is_enforced(&self, active: &Active) -> bool {
+        self.writes.iter().any(|write| write.is_enforced(active))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    pub(super) fn locks(&self) -> Vec<&[u8]> {
+        distinct(self.writes.iter().flat_map(|write| &write.keys))
+    }
+}

@@ -1,0 +1,102 @@
+//! Where a namespace has a quarantine: no free lock is granted for a while after another server has become the primary,
+//! and none over a connection of which it is not known that it leads to the server of which that is reckoned. A connection
+//! does not change its server, so each is asked once.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+use lockwarden_lock::namespace::NamespaceId;
+use lockwarden_lock::own_request::OwnRequest;
+use lockwarden_lock::rules::{Mode, Rules};
+use lockwarden_resp::{Protocol, parse_reply};
+
+use super::Session;
+use super::awaited::Look;
+use super::transport::request_buffer::RequestBuffer;
+use super::transport::{End, Muted};
+use crate::backend::server_info;
+use crate::ruleset::Active;
+use crate::state::{ProxyState, quarantine};
+
+impl Session {
+    /// Finds out which server the connection leads to, before a command is judged that could be granted a free lock in a namespace with a quarantine.
+    /// Returns false where its client was told why not.
+    pub(super) async fn verify_server(
+        &mut self,
+        inbox: &mut RequestBuffer,
+        namespace: NamespaceId,
+        active: &Active,
+        muted: Muted,
+    ) -> Result<bool, End> {
+        let is_watched = active.rules(namespace).mode == Mode::Monitor;
+        // In a block nothing can be asked, and no free lock is granted there.
+        if is_watched || self.client.connection.block.is_some() {
+            return Ok(true);
+        }
+        // A shared connection may be another one by the time that the step is sent.
+        if !self.takes_own_connection(inbox, muted).await? {
+            return Ok(false);
+        }
+        self.ask_which_server(inbox).await?;
+        Ok(true)
+    }
+
+    /// The same before a block begins, in which nothing can be asked.
+    pub(super) async fn verify_before_block(
+        &mut self,
+        inbox: &mut RequestBuffer,
+    ) -> Result<(), End> {
+        if self.client.active().quarantines && !self.transport.is_shared() {
+            self.ask_which_server(inbox).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask_which_server(&mut self, inbox: &mut RequestBuffer) -> Result<(), End> {
+        let server = &self.client.shared.backend.server;
+        let Some(known) = server.primary_since() else {
+            return Ok(());
+        };
+        if self.transport.backend_link().is_verified() {
+            return Ok(());
+        }
+        self.transport.inquire(&OwnRequest::Server, Look::Answer);
+        let answer = self.answer(inbox).await?;
+        let run = run_of(&answer, self.client.connection.protocol);
+        match run {
+            Some(run) if run == known.run => self.transport.backend_link().is_known_to_lead(),
+            Some(_) => {
+                self.client.shared.backend.server.another_answered();
+                return Err(End::Backend);
+            }
+            None => tracing::debug!(
+                client = %self.client.peer,
+                "a user may not ask which server it is connected to (INFO): it is granted no lock with a quarantine"
+            ),
+        }
+        Ok(())
+    }
+}
+
+/// The rules of a namespace as they are now, over a connection of which it is known or not which server it leads to.
+pub(super) fn rules_now(
+    namespace: NamespaceId,
+    active: &Active,
+    shared: &ProxyState,
+    is_verified: bool,
+) -> Rules {
+    let details = active.namespace(namespace);
+    let quarantined = details.quarantine.is_some()
+        && (!is_verified || quarantine::left(details, shared, Instant::now()).is_some());
+    Rules {
+        quarantined,
+        ..details.rules
+    }
+}
+
+/// Which run of a server an answer to `INFO server` names.
+fn run_of(answer: &Bytes, protocol: Protocol) -> Option<String> {
+    let value = parse_reply(answer, protocol).ok()?;
+    let info = String::from_utf8_lossy(value.as_bytes()?);
+    server_info::info_field(&info, "run_id:").map(str::to_owned)
+}

@@ -1,0 +1,29 @@
+//! Were locks exclusive, whatever went wrong? Clients write down what they asked, what they heard, and when; faults
+//! are thrown at them, the proxies and Redis meanwhile; and a checker judges what was written, knowing nothing of how
+//! the proxy works. All times are of one clock, CLOCK_MONOTONIC, whichever process reads it.
+//!
+//! A history is made by a [`Rig`], or written by hand in a test; a [`Judge`] finds what must not be in it. Both
+//! follow from a seed as far as processes let them: the same faults at the same times, the same choices of each client.
+
+mod aof;
+mod clock;
+mod faults;
+mod idioms;
+mod judge;
+mod line;
+mod operation;
+mod planted;
+mod rig;
+mod run;
+mod transcript;
+mod worker;
+
+pub use aof::Committed;
+pub use clock::At;
+pub use faults::Fault;
+pub use judge::{GRAIN, Judge, Violation};
+pub use operation::{Action, Answer, History, Operation, Trouble};
+pub use planted::{Planted, Planter};
+pub use rig::Rig;
+pub use run::{Plan, Run};
+pub use worker::{Worker, run as run_worker};
