@@ -65,13 +65,31 @@ impl Server {
     pub fn lacks(&self, what: &str, major: u32, minor: u32) -> bool {
         let lacks = !self.since(major, minor);
         if lacks {
-            let test = std::thread::current().name().unwrap_or("a test").to_owned();
-            let line =
-                format!("skipped: {test}: {self} has no {what}, which came with {major}.{minor}\n");
-            // `eprintln` would be captured. With the terminal gone there is nobody to tell.
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            self.is_told_to_lack(&format!("{what}, which came with {major}.{minor}"));
         }
         lacks
+    }
+
+    /// Whether a test must be left out because this program was built without TLS; says so like [`Server::lacks`].
+    pub fn lacks_tls(&self) -> bool {
+        // With nowhere to listen it ends by itself, one way or the other.
+        let tried = Command::new(&self.program)
+            .args(["--port", "0", "--tls-port", "0"])
+            .output()
+            .unwrap_or_else(|error| panic!("cannot run {self}: {error}"));
+        let words = [tried.stdout, tried.stderr].concat();
+        let lacks = String::from_utf8_lossy(&words).contains("Bad directive");
+        if lacks {
+            self.is_told_to_lack("TLS in it");
+        }
+        lacks
+    }
+
+    fn is_told_to_lack(&self, what: &str) {
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        let line = format!("skipped: {test}: {self} has no {what}\n");
+        // `eprintln` would be captured. With the terminal gone there is nobody to tell.
+        let _ = std::io::stderr().write_all(line.as_bytes());
     }
 }
 

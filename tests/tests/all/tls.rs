@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lockwarden_tests::{
-    Authority, Client, Issued, Proxy, ProxyBuilder, Redis, Subject, Trust, lockwarden, run_to_end,
-    wait_for,
+    Authority, Client, Issued, Proxy, ProxyBuilder, Redis, Server, Subject, Trust, lockwarden,
+    run_to_end, wait_for,
 };
 use tempfile::TempDir;
 
@@ -96,6 +96,9 @@ fn failure(proxy: &Proxy) -> String {
 
 #[test]
 fn locks_are_governed_over_tls_on_both_sides() {
+    if Server::under_test().lacks_tls() {
+        return;
+    }
     let redis = Redis::with_tls(&[]);
     let place = Place::new();
     let proxy = ProxyBuilder::for_backend(&redis.tls_url())
@@ -305,6 +308,9 @@ fn dribbling(to: SocketAddr) -> SocketAddr {
 
 #[test]
 fn records_may_be_cut_anywhere() {
+    if Server::under_test().lacks_tls() {
+        return;
+    }
     let redis = Redis::with_tls(&[]);
     let place = Place::new();
     let backend = dribbling_all(redis.tls_address());
@@ -611,6 +617,9 @@ fn files_that_cannot_be_used_keep_the_proxy_from_starting_and_change_nothing_lat
 
 #[test]
 fn the_backend_has_to_be_who_it_should_be() {
+    if Server::under_test().lacks_tls() {
+        return;
+    }
     let redis = Redis::with_tls(&["--tls-auth-clients", "yes"]);
     let folder = tempfile::tempdir().expect("a folder");
     let put = |name: &str, text: &str| {
@@ -680,6 +689,9 @@ fn the_backend_has_to_be_who_it_should_be() {
 
 #[test]
 fn the_page_says_when_certificates_end() {
+    if Server::under_test().lacks_tls() {
+        return;
+    }
     let redis = Redis::with_tls(&[]);
     let place = Place::new();
     let proxy = ProxyBuilder::for_backend(&redis.tls_url())
