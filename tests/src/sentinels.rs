@@ -364,8 +364,9 @@ impl Sentinels {
                 Reply::Array(said) => {
                     let flags = field(said, "flags").unwrap_or_default();
                     let link = field(said, "master-link-status");
-                    matches!(flags.as_str(), "slave" | "sentinel")
-                        && link.is_none_or(|link| link == "ok")
+                    // Valkey's keep what another sentinel said of the primary before.
+                    let flags = flags.trim_end_matches(",master_down");
+                    matches!(flags, "slave" | "sentinel") && link.is_none_or(|link| link == "ok")
                 }
                 _ => false,
             })
@@ -402,8 +403,17 @@ impl Sentinels {
                 info.replace("\r\n", " ")
             )
         });
-        let sentinels = (0..self.sentinels.len())
-            .map(|number| format!("sentinel {number} names server {:?}", self.named_by(number)));
+        let sentinels = (0..self.sentinels.len()).map(|number| {
+            let named = self.named_by(number);
+            let seen = ["MASTER", "REPLICAS", "SENTINELS"].map(|what| {
+                let said = asks(self.sentinels[number].address, &["SENTINEL", what, MASTER]);
+                said.map_or_else(|| "nothing".to_owned(), |said| said.to_string())
+            });
+            format!(
+                "sentinel {number} names server {named:?}, sees {}",
+                seen.join(" ")
+            )
+        });
         servers.chain(sentinels).collect::<Vec<_>>().join("\n")
     }
 }
