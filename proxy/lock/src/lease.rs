@@ -39,14 +39,18 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Whether it is over although its holder may still rely on it, where another lease, or none, is on the server.
-    fn is_broken_promise(&self, now: Instant) -> bool {
-        let told = match self.unknown {
+    /// Until when its holder may rely on it, where that need not be how it is on the server: another one has taken over.
+    fn told(&self) -> Option<Instant> {
+        match self.unknown {
             true => self.ends,
             false => self.promised,
-        };
-        told.is_some_and(|told| told > now + GRAIN)
+        }
     }
+}
+
+/// Whether a lease was over at this time although its holder could still rely on it.
+fn is_broken_promise(told: Option<Instant>, over: Instant) -> bool {
+    told.is_some_and(|told| told > over + GRAIN)
 }
 
 /// Something that happened to a lock.
@@ -124,6 +128,18 @@ pub struct Lapse {
     pub grant: Grant,
     /// What it would mean.
     pub transition: Transition,
+    /// Until when its holder may have relied on it, where another server has taken over meanwhile.
+    told: Option<Instant>,
+}
+
+impl Lapse {
+    /// What it means that another lease was granted then.
+    pub fn was_followed(mut self, since: Instant) -> Transition {
+        if is_broken_promise(self.told, since) {
+            self.transition.end = End::Lost;
+        }
+        self.transition
+    }
 }
 
 /// What a namespace holds at a moment.
@@ -176,7 +192,7 @@ impl LeaseTable {
                     unknown: false,
                     promised: None,
                 };
-                self.begin(key, lease, now)
+                self.begin(key, lease)
             }
             LeaseEvent::Found {
                 namespace,
@@ -202,7 +218,7 @@ impl LeaseTable {
                         unknown: false,
                         promised: None,
                     };
-                    self.begin(key, lease, now)
+                    self.begin(key, lease)
                 }
             }
             LeaseEvent::Extended { ttl } => {
@@ -240,14 +256,19 @@ impl LeaseTable {
             let lease = self.get(&key);
             let grant = lease.map(|lease| lease.grant);
             // Its time here is that on the server, unless nobody has looked there yet.
-            let is_lost = lease.is_some_and(|lease| !lease.unknown && lease.is_broken_promise(end));
-            let how = if is_lost { End::Lost } else { End::Expired };
+            let told = lease.and_then(Lease::told);
+            let is_known = lease.is_some_and(|lease| !lease.unknown);
+            let how = match is_known && is_broken_promise(told, end) {
+                true => End::Lost,
+                false => End::Expired,
+            };
             let transition = self.remove(&key, how, end);
             if let (Some(grant), Some(transition)) = (grant, transition) {
                 ended.push(Lapse {
                     key,
                     grant,
                     transition,
+                    told,
                 });
             }
         }
@@ -280,21 +301,21 @@ impl LeaseTable {
         }
     }
 
-    /// This lease was not found on the server, or is over there. Returns how it ended, where it is the current one here:
-    /// one that has run out there was lost where its holder may still rely on it.
+    /// This lease was not there on the server any more at this time, or was over there. Returns how it ended, where it is the
+    /// current one here: one that was not given back was lost where its holder could still rely on it.
     pub fn is_not_there(
         &mut self,
         key: &DbKey,
         grant: Grant,
         end: End,
-        now: Instant,
+        at: Instant,
     ) -> Option<Transition> {
         let lease = self.get(key).filter(|lease| lease.grant == grant)?;
         let end = match end {
-            End::Expired if lease.is_broken_promise(now) => End::Lost,
+            End::Expired if is_broken_promise(lease.told(), at) => End::Lost,
             end => end,
         };
-        self.remove(key, end, now)
+        self.remove(key, end, at)
     }
 
     /// Forgets the leases of a database, or of all, that began before: they were erased with it.
@@ -364,12 +385,14 @@ impl LeaseTable {
         Ok(())
     }
 
-    /// A lease that is new here, unless there is no room; answers the one before.
-    fn begin(&mut self, key: &DbKey, lease: Lease, now: Instant) -> Option<Transition> {
-        let is_lost = |before: &Lease| before.grant != lease.grant && before.is_broken_promise(now);
+    /// A lease that is new here, unless there is no room; answers the one before, which was over when it began.
+    fn begin(&mut self, key: &DbKey, lease: Lease) -> Option<Transition> {
+        let is_lost = |before: &Lease| {
+            before.grant != lease.grant && is_broken_promise(before.told(), lease.since)
+        };
         let is_lost = self.get(key).is_some_and(is_lost);
         let how = if is_lost { End::Lost } else { End::Expired };
-        let ended = self.remove(key, how, now);
+        let ended = self.remove(key, how, lease.since);
         if self.leases.len() < MAX_LEASES {
             let place = self.place(key, lease.ends);
             self.leases.insert(key.clone(), Placed { lease, place });
@@ -404,12 +427,12 @@ impl LeaseTable {
         }
     }
 
-    fn remove(&mut self, key: &DbKey, end: End, now: Instant) -> Option<Transition> {
+    fn remove(&mut self, key: &DbKey, end: End, at: Instant) -> Option<Transition> {
         let Placed { lease, place } = self.leases.remove(key)?;
         self.leave((lease.ends, place));
         // A lease that had run out before was not held longer than its TTL.
-        let over = lease.ends.map_or(now, |ends| ends.min(now));
-        let is_late = over < now && !lease.is_broken_promise(now);
+        let over = lease.ends.map_or(at, |ends| ends.min(at));
+        let is_late = over < at && !is_broken_promise(lease.told(), at);
         Some(Transition {
             namespace: lease.namespace,
             end: if is_late { End::Expired } else { end },
@@ -511,6 +534,31 @@ mod tests {
             let ended = table.is_not_there(&key(1), grant, End::Expired, now);
             assert_eq!(ended.map(|ended| ended.end), Some(end), "{after}");
         }
+    }
+
+    #[test]
+    fn one_that_another_had_the_place_of_while_its_holder_relied_on_it_is_lost_however_late_that_is_seen()
+     {
+        let start = Instant::now();
+        for (since, end) in [(150, End::Lost), (290, End::Expired)] {
+            let (since, late) = (start + ms(since), start + ms(900));
+            let mut doubted = LeaseTable::default();
+            doubted.apply(&key(1), granted(Some(300)), start);
+            doubted.doubt();
+            let lapse = doubted.expire(late).remove(0);
+            assert_eq!(lapse.transition.end, End::Expired, "nobody has looked");
+            assert_eq!(lapse.was_followed(since).end, end);
+
+            let ended = cut(start).apply(&key(1), found(300, since), late);
+            assert_eq!(ended.map(|ended| ended.end), Some(end));
+            let ended = cut(start).is_not_there(&key(1), Grant([1; 16]), End::Lost, since);
+            assert_eq!(ended.map(|ended| ended.end), Some(end));
+        }
+        // Of what no other server has taken over nothing follows.
+        let mut table = LeaseTable::default();
+        table.apply(&key(1), granted(Some(300)), start);
+        let lapse = table.expire(start + ms(900)).remove(0);
+        assert_eq!(lapse.was_followed(start + ms(100)).end, End::Expired);
     }
 
     #[test]

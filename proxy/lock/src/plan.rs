@@ -37,7 +37,9 @@ pub use flush::flush;
 pub use index::{IndexEntry, Indexed, Orphan, index, indexed, orphans, read_orphans};
 pub use lease::{EnforcedTerms, outlive_ms};
 pub use needs::{Guard, Needs, all_rights, own_rights};
-pub use record::{GaveBack, gave_back, give_back, identify, let_go, notice, undelivered};
+pub use record::{
+    GaveBack, Noticed, gave_back, give_back, identify, let_go, notice, noticed, undelivered,
+};
 pub use renewal::{Renewal, Renewed, renew, renewed};
 pub use script::guarded;
 pub use shorten::{Shorten, Shortened, shorten, shortened};

@@ -109,6 +109,36 @@ fn a_lease_that_a_failover_loses_is_told_with_its_holder() {
     assert!(lock.contains("\"lease-lost\""), "{lock}");
 }
 
+/// The proxy that told the holder of it hears of the other grant only when it looks for what has run out.
+#[test]
+fn a_lost_extension_is_told_although_another_proxy_has_granted_the_lock_since() {
+    if Sentinels::are_lacking() {
+        return;
+    }
+    let all = Sentinels::start();
+    let (one, other) = (in_front_of(&all).start(), in_front_of(&all).start());
+    let shop = one.client();
+    shop.sends("CLIENT SETNAME shop").gets("+OK");
+    shop.sends("SET lock:lost s NX PX 8000").gets("+OK");
+    shop.sends("WAIT 2 5000").gets(":2");
+    let old = all.primary().expect("they are in order");
+    all.cuts_off_server(old);
+    shop.sends("PEXPIRE lock:lost 60000").gets(":1");
+    wait_for_other(&all, old);
+    serves_again(&one);
+    serves_again(&other);
+    let stock = other.client();
+    wait_for("the lease to run out", || {
+        stock
+            .sends("SET lock:lost o NX PX 60000")
+            .reply()
+            .to_string()
+            == "+OK"
+    });
+    one.counts(LOST, 1.0);
+    one.logs(&["ERROR", "a lease was lost", "lock:lost", "shop"]);
+}
+
 #[test]
 fn in_quarantine_no_free_lock_is_granted_that_the_old_primary_may_have_granted() {
     if Sentinels::are_lacking() {

@@ -42,8 +42,10 @@ pub enum Surveyed {
     Ended,
     /// It was not given back, and is over.
     RanOut,
-    /// It is not there, be it that there is another.
+    /// It is not there.
     Lost,
+    /// Another is there, or was, that was granted so long ago.
+    Another(Duration),
 }
 
 /// Looks for leases of one database.
@@ -66,6 +68,10 @@ pub fn surveyed(answer: &Value) -> Option<Vec<Surveyed>> {
         -3 => Some(Surveyed::RanOut),
         -2 => Some(Surveyed::Ended),
         -1 => Some(Surveyed::Held(None)),
+        ..-4 => {
+            let age = u64::try_from(-5 - value.as_integer()?).ok()?;
+            Some(Surveyed::Another(Duration::from_millis(age)))
+        }
         left => {
             let left = u64::try_from(left).ok()?;
             Some(Surveyed::Held(Some(Duration::from_millis(left))))

@@ -1,6 +1,8 @@
 //! The proxy's own steps on the record of one lease: nobody asked for them. They change no lock, but for [`give_back`], which
 //! ends a lease that nobody was told of.
 
+use std::time::Duration;
+
 use lockwarden_resp::Value;
 
 use super::step::Step;
@@ -14,6 +16,29 @@ pub fn notice(lock: &[u8], grant: Grant, companion_prefix: &[u8]) -> Plan {
     let mut step = Step::new(&[lock], companion_prefix, &[]);
     step.bytes(&grant.0);
     step.done(&scripts::NOTICE)
+}
+
+/// What the look at a lease that seems to have run out says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Noticed {
+    /// It did, and nobody had noticed.
+    RanOut,
+    /// It did, and somebody had.
+    Known,
+    /// Another lease is there, or was, that was granted so long ago.
+    Another(Duration),
+    /// It was given back, or is held.
+    Other,
+}
+
+/// Reads the answer of [`notice`]. `None` for one that is none of the script's own.
+pub fn noticed(answer: &Value) -> Option<Noticed> {
+    Some(match answer.as_integer()? {
+        0 => Noticed::Other,
+        1 => Noticed::RanOut,
+        2 => Noticed::Known,
+        more => Noticed::Another(Duration::from_millis(u64::try_from(more - 3).ok()?)),
+    })
 }
 
 /// The step that marks a lease of `session` as granted in a reply that was never read. `None`

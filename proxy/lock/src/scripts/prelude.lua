@@ -93,6 +93,8 @@ end
 
 -- Milliseconds on this server's clock; 0 where it cannot be read.
 local function clock() local t = read('TIME') return t and t[1] * 1000 + math.floor(t[2] / 1000) or 0 end
+-- How many of them ago a lease was granted.
+local function age(record) return math.max(clock() - (tonumber(sub(record, SINCE)) or 0), 0) end
 
 -- A lease is governed while the key holds what its live record says was granted.
 local function governed(value, record)

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use lockwarden_lock::lease::{End, Lapse};
-use lockwarden_lock::plan::{self, Form};
+use lockwarden_lock::plan::{self, Form, Noticed};
 use lockwarden_resp::Value;
 use tokio::sync::mpsc;
 
@@ -273,13 +273,16 @@ impl Chores {
                 let step = plan::notice(&lapse.key.key, lapse.grant, &active.companion_prefix);
                 step.put(&mut requests, Form::Text);
             }
+            let asked = Instant::now();
             link.conversation.send(&requests).await?;
             for (lapse, select) in batch.iter().zip(selected) {
                 if select {
                     link.conversation.read().await?;
                 }
                 let answer = link.conversation.read().await?;
-                note_end(&shared, lapse, answer.as_integer(), &active);
+                if let Some(found) = plan::noticed(&answer) {
+                    note_end(&shared, lapse, (found, asked), &active);
+                }
             }
         }
         Ok(())
@@ -390,18 +393,31 @@ impl Link {
     }
 }
 
-/// What the look at a lease that seems to have run out says: 1 that it did, 2 that somebody has told so.
-fn note_end(shared: &ProxyState, lapse: &Lapse, answer: Option<i64>, active: &Active) {
+/// What the look at a lease that seems to have run out says.
+fn note_end(
+    shared: &ProxyState,
+    lapse: &Lapse,
+    (found, asked): (Noticed, Instant),
+    active: &Active,
+) {
     let Lapse {
         key, transition, ..
     } = lapse;
-    match answer {
-        Some(1) => {}
+    match found {
+        Noticed::RanOut => {}
         // Another proxy does not know what the holder was told through this one.
-        Some(2) if transition.end == End::Lost => {
+        Noticed::Known if transition.end == End::Lost => {
             return effects::lost(shared, key, transition, active);
         }
-        _ => return,
+        Noticed::Another(age) => {
+            let since = asked.checked_sub(age).unwrap_or(asked);
+            let followed = lapse.clone().was_followed(since);
+            if followed.end == End::Lost {
+                effects::lost(shared, key, &followed, active);
+            }
+            return;
+        }
+        Noticed::Known | Noticed::Other => return,
     }
     effects::expired(shared, key, transition, active);
     let Some(details) = active.details.get(usize::from(transition.namespace.0)) else {

@@ -107,6 +107,7 @@ async fn survey_all(
         own.select(of_one_db[0].0.db).await?;
         for batch in of_one_db.chunks(BATCH) {
             let leases = batch.iter().map(|(key, lease)| (&key.key[..], lease.grant));
+            let asked = Instant::now();
             let answer = own.execute(&plan::survey(leases, &prefix)).await?;
             let Some(found) = plan::surveyed(&answer) else {
                 let error = answer.as_error().map(|text| String::from_utf8_lossy(text));
@@ -114,7 +115,7 @@ async fn survey_all(
                 return Err(BackendError::OutOfStep(error.to_owned()));
             };
             for ((key, lease), found) in batch.iter().zip(found) {
-                lost += usize::from(settle(shared, key, lease, found));
+                lost += usize::from(settle(shared, key, lease, (found, asked)));
             }
         }
     }
@@ -122,17 +123,24 @@ async fn survey_all(
 }
 
 /// What the look at one lease means. Returns whether its holder works on, and knows nothing of it.
-fn settle(shared: &ProxyState, key: &DbKey, lease: &Lease, found: Surveyed) -> bool {
-    let end = match found {
+fn settle(
+    shared: &ProxyState,
+    key: &DbKey,
+    lease: &Lease,
+    (found, asked): (Surveyed, Instant),
+) -> bool {
+    let now = Instant::now();
+    let (end, at) = match found {
         Surveyed::Held(ttl) => {
             shared.mirror.is_there(key, lease.grant, ttl);
             return false;
         }
-        Surveyed::Ended => End::Released,
-        Surveyed::RanOut => End::Expired,
-        Surveyed::Lost => End::Lost,
+        Surveyed::Ended => (End::Released, now),
+        Surveyed::RanOut => (End::Expired, now),
+        Surveyed::Lost => (End::Lost, now),
+        Surveyed::Another(age) => (End::Lost, asked.checked_sub(age).unwrap_or(asked)),
     };
-    let over = shared.mirror.is_not_there(key, lease.grant, end);
+    let over = shared.mirror.is_not_there(key, lease.grant, end, at);
     let Some(over) = over.filter(|over| over.end == End::Lost) else {
         return false;
     };

@@ -104,9 +104,15 @@ impl LeaseMirror {
         lock(self.shard(key)).is_there(key, grant, ttl, Instant::now());
     }
 
-    /// This lease was not found there, or is over there; answers how it ended, where it is the one of now.
-    pub(crate) fn is_not_there(&self, key: &DbKey, grant: Grant, end: End) -> Option<Transition> {
-        lock(self.shard(key)).is_not_there(key, grant, end, Instant::now())
+    /// This lease was not there any more at this time, or was over there; answers how it ended, where it is the one of now.
+    pub(crate) fn is_not_there(
+        &self,
+        key: &DbKey,
+        grant: Grant,
+        end: End,
+        at: Instant,
+    ) -> Option<Transition> {
+        lock(self.shard(key)).is_not_there(key, grant, end, at)
     }
 
     /// Forgets what a FLUSH of a database, or of all, has erased.
