@@ -6,7 +6,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::guards::{self, GuardCandidate};
-use crate::sighting::{Did, Sighting, Spelling, Stored};
+use crate::sighting::{Did, Spelling, Stored};
+use crate::tests::{sighting, unlike_others};
 use crate::{Collector, Wrote};
 
 const IMPORTER: u64 = 99;
@@ -20,14 +21,8 @@ struct Shop {
 impl Shop {
     fn did(&mut self, session: u64, key: &str, did: Did) {
         self.now_ms += 1;
-        self.collector.see(&Sighting {
-            at_ms: self.now_ms,
-            db: 0,
-            key: Bytes::copy_from_slice(key.as_bytes()),
-            session,
-            application: Arc::from(format!("application-{session}")),
-            did,
-        });
+        self.collector
+            .see(&sighting(self.now_ms, session, key, did));
     }
 
     fn takes(&mut self, session: u64, key: &str) {
@@ -270,18 +265,8 @@ fn the_configuration_puts_data_of_one_lock_together_and_names_end_no_string() {
 #[test]
 fn there_is_a_bound_whatever_is_written() {
     let mut shop = Shop::default();
-    let letters = |mut number: usize| {
-        let mut word = String::new();
-        for _ in 0..6 {
-            word.push(char::from(b'a' + (number % 26) as u8));
-            number /= 26;
-        }
-        word
-    };
     for number in 0..5_000 {
-        let key = [number * 7, number * 131, number * 977]
-            .map(letters)
-            .join(":");
+        let key = unlike_others(number);
         shop.works(1, &format!("lock:{key}"), &[&key, "data"]);
         shop.works(1, &key, &[&"y".repeat(1_000)]);
     }

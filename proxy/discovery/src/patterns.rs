@@ -209,18 +209,8 @@ mod tests {
     fn there_is_a_bound_whatever_the_keys_are() {
         let mut patterns = Patterns::default();
         let mut merged = Vec::new();
-        let letters = |mut number: usize| {
-            let mut word = String::new();
-            for _ in 0..6 {
-                word.push(char::from(b'a' + (number % 26) as u8));
-                number /= 26;
-            }
-            word
-        };
         for number in 0..20_000 {
-            let key = [number * 7, number * 131, number * 977]
-                .map(letters)
-                .join(":");
+            let key = crate::tests::unlike_others(number);
             patterns.find(key.as_bytes(), &mut merged);
         }
         assert!(patterns.by_shape.len() <= MAX_PATTERNS);

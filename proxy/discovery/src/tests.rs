@@ -20,6 +20,33 @@ fn proposed(patterns: &[Pattern<'_>], names: &[String]) -> String {
     propose::toml(&candidates, "", "a minute", names)
 }
 
+/// By an application that is called as its session.
+pub(crate) fn sighting(at_ms: u64, session: u64, key: &str, did: Did) -> Sighting {
+    Sighting {
+        at_ms,
+        db: 0,
+        key: Bytes::copy_from_slice(key.as_bytes()),
+        session,
+        application: Arc::from(format!("application-{session}")),
+        did,
+    }
+}
+
+/// A key of three words that has nothing in common with those of other numbers.
+pub(crate) fn unlike_others(number: usize) -> String {
+    let letters = |mut number: usize| {
+        let mut word = String::new();
+        for _ in 0..6 {
+            word.push(char::from(b'a' + (number % 26) as u8));
+            number /= 26;
+        }
+        word
+    };
+    [number * 7, number * 131, number * 977]
+        .map(letters)
+        .join(":")
+}
+
 const HOLDER: u64 = 1;
 const OTHER: u64 = 2;
 const CLEANER: u64 = 3;
@@ -28,14 +55,8 @@ impl Estate {
     fn did(&mut self, session: u64, key: &str, did: Did) {
         self.now_ms += 1;
         self.collector.expire(self.now_ms);
-        self.collector.see(&Sighting {
-            at_ms: self.now_ms,
-            db: 0,
-            key: Bytes::copy_from_slice(key.as_bytes()),
-            session,
-            application: Arc::from(format!("application-{session}")),
-            did,
-        });
+        self.collector
+            .see(&sighting(self.now_ms, session, key, did));
     }
 
     fn acquires(&mut self, session: u64, key: &str, ttl_ms: Option<u64>, granted: bool) {

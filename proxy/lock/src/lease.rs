@@ -48,9 +48,12 @@ impl Lease {
     }
 }
 
-/// Whether a lease was over at this time although its holder could still rely on it.
-fn is_broken_promise(told: Option<Instant>, over: Instant) -> bool {
-    told.is_some_and(|told| told > over + GRAIN)
+/// How a lease ended that nobody gave back and that was over at this time: lost where its holder could still rely on it.
+fn how_it_ended(told: Option<Instant>, over: Instant) -> End {
+    match told {
+        Some(told) if told > over + GRAIN => End::Lost,
+        _ => End::Expired,
+    }
 }
 
 /// Something that happened to a lock.
@@ -135,8 +138,8 @@ pub struct Lapse {
 impl Lapse {
     /// What it means that another lease was granted then.
     pub fn was_followed(mut self, since: Instant) -> Transition {
-        if is_broken_promise(self.told, since) {
-            self.transition.end = End::Lost;
+        if self.transition.end == End::Expired {
+            self.transition.end = how_it_ended(self.told, since);
         }
         self.transition
     }
@@ -257,10 +260,9 @@ impl LeaseTable {
             let grant = lease.map(|lease| lease.grant);
             // Its time here is that on the server, unless nobody has looked there yet.
             let told = lease.and_then(Lease::told);
-            let is_known = lease.is_some_and(|lease| !lease.unknown);
-            let how = match is_known && is_broken_promise(told, end) {
-                true => End::Lost,
-                false => End::Expired,
+            let how = match lease {
+                Some(lease) if !lease.unknown => how_it_ended(told, end),
+                _ => End::Expired,
             };
             let transition = self.remove(&key, how, end);
             if let (Some(grant), Some(transition)) = (grant, transition) {
@@ -312,7 +314,7 @@ impl LeaseTable {
     ) -> Option<Transition> {
         let lease = self.get(key).filter(|lease| lease.grant == grant)?;
         let end = match end {
-            End::Expired if is_broken_promise(lease.told(), at) => End::Lost,
+            End::Expired => how_it_ended(lease.told(), at),
             end => end,
         };
         self.remove(key, end, at)
@@ -387,17 +389,14 @@ impl LeaseTable {
 
     /// A lease that is new here, unless there is no room; answers the one before, which was over when it began.
     fn begin(&mut self, key: &DbKey, lease: Lease) -> Option<Transition> {
-        let is_lost = |before: &Lease| {
-            before.grant != lease.grant && is_broken_promise(before.told(), lease.since)
-        };
-        let is_lost = self.get(key).is_some_and(is_lost);
-        let how = if is_lost { End::Lost } else { End::Expired };
-        let ended = self.remove(key, how, lease.since);
+        let before = self.get(key).filter(|before| before.grant != lease.grant);
+        let how = how_it_ended(before.and_then(Lease::told), lease.since);
+        let over = self.remove(key, how, lease.since);
         if self.leases.len() < MAX_LEASES {
             let place = self.place(key, lease.ends);
             self.leases.insert(key.clone(), Placed { lease, place });
         }
-        ended
+        over
     }
 
     /// A lease has another end from now on.
@@ -432,7 +431,7 @@ impl LeaseTable {
         self.leave((lease.ends, place));
         // A lease that had run out before was not held longer than its TTL.
         let over = lease.ends.map_or(at, |ends| ends.min(at));
-        let is_late = over < at && !is_broken_promise(lease.told(), at);
+        let is_late = over < at && how_it_ended(lease.told(), at) == End::Expired;
         Some(Transition {
             namespace: lease.namespace,
             end: if is_late { End::Expired } else { end },

@@ -26,15 +26,26 @@ fn two(proxy: &Proxy) -> (Client, Client) {
     )
 }
 
+#[track_caller]
+fn takes(client: &Client) {
+    client
+        .sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
+        .gets("+OK");
+}
+
+/// How often the guard said this of a write.
+fn said(mode: &str, result: &str) -> String {
+    let labels = format!("guard=\"stock\",mode=\"{mode}\",result=\"{result}\"");
+    format!("lockwarden_guarded_writes_total{{{labels}}}")
+}
+
 /// The first was granted the lock, which ran out; the second has it now.
 fn late_and_holder(proxy: &Proxy, redis: &Redis) -> (Client, Client) {
     let (late, holder) = two(proxy);
     late.sends("SET lock:sale:7 f81d4fae-7dec-11d0 NX PX 50")
         .gets("+OK");
     redis.becomes_free("lock:sale:7");
-    holder
-        .sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
-        .gets("+OK");
+    takes(&holder);
     (late, holder)
 }
 
@@ -67,26 +78,15 @@ fn the_holder_writes_and_a_late_one_does_not() {
     // Nobody was granted it since: what it read under it is still so.
     holder.sends("SET stock:7 97").gets("+OK");
     late.sends("SET stock:unguarded:7 1").gets("+OK");
-    proxy.counts(
-        "lockwarden_guarded_writes_total{guard=\"stock\",mode=\"enforce\",result=\"stale-fence\"}",
-        4.0,
-    );
-    proxy.counts(
-        "lockwarden_guarded_writes_total{guard=\"stock\",mode=\"enforce\",result=\"holder\"}",
-        2.0,
-    );
-    proxy.counts(
-        "lockwarden_guarded_writes_total{guard=\"stock\",mode=\"enforce\",result=\"late\"}",
-        1.0,
-    );
+    proxy.counts(&said("enforce", "stale-fence"), 4.0);
+    proxy.counts(&said("enforce", "holder"), 2.0);
+    proxy.counts(&said("enforce", "late"), 1.0);
     assert_eq!(
         redis.client().sends("GET stock:7").reply().to_string(),
         "$2 97"
     );
     // Another database has locks of its own.
-    holder
-        .sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
-        .gets("+OK");
+    takes(&holder);
     holder.sends("SELECT 1").gets("+OK");
     is_refused(&holder, "SET stock:7 96", "not-owner", STRANGER);
 }
@@ -100,9 +100,7 @@ fn a_refusal_tells_the_writers_own_fencing_token() {
         .gets("+OK");
     let own = late.sends("LOCKWARDEN FENCE lock:sale:7").integer();
     redis.becomes_free("lock:sale:7");
-    holder
-        .sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
-        .gets("+OK");
+    takes(&holder);
     let reply = late.sends("SET stock:7 99").reply().to_string();
     assert!(
         reply.contains(&format!(" fence={own} hint=")),
@@ -116,9 +114,7 @@ fn who_never_had_the_lock_writes_only_where_that_is_allowed() {
     let proxy = with_guard(&redis, "").start();
     let (holder, stranger) = two(&proxy);
     is_refused(&stranger, "SET stock:7 99", "not-owner", STRANGER);
-    holder
-        .sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
-        .gets("+OK");
+    takes(&holder);
     is_refused(&stranger, "SET stock:7 99", "not-owner", STRANGER);
     holder.sends("DEL lock:sale:7").gets(":1");
     is_refused(&stranger, "SET stock:7 99", "not-owner", STRANGER);
@@ -127,20 +123,12 @@ fn who_never_had_the_lock_writes_only_where_that_is_allowed() {
         &proxy_text(&redis, "unlocked = \"allow\"\nexempt = [\"import\"]\n"),
     );
     stranger.sends("SET stock:7 99").gets("+OK");
-    holder
-        .sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
-        .gets("+OK");
+    takes(&holder);
     is_refused(&stranger, "SET stock:7 98", "not-owner", STRANGER);
     stranger.sends("CLIENT SETNAME import").gets("+OK");
     stranger.sends("SET stock:7 98").gets("+OK");
-    proxy.counts(
-        "lockwarden_guarded_writes_total{guard=\"stock\",mode=\"enforce\",result=\"exempt\"}",
-        1.0,
-    );
-    proxy.counts(
-        "lockwarden_guarded_writes_total{guard=\"stock\",mode=\"enforce\",result=\"unlocked\"}",
-        1.0,
-    );
+    proxy.counts(&said("enforce", "exempt"), 1.0);
+    proxy.counts(&said("enforce", "unlocked"), 1.0);
 }
 
 #[track_caller]
@@ -161,13 +149,9 @@ fn another_connection_of_the_holders_process_writes_unless_only_the_session_coun
         proxy.client_from("127.0.0.2"),
         proxy.client_from("127.0.0.2"),
     );
-    one.sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
-        .gets("+OK");
+    takes(&one);
     other.sends("SET stock:7 1").gets("+OK");
-    proxy.counts(
-        "lockwarden_guarded_writes_total{guard=\"stock\",mode=\"enforce\",result=\"identity\"}",
-        1.0,
-    );
+    proxy.counts(&said("enforce", "identity"), 1.0);
     reloads(&proxy, &proxy_text(&redis, "proofs = [\"session\"]\n"));
     is_refused(&other, "SET stock:7 2", "not-owner", STRANGER);
     one.sends("SET stock:7 3").gets("+OK");
@@ -178,9 +162,7 @@ fn a_lock_that_an_operator_broke_is_nobodys() {
     let redis = Redis::start();
     let proxy = with_guard(&redis, "").start();
     let holder = proxy.client();
-    holder
-        .sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
-        .gets("+OK");
+    takes(&holder);
     holder.sends("SET stock:7 1").gets("+OK");
     let order = format!(
         "{{\"fence\": {}, \"reason\": \"it hangs\"}}",
@@ -200,10 +182,7 @@ fn monitor_mode_refuses_nothing_and_counts_what_it_would() {
     holder.sends("SET stock:7 98").gets("+OK");
     late.sends("BLPOP stock:7 1").reply();
     for (result, times) in [("stale-fence", 1.0), ("holder", 1.0), ("not-owner", 0.0)] {
-        let selector = format!(
-            "lockwarden_guarded_writes_total{{guard=\"stock\",mode=\"monitor\",result=\"{result}\"}}"
-        );
-        proxy.counts(&selector, times);
+        proxy.counts(&said("monitor", result), times);
     }
     proxy.counts(
         "lockwarden_guard_unchecked_total{guard=\"stock\",why=\"blocking\"}",
@@ -227,10 +206,7 @@ fn monitor_mode_refuses_nothing_and_counts_what_it_would() {
     late.sends("SET stock:7 97").gets("+QUEUED");
     late.sends("INCR stock:7").gets("+QUEUED");
     late.sends("EXEC").gets("[+OK, :98]");
-    proxy.counts(
-        "lockwarden_guarded_writes_total{guard=\"stock\",mode=\"monitor\",result=\"stale-fence\"}",
-        3.0,
-    );
+    proxy.counts(&said("monitor", "stale-fence"), 3.0);
     assert_eq!(
         redis.client().sends("GET stock:7").reply().to_string(),
         "$2 98"
@@ -337,9 +313,7 @@ fn a_block_that_is_too_long_to_be_checked_is_not_carried_out() {
     let redis = Redis::start();
     let proxy = with_guard(&redis, "").start();
     let holder = proxy.client();
-    holder
-        .sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
-        .gets("+OK");
+    takes(&holder);
     holder.sends("MULTI").gets("+OK");
     holder
         .sends_arguments(&["SET", "other", &"x".repeat(1_200_000)])
@@ -406,9 +380,7 @@ fn what_cannot_be_checked_is_refused_with_what_to_do() {
     let redis = Redis::start();
     let proxy = with_guard(&redis, "").start();
     let holder = proxy.client();
-    holder
-        .sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
-        .gets("+OK");
+    takes(&holder);
     for (request, says) in [
         ("BLPOP stock:7 1", "a blocking command cannot be checked"),
         (
@@ -444,9 +416,7 @@ fn a_user_without_the_rights_is_told_which() {
     let proxy = with_guard(&redis, "").start();
     let client = proxy.client();
     client.sends("AUTH shop secret").gets("+OK");
-    client
-        .sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
-        .gets("+OK");
+    takes(&client);
     let reply = client.sends("SET stock:7 1").reply().to_string();
     assert!(reply.starts_with("-NOPERM lockwarden checks a write of guarded data by the record of its lock: this user needs +watch"), "{reply}");
     assert_eq!(redis.client().sends("EXISTS stock:7").integer(), 0);
@@ -562,9 +532,7 @@ fn replicas_and_the_append_only_file_get_what_the_client_wrote() {
     let redis = Redis::with_arguments(&["--appendonly", "yes", "--appendfsync", "always"]);
     let proxy = with_guard(&redis, "").start();
     let holder = proxy.client();
-    holder
-        .sends("SET lock:sale:7 3b241101-e2bb-4255 NX PX 60000")
-        .gets("+OK");
+    takes(&holder);
     let written = || {
         let folder = redis.folder().join("appendonlydir");
         let files = std::fs::read_dir(folder).expect("a folder").flatten();
